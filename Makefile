@@ -1,0 +1,70 @@
+# Everything a developer does here. `make run` and `make test` do all set-up themselves.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+VENV42 := .venv-spark42
+STAMP42 := $(VENV42)/.installed
+PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
+
+.PHONY: help run test unit integration real spark42 check fmt protos docs bench venv java clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:port" for a running TubeMQ
+	$(BIN)/tubemq-spark demo $(ARGS)
+
+test: java $(STAMP) ## every test; those on the Java TubeMQ are skipped with a reason where Maven is missing
+	$(BIN)/python -m pytest $(ARGS)
+
+unit: $(STAMP) ## no Spark, no Java, seconds
+	$(BIN)/python -m pytest tests $(ARGS)
+
+integration: java $(STAMP) ## Spark on the embedded server
+	$(BIN)/python -m pytest integration_tests -m "not real" $(ARGS)
+
+real: java $(STAMP) ## Spark and the client on the Java TubeMQ
+	$(BIN)/python -m pytest integration_tests -m real $(ARGS)
+
+spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
+	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
+
+check: $(STAMP) ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(STAMP) ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+protos: $(STAMP) ## write protocol/pb/*_pb2.py from the .proto files
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
+
+docs: $(STAMP) ## write the generated pages
+	$(BIN)/python tools/gen_option_docs.py
+	$(BIN)/python tools/gen_file_map.py
+
+bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
+	$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+venv: $(STAMP) ## just .venv, with the package and all test tools in it
+
+java:
+	@tools/need.sh java
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	"$$(tools/need.sh python)" -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[spark,dev]'
+	@touch $@
+
+$(STAMP42): setup.cfg pyproject.toml constraints.txt
+	"$$(tools/need.sh python)" -m venv $(VENV42)
+	grep -v -E '^(pyspark|py4j)==' constraints.txt > $(VENV42)/constraints.txt
+	$(VENV42)/bin/python -m pip install -q -c $(VENV42)/constraints.txt -e '.[spark,dev]' 'pyspark>=4.2,<4.3'
+	@touch $@
+
+clean: ## remove what make made
+	rm -rf $(VENV) $(VENV42) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,140 @@
+"""Errors read as one sentence with a next step, and survive the way from a task to the driver."""
+
+import inspect
+import pickle
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from tubemq_spark import errors
+from tubemq_spark.errors import CONDITIONS, TubeMQError
+
+CLASSES = [
+    value
+    for _, value in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(value, TubeMQError) and value.__module__ == errors.__name__
+]
+
+ENDED_BY_THEIR_PARAMETER = {"TUBEMQ_OPTION_UNKNOWN"}
+"""Its advice is a question or a sentence."""
+
+each_condition = pytest.mark.parametrize("condition", sorted(CONDITIONS))
+each_class = pytest.mark.parametrize("error_class", CLASSES, ids=lambda value: value.__name__)
+
+
+def parameters_of(condition: str) -> dict[str, str]:
+    """Return a value for every parameter of a condition's text."""
+    names = {name for _, name, _, _ in string.Formatter().parse(CONDITIONS[condition]) if name is not None}
+    return {name: f"<{name}>" for name in names}
+
+
+@each_condition
+def test_texts_are_one_condition_and_sentences_that_end(condition):
+    text = str(TubeMQError(condition, **parameters_of(condition)))
+    head, _, sentence = text.partition("] ")
+    assert head == f"[{condition}"
+    assert sentence[0].isupper() or sentence[0] in "'<"
+    assert sentence.endswith(".") or condition in ENDED_BY_THEIR_PARAMETER
+    assert not sentence.endswith("..")
+    assert "\n" not in sentence
+    assert "  " not in sentence
+
+
+@each_condition
+def test_texts_say_what_happened_and_then_what_to_do(condition):
+    assert re.search(r"[;.,] ", CONDITIONS[condition]), "one clause only"
+
+
+@each_condition
+def test_condition_names_can_be_searched_for(condition):
+    assert re.fullmatch(r"TUBEMQ_[A-Z_]+(\.[A-Z_]+)?", condition)
+
+
+@each_condition
+def test_parameters_are_plain_names_and_hold_no_secret(condition):
+    for name in parameters_of(condition):
+        assert name.isidentifier()
+        assert not re.search("password|secret|signature|token", name)
+
+
+@each_condition
+def test_a_forgotten_parameter_is_noticed(condition):
+    parameters = parameters_of(condition)
+    for name in parameters:
+        with pytest.raises(KeyError, match=name):
+            TubeMQError(condition, **{other: 1 for other in parameters if other != name})
+
+
+@each_class
+def test_errors_survive_pickling(error_class):
+    error = error_class("TUBEMQ_TIMEOUT", endpoint="h:1", timeout_ms=5, during="connecting")
+    error.add_note("a note")
+
+    again = pickle.loads(pickle.dumps(error))
+
+    assert type(again) is error_class
+    assert str(again) == str(error)
+    assert again.args == error.args
+    assert (again.condition, again.parameters) == (error.condition, error.parameters)
+    assert again.retriable == error.retriable
+    assert again.__notes__ == ["a note"]
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+@each_class
+def test_what_an_instance_says_about_retrying_survives_pickling(error_class, retriable):
+    error = error_class("TUBEMQ_BAD_ADDRESS", address="x")
+    error.retriable = retriable
+    assert pickle.loads(pickle.dumps(error)).retriable is retriable
+    assert error_class("TUBEMQ_BAD_ADDRESS", address="x").retriable is error_class.retriable
+
+
+def test_values_that_may_not_pickle_become_text():
+    class Local:
+        def __str__(self):
+            return "local"
+
+    error = TubeMQError("TUBEMQ_BAD_ADDRESS", address=Local())
+    assert error.parameters == {"address": "local"}
+    assert "'local' is not an address" in str(pickle.loads(pickle.dumps(error)))
+
+
+@pytest.mark.parametrize(
+    ("error_class", "builtin"),
+    [
+        (errors.OptionError, ValueError),
+        (errors.OffsetFormatError, ValueError),
+        (errors.TubeMQConnectionError, ConnectionError),
+        (errors.TubeMQTimeoutError, TimeoutError),
+        (errors.LocalProtocolError, errors.ProtocolError),
+        (errors.RemoteProtocolError, errors.ProtocolError),
+    ],
+)
+def test_errors_are_caught_as_what_they_are(error_class, builtin):
+    assert issubclass(error_class, builtin)
+    assert issubclass(error_class, TubeMQError)
+
+
+def test_only_what_may_pass_by_itself_is_retriable():
+    assert {cls for cls in CLASSES if cls.retriable} == {
+        errors.TubeMQConnectionError,
+        errors.TubeMQTimeoutError,
+    }
+
+
+def test_the_code_of_an_rpc_error():
+    parts = {"peer": "p", "name": "n", "during": "d", "text": "t", "hint": "h"}
+    assert errors.RpcError("TUBEMQ_RPC", code=410, **parts).code == 410
+    no_code = errors.RpcError("TUBEMQ_REMOTE_EXCEPTION", peer="p", during="d", exception="E", text="t")
+    assert no_code.code == 0
+
+
+def test_every_condition_is_raised_somewhere():
+    """A text nobody uses any more is a lie in the table."""
+    package = Path(errors.__file__).parent
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "errors.py"
+    )
+    assert [name for name in CONDITIONS if name.partition(".")[0] not in sources] == []

@@ -1,0 +1,92 @@
+"""The values every room shares."""
+
+import dataclasses
+import pickle
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests import strategies as own
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint, Message, OffsetBounds, OffsetRange, StoreId, TopicPartition
+
+VALUES = [
+    Endpoint("h", 1),
+    StoreId("demo", 1, 0),
+    TopicPartition("demo", 1, 10001),
+    OffsetBounds(0, 28),
+    OffsetRange(TopicPartition("demo", 1, 0), 0, 28),
+    Message(b"body", {"k": "v"}, 1),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_values_are_frozen_and_pickle(value):
+    assert pickle.loads(pickle.dumps(value)) == value
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, None)
+
+
+@given(own.endpoints)
+def test_endpoints_round_trip(endpoint):
+    assert Endpoint.parse(str(endpoint)) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "default_port", "endpoint"),
+    [
+        ("10.1.2.3:8715", None, Endpoint("10.1.2.3", 8715)),
+        (" host:1 ", None, Endpoint("host", 1)),
+        ("host:65535", 8715, Endpoint("host", 65535)),
+        ("host", 8715, Endpoint("host", 8715)),
+    ],
+)
+def test_endpoints_are_read(text, default_port, endpoint):
+    assert Endpoint.parse(text, default_port) == endpoint
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:x", "host:1.5", "host:٣"]
+)
+def test_what_is_no_endpoint_is_refused(text):
+    with pytest.raises(OptionError, match="is not an address; write host:port") as caught:
+        Endpoint.parse(text)
+    assert caught.value.parameters == {"address": text}
+
+
+def test_a_default_port_does_not_excuse_a_wrong_one():
+    with pytest.raises(OptionError):
+        Endpoint.parse("host:", default_port=8715)
+
+
+@given(own.names, own.naturals, st.integers(0, 200_000), st.integers(0, 9_999))
+def test_a_partition_lies_in_its_store(topic, broker_id, store, index):
+    partition = TopicPartition(topic, broker_id, store * 10_000 + index)
+    assert partition.store_id == StoreId(topic, broker_id, store)
+
+
+def test_texts_for_people():
+    partition = TopicPartition("demo", 1, 10001)
+    assert partition.local_id == "1:10001"
+    assert str(partition) == "demo/1:10001"
+    assert str(partition.store_id) == "demo/1 store 1"
+    assert str(OffsetRange(partition, 28, 56)) == "demo/1:10001 [28, 56)"
+
+
+def test_partitions_and_endpoints_sort_by_number_not_by_text():
+    partitions = [TopicPartition("a", 2, 0), TopicPartition("a", 10, 0), TopicPartition("a", 2, 10000)]
+    assert sorted(partitions) == [partitions[0], partitions[2], partitions[1]]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message_type", "message_time"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ({"k": "v"}, None, None),
+        ({"$msgType$": "fA", "$msgTime$": "202401020304"}, "fA", "202401020304"),
+    ],
+)
+def test_the_system_attributes_of_a_message(attributes, message_type, message_time):
+    message = Message(b"body", attributes, 1)
+    assert (message.message_type, message.message_time) == (message_type, message_time)

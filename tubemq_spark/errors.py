@@ -1,0 +1,186 @@
+"""The tree of errors, and the one table of their texts.
+
+Every error has a *condition* (a constant name to search for) and named parameters, and reads
+``[CONDITION] what happened, with the value seen; what to do.`` Errors survive pickling, because
+Spark carries them from a task's process to the driver's. Secrets are never parameters.
+"""
+
+from typing import Any, Final, Self
+
+CONDITIONS: Final[dict[str, str]] = {
+    # What the user gave.
+    "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
+    "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct the row.",
+    "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
+    # The columns of a frame.
+    "TUBEMQ_SCHEMA_EMPTY": "The schema names no column; name some of: {known}.",
+    "TUBEMQ_SCHEMA_UNKNOWN_COLUMN": (
+        "The schema names '{column}', which TubeMQ rows do not have{suggestion} They have: {known}."
+    ),
+    "TUBEMQ_SCHEMA_WRONG_TYPE": (
+        "Column '{column}' is {expected}, not {given}; read it as {expected} and cast it in the query."
+    ),
+    "TUBEMQ_SCHEMA_NOT_NULL": (
+        "Column '{column}' can be null, but the schema says NOT NULL; leave NOT NULL out."
+    ),
+    "TUBEMQ_SINK_OVERWRITE": "A TubeMQ topic cannot be overwritten; use mode('append').",
+    "TUBEMQ_SINK_NO_VALUE": "The frame has no column 'value', only: {found}; name the message's body 'value'.",
+    "TUBEMQ_SINK_NO_TOPIC": "No topic is given; set the option 'topic' or add a column 'topic'.",
+    "TUBEMQ_SINK_HALF_ROUTE": (
+        "The frame has the column '{found}' alone; a route needs both 'brokerId' and 'partition'."
+    ),
+    "TUBEMQ_SINK_UNKNOWN_COLUMN": (
+        "The sink does not know the column '{column}'{suggestion} It takes: {known}; drop the others."
+    ),
+    "TUBEMQ_SINK_WRONG_TYPE": "Column '{column}' is {given}, but must be {expected}; cast it.",
+    "TUBEMQ_SINK_NULL_VALUE": (
+        "A row for topic '{topic}' has a null value, which TubeMQ cannot store; filter such rows out."
+    ),
+    "TUBEMQ_SINK_NULL_TOPIC": (
+        "A row has a null topic; fill the column 'topic' in every row, or set the option 'topic'."
+    ),
+    # The embedded server.
+    "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
+    "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or give another directory.",
+    "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a copy, or move it away to start without it.",
+    "TUBEMQ_BAD_TOPIC_NAME": "'{topic}' is no name of a topic; take a letter and then letters, digits or _, 2 to 64 characters in all.",
+    "TUBEMQ_BAD_TOPIC_SHAPE": "The topic {topic} cannot be like this: {what}; correct the numbers.",
+    # A peer broke, or we broke, the wire protocol.
+    "TUBEMQ_PROTOCOL_VIOLATION": "The peer broke the protocol: {what}; the connection was closed.",
+    "TUBEMQ_PROTOCOL_MISUSE": "The protocol layer was misused: {what}; please report this as a bug.",
+    "TUBEMQ_BAD_PACKED_STRING": "The peer sent {text!r} where {form} was expected: {what}; compare the versions of both sides.",
+    "TUBEMQ_POSITION_MOVED": "The broker's position of {partition} is {actual} where {expected} was expected; register it again.",
+    # Reaching a peer.
+    "TUBEMQ_CONNECT_FAILED": "Cannot connect to {endpoint}: {cause}; check the address and that the server runs.",
+    "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; it is safe to retry.",
+    "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers.",
+    "TUBEMQ_TIMEOUT": "No answer from {endpoint} within {timeout_ms} ms while {during}; raise tubemq.rpcTimeoutMs or look at the server.",
+    "TUBEMQ_LEASES_TAKEN": "All {count} reader groups are taken for {partition} since {waited_ms} ms; raise readerGroups.size, or let fewer tasks read one partition at once.",
+    "TUBEMQ_NO_PROGRESS": "Reading {partition} stands at offset {position} of {end} for {timeout_ms} ms ({trouble}); look at the broker, or raise tubemq.fetchTimeoutMs.",
+    # A peer's answers.
+    "TUBEMQ_MASTER_TOO_OLD": "The master {peer} does not know method {method}, which TubeMQ has since November 2021; upgrade the TubeMQ servers.",
+    "TUBEMQ_RPC": "{peer} answered {code} ({name}) while {during}: {text}; {hint}.",
+    "TUBEMQ_REMOTE_EXCEPTION": "{peer} failed while {during} with {exception}: {text}; look at the server's log.",
+    # Producing.
+    "TUBEMQ_TOPIC_NAME": "'{topic}' cannot be published to: a topic's name has 1 to 64 characters and is none of TubeMQ's own; correct it.",
+    "TUBEMQ_TOPIC_UNPUBLISHABLE": "Topic '{topic}' cannot be published to: the master listed no partition of it for {waited_ms} ms; create it, or open it for publishing (both take TubeMQ up to a minute).",
+    "TUBEMQ_PARTITION_UNKNOWN": "Topic '{topic}' has no partition {partition} that can be published to; choose one of {existing}.",
+    "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}' is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
+    "TUBEMQ_SEND_FAILED": "{partition} did not take a message (attempts: {attempts}): {cause}; {hint}.",
+    "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something else than expected: {what}; check the address and the broker's version.",
+    "TUBEMQ_PRODUCER_BROKEN": "The producer stopped in the middle of its work ({cause}) with {unacknowledged} messages not acknowledged; open a new one and send them again.",
+    "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them, or more.",
+    # Options.
+    "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
+    "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
+    "TUBEMQ_OPTION_VALUE": "Option '{option}' is '{value}', and must be {expected}.",
+    "TUBEMQ_OPTION_MISSING": "Option '{option}' must be specified for {mode}; for example {option}={example}.",
+    "TUBEMQ_OPTION_ALONE": "Option '{option}' is given without '{other}'; give both or neither.",
+    "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave out one.",
+    "TUBEMQ_NO_TOPICS": "No topics to subscribe to, as the specified value for option '{option}' is blank; name one topic at least.",
+    "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' can't be {edge} in a batch read, as it is for {whose}; choose the other end or offsets.",
+    "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now.",
+    # Offsets, as the user or a checkpoint gives them, and records that are gone.
+    "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step a message.",
+    "TUBEMQ_OFFSETS_MALFORMED": "{source} cannot be understood: {problem}, in {seen}; {advice}.",
+    "TUBEMQ_OFFSETS_VERSION": "{source} is of format version {version}, and this release reads up to version {supported}; use the release of tubemq_spark that wrote it, or a newer one.",
+    "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS": "Option '{option}' names what is not there: {unknown}; there are {known}. Name these partitions, and only these.",
+    "TUBEMQ_OFFSETS_MISSING_PARTITIONS": "Option '{option}' does not name all partitions of the topics; add {missing}, with -2 for earliest or -1 for latest.",
+    "TUBEMQ_OFFSET_BEYOND_LOG": "Option '{option}' asks for offset {offset} of {partition}, but its log holds offsets from {earliest} to {latest}; choose one of these.",
+    "TUBEMQ_BOUNDS_UNKNOWN": "Option '{option}' cannot be resolved, since no broker tells what {partitions} hold; try again when the brokers are back.",
+    "TUBEMQ_START_AFTER_END": "{partition} would start at offset {start} and end before it, at {end}; correct startingOffsets or endingOffsets.",
+    "TUBEMQ_DATA_LOSS.EXPIRED": "{partition} is needed from offset {start}, but its log now begins at {end}: retention removed the records between before they were read. Set failOnDataLoss=false to skip them.",
+    "TUBEMQ_DATA_LOSS.TRUNCATED": "{partition} is needed up to offset {end}, but its log ends at {start} now: the broker lost or rebuilt its store. Set failOnDataLoss=false to skip what is gone.",
+    "TUBEMQ_DATA_LOSS.CORRUPT": "{partition} holds damaged records between the offsets {start} and {end}: their checksum or layout is wrong. Set failOnDataLoss=false to skip them.",
+    "TUBEMQ_DATA_LOSS.TOPIC_REMOVED": "The topic of {partition} is gone; what it held from offset {start} on (planned up to {end}) cannot be read. Restore the topic, or set failOnDataLoss=false to go on without it.",
+    "TUBEMQ_DATA_LOSS.PARTITION_REMOVED": "{partition} is gone; what it held from offset {start} on (planned up to {end}) cannot be read. Restore it, or set failOnDataLoss=false to go on without it.",
+    "TUBEMQ_DATA_LOSS.MOVED_BACK": "{partition} was already read up to offset {end}, but its log ends at {start} now: the topic was made anew, or its broker lost records. Set failOnDataLoss=false to go on from {start}.",
+    # The demo.
+    "TUBEMQ_DEMO_NO_SPARK": "Spark is missing in {python}; install it with: pip install 'tubemq_spark[spark]'.",
+    "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories with text.",
+    "TUBEMQ_DEMO_NO_TOPIC": "The topic {topic} does not exist; create it at the master's HTTP port: curl 'http://<master>:8080/webapi.htm?type=op_modify&method=admin_add_new_topic_record&topicName={topic}&brokerId=1&numTopicStores=3&numPartitions=1&createUser=demo&confModAuthToken=<token>'.",
+    "TUBEMQ_DEMO_SPARK": "Spark failed: {cause}; its log is {log}.",
+    "TUBEMQ_DEMO_STALLED": "The query has finished no micro-batch for {seconds} s; look at Spark's log, and whether the brokers answer.",
+    "TUBEMQ_DEMO_FAULTS": "The run is wrong: {faults}; please report this as a bug.",
+}
+
+
+class TubeMQError(Exception):
+    """Base of every error this package raises.
+
+    ``condition`` is a key of ``CONDITIONS``, ``parameters`` the values its text was made from,
+    ``retriable`` whether doing the same again may succeed.
+    """
+
+    retriable: bool = False
+
+    def __init__(self, condition: str, /, **parameters: object) -> None:
+        self.condition = condition
+        self.parameters: dict[str, Any] = {name: _plain(value) for name, value in parameters.items()}
+        super().__init__(f"[{condition}] {CONDITIONS[condition].format(**self.parameters)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The third item is what instances may carry beyond their parameters: retriable, notes.
+        return _restore, (type(self), self.condition, self.parameters), self.__dict__
+
+    @classmethod
+    def _restored(cls, condition: str, parameters: dict[str, Any]) -> Self:
+        return cls(condition, **parameters)
+
+
+class OptionError(TubeMQError, ValueError):
+    """The user's options, or the columns of the user's frame, are wrong: fix them and run again."""
+
+
+class TubeMQConnectionError(TubeMQError, ConnectionError):
+    """A peer could not be reached, or the connection to it was lost."""
+
+    retriable = True
+
+
+class TubeMQTimeoutError(TubeMQError, TimeoutError):
+    """A deadline passed; the text says which step."""
+
+    retriable = True
+
+
+class RpcError(TubeMQError):
+    """A peer answered with a result code other than success; ``code`` is that code."""
+
+    @property
+    def code(self) -> int:
+        """TubeMQ's result code (``protocol.errcodes``); 0 when the peer sent none."""
+        return int(self.parameters.get("code", 0))
+
+
+class ProtocolError(TubeMQError):
+    """The wire protocol was broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side broke the protocol: a bug of ours."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol; the connection cannot be used any more."""
+
+
+class DataLossError(TubeMQError):
+    """Records that should be read are gone or damaged; the text names the option that tolerates it."""
+
+
+class OffsetFormatError(TubeMQError, ValueError):
+    """Offsets (of an option or of a checkpoint) that cannot be understood."""
+
+
+class ProduceError(TubeMQError):
+    """A message could not be stored; the text names the topic and the partition."""
+
+
+def _restore(cls: type[TubeMQError], condition: str, parameters: dict[str, Any]) -> TubeMQError:
+    return cls._restored(condition, parameters)
+
+
+def _plain(value: object) -> object:
+    """Keep what pickles anywhere; everything else as its text."""
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,112 @@
+"""Values that every room shares: small, frozen, comparable, picklable."""
+
+import dataclasses
+from typing import Final, Self
+
+from tubemq_spark.errors import OptionError
+
+PARTITIONS_A_STORE: Final = 10_000
+"""A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
+
+MSG_TYPE_KEY: Final = "$msgType$"
+"""Attribute that holds a message's type, the thing filters compare (TubeMQ's stream id)."""
+MSG_TIME_KEY: Final = "$msgTime$"
+"""Attribute that holds a message's time as yyyyMMddHHmm in its producer's time zone."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, default_port: int | None = None) -> Self:
+        """Read ``host:port``; without a port take the default, if there is one.
+
+        Raises:
+            OptionError: the text is no ``host:port``.
+        """
+        host, colon, port = text.strip().rpartition(":")
+        if not colon and default_port is not None:
+            host, port = port, str(default_port)
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise OptionError("TUBEMQ_BAD_ADDRESS", address=text.strip())
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class StoreId:
+    """One log: a topic's store on one broker. All its partitions share its offsets."""
+
+    topic: str
+    broker_id: int
+    store: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker_id} store {self.store}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition; ``partition_id`` as TubeMQ numbers it (store * 10000 + index)."""
+
+    topic: str
+    broker_id: int
+    partition_id: int
+
+    @property
+    def store_id(self) -> StoreId:
+        """The log this partition lives in."""
+        return StoreId(self.topic, self.broker_id, self.partition_id // PARTITIONS_A_STORE)
+
+    @property
+    def local_id(self) -> str:
+        """``brokerId:partitionId``, the key of a partition inside its topic's offsets."""
+        return f"{self.broker_id}:{self.partition_id}"
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.local_id}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OffsetBounds:
+    """What a store holds: offsets ``earliest <= x < latest``, in index bytes."""
+
+    earliest: int
+    latest: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The records of one partition with ``start <= offset < end``, in index bytes."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.partition} [{self.start}, {self.end})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """One message as it was read; ``message_id`` is the broker's, neither ordered nor unique over brokers."""
+
+    value: bytes
+    attributes: dict[str, str] | None
+    message_id: int
+
+    @property
+    def message_type(self) -> str | None:
+        """The filter item (``$msgType$``), None when the message has none."""
+        return None if self.attributes is None else self.attributes.get(MSG_TYPE_KEY)
+
+    @property
+    def message_time(self) -> str | None:
+        """The time as its producer wrote it (yyyyMMddHHmm), None when the message has none."""
+        return None if self.attributes is None else self.attributes.get(MSG_TIME_KEY)
