@@ -1,0 +1,94 @@
+"""The table of result codes is complete, and errors made from it say what to do."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+
+from tests import strategies as own
+from tubemq_spark.errors import RpcError
+from tubemq_spark.protocol.errcodes import ErrCode, lookup, rpc_error
+
+CODES = (
+    "200 201 301 400 401 402 403 404 405 406 407 408 410 411 412 415 419 420 421 422 423 424 425 426 427 428 "
+    "429 430 431 440 441 442 443 444 445 450 452 455 500 503 510 599"
+)
+
+
+def test_every_code_of_the_protocol_is_there():
+    assert {int(code) for code in ErrCode} == set(map(int, CODES.split()))
+
+
+@pytest.mark.parametrize("code", list(ErrCode))
+def test_every_code_has_a_sound_entry(code):
+    entry = lookup(code)
+    assert (entry.code, entry.name) == (code, code.name)
+    assert type(entry.code) is int
+    for text in (entry.meaning, entry.hint):
+        assert text == text.strip()
+        assert text[0].islower() or text.startswith(("TubeMQ",))
+        assert text[-1] not in ".;"
+
+
+def test_success_asks_for_nothing():
+    entry = lookup(200)
+    assert not entry.retriable
+    assert not entry.refresh_metadata
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable", "refresh"),
+    [
+        (ErrCode.BAD_REQUEST, False, False),
+        (ErrCode.FORBIDDEN, False, True),
+        (ErrCode.NOT_FOUND, True, False),
+        (ErrCode.PARTITION_OCCUPIED, True, False),
+        (ErrCode.HB_NO_NODE, True, True),
+        (ErrCode.CERTIFICATE_FAILURE, False, False),
+        (ErrCode.SERVER_RECEIVE_OVERFLOW, True, False),
+        (ErrCode.TOPIC_NOT_DEPLOYED, False, True),
+        (ErrCode.CONSUME_GROUP_FORBIDDEN, False, False),
+        (ErrCode.SERVER_CONSUME_SPEED_LIMIT, True, False),
+        (ErrCode.CONSUME_CONTENT_FORBIDDEN, False, False),
+        (ErrCode.INTERNAL_SERVER_ERROR, True, False),
+        (ErrCode.SERVICE_UNAVAILABLE, True, False),
+    ],
+)
+def test_reactions_are_those_of_the_protocol(code, retriable, refresh):
+    entry = lookup(code)
+    assert (entry.retriable, entry.refresh_metadata) == (retriable, refresh)
+
+
+@given(own.int32s.filter(lambda code: code not in set(ErrCode)))
+def test_unknown_codes_have_an_entry_too(code):
+    entry = lookup(code)
+    assert (entry.code, entry.name, entry.retriable) == (code, "UNKNOWN", False)
+
+
+def test_an_error_is_a_sentence_with_a_next_step():
+    error = rpc_error(
+        410, "Partition has been registered by other", peer="broker 1", during="registering demo/1:0"
+    )
+    assert str(error) == (
+        "[TUBEMQ_RPC] broker 1 answered 410 (PARTITION_OCCUPIED) while registering demo/1:0: "
+        "Partition has been registered by other; it is freed when its holder closes or is silent for 30 s."
+    )
+    assert error.code == 410
+    assert error.retriable
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_a_blank_text_is_replaced_by_the_meaning(text):
+    assert "the store's buffers are full; send slower." in str(rpc_error(419, text, peer="b", during="d"))
+
+
+def test_the_peers_full_stop_is_not_doubled():
+    assert ": stopped; start it" in str(rpc_error(503, "stopped. ", peer="b", during="d"))
+
+
+@given(own.int32s)
+def test_errors_keep_code_and_retriability_when_pickled(code):
+    error = rpc_error(code, "text", peer="p", during="d")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is RpcError
+    assert (str(again), again.code, again.retriable) == (str(error), code, lookup(code).retriable)

@@ -1,0 +1,129 @@
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.protocol.vectors import frame_of, named
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.protocol import framing, rpc
+from tubemq_spark.protocol.constants import Method, Status
+from tubemq_spark.protocol.pb import broker_pb2
+from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader
+
+
+def message(offset: int | None = 28, code: int = 200, text: str = "3369719412767588352", **fields) -> bytes:
+    answer = broker_pb2.SendMessageResponseB2P(success=code == 200, errCode=code, errMsg=text, **fields)
+    if offset is not None:
+        answer.requireAuth, answer.messageId, answer.appendTime = False, 3369719412767588352, 1704164645678
+        answer.appendOffset = offset
+    return answer.SerializeToString()
+
+
+def frame(serial_no: int, body: bytes, method: int = Method.SEND_MESSAGE) -> bytes:
+    return framing.encode_frame(serial_no, rpc.encode_response(rpc.Response(serial_no, method, body)))
+
+
+def read(pieces: Iterable[bytes]) -> list:
+    reader = SendAnswerReader()
+    return [answer for piece in pieces for answer in reader.receive_data(piece)]
+
+
+def in_chunks_of(size: int, data: bytes) -> bytes:
+    """The same frame with shorter chunks, as another writer may cut it."""
+    (single,) = framing.FrameDecoder().receive_data(data)
+    chunks = [single.stream[start : start + size] for start in range(0, len(single.stream), size)]
+    lengths = b"".join(len(chunk).to_bytes(4, "big") + chunk for chunk in chunks)
+    return data[:8] + len(chunks).to_bytes(4, "big") + lengths
+
+
+FAILURE = rpc.Failure(7, Status.ERROR, "java.lang.reflect.InvocationTargetException", "")
+KINDS = {
+    "stored": (frame(7, message(2800)), 2800),
+    "first of a store": (frame(7, message(0)), 0),
+    "far into a store": (frame(7, message(28 * (1 << 50))), 28 * (1 << 50)),
+    "without time and id": (frame(7, message(None, appendOffset=56)), 56),
+    "long text": (frame(7, message(28, text="x" * 200)), 28),
+    "short chunks": (in_chunks_of(5, frame(7, message(28))), 28),
+    "overflow": (frame(7, message(None, 419, "overflow!")), Refusal(419, "overflow!")),
+    "refused with an offset": (frame(7, message(28, 403, "no")), Refusal(403, "no")),
+    "exception": (framing.encode_frame(7, rpc.encode_failure(FAILURE)), FAILURE),
+    "padded": (
+        framing.encode_frame(7, rpc.encode_response(rpc.Response(7, 13, message(28))) + b"\0" * 9),
+        28,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_is_read(kind):
+    data, outcome = KINDS[kind]
+    assert read([data]) == [(7, outcome)]
+
+
+@given(kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=8), data=st.data())
+def test_answers_survive_any_split(kinds, data):
+    stream = b"".join(KINDS[kind][0] for kind in kinds)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert read(pieces) == [(7, KINDS[kind][1]) for kind in kinds]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_is_read_byte_by_byte(kind):
+    data, outcome = KINDS[kind]
+    assert read(data[at : at + 1] for at in range(len(data))) == [(7, outcome)]
+
+
+@given(
+    offset=st.integers(0, 1 << 58),
+    serial_no=st.integers(-(1 << 31), (1 << 31) - 1),
+    text=st.text(max_size=80),
+)
+def test_serial_numbers_and_offsets_of_any_size_are_read(offset, serial_no, text):
+    assert read([frame(serial_no, message(28 * offset, text=text))]) == [(serial_no, 28 * offset)]
+
+
+def test_the_java_brokers_answer_is_read():
+    recorded = frame_of(named("send_message_rsp"))
+    assert read([recorded]) == [(1, 112)]
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (message(None), "append offset -1"),
+        (message(29), "append offset 29"),
+        (message(-28), "append offset -28"),
+        (
+            broker_pb2.SendMessageResponseB2P(success=False, errCode=200, errMsg="").SerializeToString(),
+            "=False",
+        ),
+        (b"\x08\x01\x10\xc8\x01\x1a\x33only part of the text", "SendMessageResponseB2P"),
+        (b"\x08\x01\x10\xc8\x01\x38\x1c", "errMsg"),
+        (b"", "success"),
+    ],
+)
+def test_success_without_a_sound_place_is_a_violation(body, what):
+    with pytest.raises(RemoteProtocolError, match=what):
+        read([frame(7, body)])
+
+
+def test_the_answer_of_another_method_is_a_violation():
+    with pytest.raises(RemoteProtocolError, match="answered method 17"):
+        read([frame(7, message(28), Method.GET_MESSAGE)])
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b"\0" * 40])
+def test_bytes_that_are_no_frames_are_a_violation(data):
+    with pytest.raises(RemoteProtocolError, match="a frame starts with"):
+        read([data])
+
+
+@given(st.binary(min_size=1, max_size=80))
+def test_no_bytes_do_more_than_break_the_connection(junk):
+    reader = SendAnswerReader()
+    try:
+        reader.receive_data(frame(1, message()) + junk)
+        reader.receive_data(junk)
+    except RemoteProtocolError:
+        pass

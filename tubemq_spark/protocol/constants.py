@@ -1,0 +1,89 @@
+"""Numbers of the wire protocol (TubeMQ's RpcConstants and TBaseConstants)."""
+
+import enum
+from typing import Final
+
+FRAME_TOKEN: Final = 0xFF7FF4FE
+CHUNK_BYTES: Final = 8192
+"""Writers cut a frame's stream into chunks of this size; only the last may be shorter."""
+MAX_CHUNKS: Final = 3584
+MAX_FRAME_BYTES: Final = MAX_CHUNKS * CHUNK_BYTES
+"""28 MiB: what a Java peer takes at most, and our bound for the sum of a frame's chunks."""
+
+PROTOCOL_VERSION: Final = 3
+UNDEFINED: Final = -2
+"""TubeMQ's "no value known"."""
+
+DEFAULT_MASTER_PORT: Final = 8715
+DEFAULT_BROKER_PORT: Final = 8123
+DEFAULT_BROKER_TLS_PORT: Final = 8124
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1 << 20
+MAX_MESSAGE_BYTES_LIMIT: Final = 20 << 20
+ATTRIBUTE_ALLOWANCE_BYTES: Final = 10240
+"""What a broker accepts above the message limit, so that attributes fit."""
+
+OFFSET_HISTORY_TOPIC: Final = "__offset_history__"
+
+
+class ServiceType(enum.IntEnum):
+    """Who serves a method."""
+
+    MASTER = 1
+    BROKER_READ = 2
+    BROKER_WRITE = 3
+
+
+class Method(enum.IntEnum):
+    """Numbers of the methods that travel."""
+
+    PRODUCER_REGISTER = 1
+    PRODUCER_HEARTBEAT = 2
+    PRODUCER_CLOSE = 3
+    CONSUMER_REGISTER = 4
+    CONSUMER_HEARTBEAT = 5
+    CONSUMER_CLOSE = 6
+    BROKER_REGISTER = 7
+    BROKER_HEARTBEAT = 8
+    BROKER_CLOSE = 9
+    SEND_MESSAGE = 13
+    PARTITION_REGISTER = 15
+    PARTITION_HEARTBEAT = 16
+    GET_MESSAGE = 17
+    COMMIT_OFFSET = 18
+    BALANCE_REGISTER = 20
+    BALANCE_HEARTBEAT = 21
+    BALANCE_PARTITION_META = 22
+
+
+METHODS_OF: Final[dict[ServiceType, frozenset[int]]] = {
+    ServiceType.MASTER: frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 22}),
+    ServiceType.BROKER_READ: frozenset({11, 12, 13, 15, 16, 17, 18, 19}),
+    ServiceType.BROKER_WRITE: frozenset({11, 12, 13, 14}),
+}
+"""What the Java server accepts of each service (PbEnDecoder.isValidServiceTypeAndMethod)."""
+
+
+class OpType(enum.IntEnum):
+    """The two verbs of PARTITION_REGISTER."""
+
+    REGISTER = 31
+    UNREGISTER = 32
+
+
+class ReadStatus(enum.IntEnum):
+    """Where a register starts when the request names no offset.
+
+    In an unregister 0 commits what is in flight and any other value drops it.
+    """
+
+    STORED_OR_EARLIEST = 0
+    STORED_OR_LATEST = 1
+    LATEST_ALWAYS = 2
+
+
+class Status(enum.IntEnum):
+    """How an RPC ended (ResponseHeader.status)."""
+
+    SUCCESS = 0
+    ERROR = 1
+    FATAL = 2

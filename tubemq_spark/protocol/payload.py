@@ -1,0 +1,211 @@
+"""A message's payload: attributes in front of the body, flag and checksum.
+
+``flag`` bit 0 set: 4-byte big-endian length, that many bytes of attributes (UTF-8), body. Not set: body only
+(SimpleMessageProducer.encodePayload and DataConverterUtil.convertMessage of TubeMQ).
+"""
+
+import dataclasses
+import functools
+import ipaddress
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tubemq_spark.errors import OptionError, RemoteProtocolError
+from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
+
+__all__ = [
+    "FLAG_ATTRIBUTES",
+    "GROUP_NAME_KEY",
+    "MSG_TIME_KEY",
+    "MSG_TYPE_KEY",
+    "DecodedPayload",
+    "Payload",
+    "attribute_text",
+    "checksum",
+    "decode_payload",
+    "encode_payload",
+    "java_hash",
+    "parse_attributes",
+    "sent_address",
+]
+
+FLAG_ATTRIBUTES: Final = 1
+"""Bit of ``flag``: the payload starts with attributes. The other bits mean nothing."""
+
+GROUP_NAME_KEY: Final = "$groupName$"
+"""Reserved as well: TubeMQ uses it in the messages of its topic ``__offset_history__``."""
+
+_RESERVED: Final = (MSG_TYPE_KEY, MSG_TIME_KEY, GROUP_NAME_KEY)
+_LENGTH: Final = struct.Struct(">i")
+_MESSAGE_TIME: Final = re.compile(
+    r"[0-9]{4}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3])[0-5][0-9]"
+)
+_CACHED_SYSTEM_TEXTS: Final = 4096
+"""How many pairs of type and time are remembered: they repeat from message to message."""
+_HASH_MODULUS: Final = 1 << 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Payload:
+    """What travels: SendMessageRequestP2B.data or TransferedMessage.payLoadData, and its flag."""
+
+    data: bytes
+    flag: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodedPayload:
+    """A payload taken apart; ``attributes`` is None when it carries none."""
+
+    value: bytes
+    attributes: dict[str, str] | None
+
+
+def encode_payload(
+    value: bytes,
+    attributes: Mapping[str, str] | None = None,
+    message_type: str | None = None,
+    message_time: str | None = None,
+) -> Payload:
+    """Put a message's parts together; the system pairs stand first, as Java writes them.
+
+    Args:
+        value: the body, at least one byte.
+        attributes: the user's pairs; neither they nor their names may hold ``,``, ``=`` or a reserved name.
+        message_type: the filter item (``$msgType$``), without blanks around it.
+        message_time: the time (``$msgTime$``) as yyyyMMddHHmm.
+
+    Raises:
+        OptionError: the body is empty, or an attribute cannot be written.
+    """
+    if not value:
+        raise _refused("its value is empty")
+    text = attribute_text(attributes, message_type, message_time)
+    if not text:
+        # A flag without the prefix makes brokers and readers drop the message (a known bug of the Java
+        # producer), so both are written together or not at all.
+        return Payload(value, 0)
+    try:
+        prefix = text.encode()
+    except UnicodeEncodeError as error:
+        raise _refused(f"an attribute is not Unicode text ({error.reason})") from error
+    return Payload(b"".join((_LENGTH.pack(len(prefix)), prefix, value)), FLAG_ATTRIBUTES)
+
+
+def decode_payload(data: bytes, flag: int) -> DecodedPayload:
+    """Take a payload apart.
+
+    Raises:
+        RemoteProtocolError: the flag announces attributes that do not fit into the payload.
+    """
+    if not flag & FLAG_ATTRIBUTES:
+        return DecodedPayload(data, None)
+    if len(data) < _LENGTH.size:
+        raise _violation(f"a payload of {len(data)} bytes has no room for its attributes' length")
+    (length,) = _LENGTH.unpack_from(data)
+    if length > len(data) - _LENGTH.size:
+        raise _violation(f"a payload of {len(data)} bytes announces {length} bytes of attributes")
+    if length <= 0:
+        return DecodedPayload(data[_LENGTH.size :], None)
+    end = _LENGTH.size + length
+    # Java replaces bytes that are no UTF-8; refusing would lose a body that is sound.
+    return DecodedPayload(data[end:], parse_attributes(data[_LENGTH.size : end].decode(errors="replace")))
+
+
+def attribute_text(
+    attributes: Mapping[str, str] | None, message_type: str | None = None, message_time: str | None = None
+) -> str:
+    """Return the pairs as TubeMQ writes them, ``""`` when there are none.
+
+    Raises:
+        OptionError: a name, value, type or time breaks the format, which knows no escaping.
+    """
+    system = _system_text(message_type, message_time)
+    if not attributes:
+        return system
+    user = ",".join(_user_pairs(attributes.items()))
+    return f"{system},{user}" if system else user
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """Read ``key=value,key=value``.
+
+    As TubeMQ reads it: items without ``=`` are ignored, the first of equal keys wins, and a value ends at a
+    second ``=``.
+    """
+    attributes: dict[str, str] = {}
+    for item in text.split(","):
+        key, equals, rest = item.partition("=")
+        if equals:
+            attributes.setdefault(key, rest.partition("=")[0])
+    return attributes
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """Return the CRC-32 of a whole payload without its top bit: TubeMQ's checksum is never negative."""
+    return zlib.crc32(data) & 0x7FFFFFFF
+
+
+def java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``: brokers index a message under that of its type."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", units):
+        value = (31 * value + unit) % _HASH_MODULUS
+    return value - _HASH_MODULUS if value >= _HASH_MODULUS // 2 else value
+
+
+def sent_address(ipv4: str) -> int:
+    """Return an IPv4 address as the signed number that sentAddr carries.
+
+    The field only feeds the broker's statistics, so any other text (an IPv6 address) gives 0 rather than
+    an error.
+    """
+    try:
+        return int.from_bytes(ipaddress.IPv4Address(ipv4).packed, "big", signed=True)
+    except ipaddress.AddressValueError:
+        return 0
+
+
+@functools.lru_cache(_CACHED_SYSTEM_TEXTS)
+def _system_text(message_type: str | None, message_time: str | None) -> str:
+    pairs: list[str] = []
+    if message_type is not None:
+        _check_part("type", message_type)
+        if message_type != message_type.strip():
+            # Peers trim it, so filters would compare something else than what was given.
+            raise _refused(f"its type {message_type!r} has blanks around it")
+        pairs.append(f"{MSG_TYPE_KEY}={message_type}")
+    if message_time is not None:
+        if not _MESSAGE_TIME.fullmatch(message_time):
+            raise _refused(f"its time {message_time!r} is not of the form yyyyMMddHHmm")
+        pairs.append(f"{MSG_TIME_KEY}={message_time}")
+    return ",".join(pairs)
+
+
+def _user_pairs(items: Iterable[tuple[str, str]]) -> Iterable[str]:
+    for key, value in items:
+        _check_part("attribute name", key)
+        _check_part(f"attribute {key}", value)
+        yield f"{key}={value}"
+
+
+def _check_part(what: str, part: str) -> None:
+    if not part or part.isspace():
+        raise _refused(f"its {what} is blank")
+    if "," in part or "=" in part:
+        raise _refused(f"its {what} {part!r} contains ',' or '='")
+    # Peers find the reserved names by substring, also inside another name or a value.
+    if "$" in part and any(name in part for name in _RESERVED):
+        raise _refused(f"its {what} {part!r} contains a name that TubeMQ reserves")
+
+
+def _refused(what: str) -> OptionError:
+    return OptionError("TUBEMQ_BAD_MESSAGE", what=what)
+
+
+def _violation(what: str) -> RemoteProtocolError:
+    return RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what=what)

@@ -1,0 +1,227 @@
+"""Requests and answers inside a frame's stream: three delimited protobuf messages each.
+
+``delimited(RpcConnHeader) delimited(RequestHeader | ResponseHeader) delimited(body)``; bytes after
+the third are ignored, as TubeMQ's servers do (its C++ client pads its requests).
+"""
+
+import dataclasses
+import functools
+from typing import Final, TypeVar
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, EncodeError, Message as ProtobufMessage
+
+from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
+from tubemq_spark.protocol.constants import PROTOCOL_VERSION, Status
+from tubemq_spark.protocol.pb import rpc_pb2
+
+_REQUEST_FLAG: Final = b"\x02\x08\x00"
+_RESPONSE_FLAG: Final = b"\x02\x08\x01"
+
+AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """A call, as both sides see it. ``service`` and ``method`` are plain numbers: a peer may send any."""
+
+    serial_no: int
+    service: int
+    method: int
+    timeout_ms: int
+    body: bytes
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Response:
+    """A successful answer; ``body`` is the serialised response message of ``method``."""
+
+    serial_no: int
+    method: int
+    body: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """An answer that is an exception: a Java class name and one line of text."""
+
+    serial_no: int
+    status: Status
+    exception_name: str
+    text: str
+
+    @property
+    def exception_class(self) -> str:
+        """The last segment of the class name: the prefix depends on the sender's version."""
+        return self.exception_name.rpartition(".")[2]
+
+
+def encode_request(request: Request) -> bytes:
+    """Return the stream of a request.
+
+    Raises:
+        LocalProtocolError: the time-out is not positive (a server would never answer).
+    """
+    if request.timeout_ms <= 0:
+        raise LocalProtocolError(
+            "TUBEMQ_PROTOCOL_MISUSE", what=f"a request with time-out {request.timeout_ms} ms"
+        )
+    header = rpc_pb2.RequestHeader(serviceType=request.service, protocolVer=request.protocol_version)
+    body = rpc_pb2.RequestBody(method=request.method, timeout=request.timeout_ms, request=request.body)
+    return b"".join((_REQUEST_FLAG, _delimited(header), _delimited(body)))
+
+
+def encode_response(response: Response) -> bytes:
+    """Return the stream of a successful answer."""
+    header = rpc_pb2.ResponseHeader(status=rpc_pb2.ResponseHeader.SUCCESS, protocolVer=PROTOCOL_VERSION)
+    body = rpc_pb2.RspResponseBody(method=response.method, data=response.body)
+    return b"".join((_RESPONSE_FLAG, _delimited(header), _delimited(body)))
+
+
+def encode_failure(failure: Failure) -> bytes:
+    """Return the stream of an exception answer; FATAL carries no protocol version, as in Java."""
+    header = rpc_pb2.ResponseHeader(status=failure.status.name)
+    if failure.status is not Status.FATAL:
+        header.protocolVer = PROTOCOL_VERSION
+    body = rpc_pb2.RspExceptionBody(exceptionName=failure.exception_name, stackTrace=failure.text)
+    return b"".join((_RESPONSE_FLAG, _delimited(header), _delimited(body)))
+
+
+def decode_request(serial_no: int, stream: bytes) -> Request:
+    """Read a request's stream.
+
+    Raises:
+        RemoteProtocolError: a part is missing, does not parse, or lacks a required field.
+    """
+    parts = _Parts(stream)
+    parts.read(rpc_pb2.RpcConnHeader)
+    header = parts.read(rpc_pb2.RequestHeader)
+    body = parts.read(rpc_pb2.RequestBody)
+    return Request(serial_no, header.serviceType, body.method, body.timeout, body.request, header.protocolVer)
+
+
+def decode_answer(serial_no: int, stream: bytes) -> Response | Failure:
+    """Read the stream of an answer, whichever kind its status says.
+
+    Raises:
+        RemoteProtocolError: a part is missing, does not parse, or lacks a required field.
+    """
+    parts = _Parts(stream)
+    parts.read(rpc_pb2.RpcConnHeader)
+    status = Status(parts.read(rpc_pb2.ResponseHeader).status)
+    if status is Status.SUCCESS:
+        body = parts.read(rpc_pb2.RspResponseBody)
+        return Response(serial_no, body.method, body.data)
+    failure = parts.read(rpc_pb2.RspExceptionBody)
+    return Failure(serial_no, status, failure.exceptionName, failure.stackTrace)
+
+
+def parse_message(message_type: type[AnyMessage], data: bytes) -> AnyMessage:
+    """Parse a message, and check what protobuf checks only on writing or not at all in proto2.
+
+    Raises:
+        RemoteProtocolError: the bytes are no such message, a required field is missing, or a text is not
+            UTF-8 (protobuf would hand it out as bytes).
+    """
+    message = message_type()
+    name = message_type.DESCRIPTOR.name
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise _violation(f"{name} does not parse: {error}") from error
+    _check_required(message)
+    bad_text = _find_bad_text(message)
+    if bad_text is not None:
+        raise _violation(f"the text {bad_text} of {name} is not UTF-8")
+    return message
+
+
+def serialize_message(message: ProtobufMessage) -> bytes:
+    """Serialise a message.
+
+    Raises:
+        LocalProtocolError: a required field was not set.
+    """
+    try:
+        return message.SerializeToString()
+    except EncodeError as error:
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=str(error)) from error
+
+
+def _check_required(message: ProtobufMessage) -> None:
+    if message.IsInitialized():
+        return
+    try:
+        message.SerializeToString()
+    except EncodeError as error:  # its text names the fields
+        raise _violation(str(error)) from error
+
+
+def _find_bad_text(message: ProtobufMessage) -> str | None:
+    """Return the name of a text field that holds other bytes than UTF-8, if there is one."""
+    for name, repeated, nested in _text_fields(message.DESCRIPTOR):
+        value = getattr(message, name)
+        for item in value if repeated else (value,):
+            bad = _find_bad_text(item) if nested else name if isinstance(item, bytes) else None
+            if bad is not None:
+                return bad
+    return None
+
+
+@functools.cache
+def _text_fields(descriptor: Descriptor) -> tuple[tuple[str, bool, bool], ...]:
+    """Name the fields that hold text or messages with text; whether repeated, whether messages."""
+    fields = []
+    for field in descriptor.fields:
+        nested = field.message_type is not None and bool(_text_fields(field.message_type))
+        if nested or field.type == FieldDescriptor.TYPE_STRING:
+            fields.append((field.name, field.is_repeated, nested))
+    return tuple(fields)
+
+
+class _Parts:
+    """Read delimited messages from a stream, one after the other."""
+
+    def __init__(self, stream: bytes) -> None:
+        self._stream = stream
+        self._position = 0
+
+    def read(self, message_type: type[AnyMessage]) -> AnyMessage:
+        size = self._read_size(message_type)
+        start = self._position
+        self._position = start + size
+        if self._position > len(self._stream):
+            raise _violation(f"the stream ends inside {message_type.DESCRIPTOR.name}")
+        return parse_message(message_type, self._stream[start : self._position])
+
+    def _read_size(self, message_type: type[AnyMessage]) -> int:
+        size = 0
+        for shift in range(0, 35, 7):
+            if self._position >= len(self._stream):
+                raise _violation(f"the stream ends before {message_type.DESCRIPTOR.name}")
+            byte = self._stream[self._position]
+            self._position += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return size
+        raise _violation(f"the length of {message_type.DESCRIPTOR.name} has more than five bytes")
+
+
+def _delimited(message: ProtobufMessage) -> bytes:
+    data = serialize_message(message)
+    return encode_varint(len(data)) + data
+
+
+def encode_varint(value: int) -> bytes:
+    """Return a non-negative number as a protobuf varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _violation(what: str) -> RemoteProtocolError:
+    return RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what=what)
