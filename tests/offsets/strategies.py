@@ -1,0 +1,68 @@
+"""Strategies and small makers for tests of offsets."""
+
+from hypothesis import strategies as st
+
+from tubemq_spark.model import OffsetBounds, TopicPartition
+from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.offsets.source_offset import SourceOffset
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET
+
+INT32_MAX = 2**31 - 1
+
+topics = st.sampled_from(["demo", "orders", "Aa", "a_9", "x" * 64])
+partitions = st.one_of(
+    st.builds(
+        TopicPartition,
+        st.sampled_from(["demo", "orders"]),
+        st.integers(1, 3),
+        st.sampled_from([0, 1, 2, 10, 10_000, 10_001, 20_000]),
+    ),
+    st.builds(TopicPartition, topics, st.integers(0, INT32_MAX), st.integers(0, INT32_MAX)),
+)
+rows = st.one_of(st.integers(0, 50), st.integers(0, MAX_OFFSET // INDEX_ENTRY_BYTES))
+offsets = rows.map(lambda count: count * INDEX_ENTRY_BYTES)
+offset_maps = st.dictionaries(partitions, offsets, max_size=8)
+edges = st.sampled_from(Edge)
+
+
+def reordered(mapping):
+    """Return an equal mapping whose items come in another order."""
+    return dict(reversed(mapping.items()))
+
+
+@st.composite
+def source_offsets(draw: st.DrawFn) -> SourceOffset:
+    """Make an offset some of whose partitions have just appeared."""
+    next_offsets = draw(offset_maps)
+    known = draw(st.sets(st.sampled_from(sorted(next_offsets)))) if next_offsets else set()
+    return SourceOffset(next_offsets, {partition: draw(offsets) for partition in known})
+
+
+@st.composite
+def specifics(draw: st.DrawFn) -> Specific:
+    """Make a position for single partitions, or for all partitions of a topic in one word."""
+    wanted = draw(st.dictionaries(partitions, st.one_of(offsets, edges), max_size=6))
+    topics_of = {}
+    for partition, value in wanted.items():
+        topics_of.setdefault(partition.topic, {})[partition] = value
+    for topic in list(topics_of):
+        if draw(st.booleans()):
+            topics_of[topic] = draw(edges)
+    return Specific(topics_of)
+
+
+positions = st.one_of(edges, specifics())
+
+
+@st.composite
+def bounds(draw: st.DrawFn) -> OffsetBounds:
+    """Make what a store holds, maybe nothing."""
+    earliest, latest = sorted((draw(offsets), draw(offsets)))
+    return OffsetBounds(earliest, latest)
+
+
+def tp(text: str) -> TopicPartition:
+    """Make a partition of ``demo/1:0``."""
+    topic, _, local_id = text.partition("/")
+    broker_id, _, partition_id = local_id.partition(":")
+    return TopicPartition(topic, int(broker_id), int(partition_id))

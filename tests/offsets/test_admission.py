@@ -1,0 +1,118 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.offsets import strategies as own
+from tests.offsets.strategies import tp
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.admission import admit
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET, rows_between
+
+limits = st.one_of(st.integers(1, 100), st.integers(1, 2**63 - 1))
+
+
+def stores(*sizes):
+    """Make one-partition stores with a backlog each, in rows."""
+    positions = {TopicPartition("demo", broker_id, 0): 0 for broker_id in range(1, len(sizes) + 1)}
+    latest = {partition.store_id: size * 28 for partition, size in zip(positions, sizes, strict=True)}
+    return positions, latest
+
+
+def taken(positions, latest, max_rows):
+    """Return the rows that each partition of a one-partition store gets."""
+    return [end // 28 for end in admit(positions, latest, max_rows).values()]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "shares"),
+    [
+        ((101, 11, 1), 10, [8, 1, 1]),  # the numbers of Spark's Kafka suite
+        ((93, 10, 0), 10, [9, 1, 0]),
+        ((100,), 40, [40]),
+        ((20,), 40, [20]),
+        ((40, 60), 100, [40, 60]),
+        ((40, 61), 100, [39, 60]),
+        ((1, 1, 1), 1, [1, 1, 1]),
+        ((0, 0), 5, [0, 0]),
+        ((), 5, []),
+        ((MAX_OFFSET // 28, MAX_OFFSET // 28), 2**63 - 1, [MAX_OFFSET // 28] * 2),
+        ((MAX_OFFSET // 28, MAX_OFFSET // 28), 4, [2, 2]),
+        ((5, 7), None, [5, 7]),
+    ],
+)
+def test_shares(sizes, limit, shares):
+    assert taken(*stores(*sizes), limit) == shares
+
+
+@st.composite
+def backlogs(draw):
+    """Partitions anywhere in their stores' logs, some in stores without a known end."""
+    positions = draw(own.offset_maps)
+    latest = {}
+    for store in sorted({partition.store_id for partition in positions}):
+        if draw(st.integers(0, 9)):
+            latest[store] = draw(own.offsets)
+    return positions, latest
+
+
+@given(backlogs(), st.none() | limits)
+def test_ends_stay_inside_the_log_and_at_messages(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    assert list(ends) == list(positions)
+    for partition, end in ends.items():
+        start, stop = positions[partition], latest.get(partition.store_id, 0)
+        assert start <= end <= max(start, stop)
+        assert (end - start) % INDEX_ENTRY_BYTES == 0
+
+
+@given(backlogs(), limits)
+def test_every_backlog_makes_progress(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    for partition, start in positions.items():
+        if start < latest.get(partition.store_id, 0):
+            assert ends[partition] > start
+
+
+@given(backlogs(), limits)
+def test_the_limit_is_passed_only_by_shares_rounded_up(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    # Partitions of a store at one offset share one share; its rows count once.
+    shares = {(p.store_id, start): rows_between(start, ends[p]) for p, start in positions.items()}
+    rounded_up = sum(1 for rows in shares.values() if rows == 1)
+    assert sum(shares.values()) <= limit + rounded_up
+
+
+@given(backlogs(), limits)
+def test_partitions_that_stand_together_move_together(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    together = {}
+    for partition, start in positions.items():
+        assert together.setdefault((partition.store_id, start), ends[partition]) == ends[partition]
+
+
+@given(backlogs())
+def test_without_a_limit_or_below_it_all_is_taken(backlog):
+    positions, latest = backlog
+    everything = {p: max(start, latest.get(p.store_id, 0)) for p, start in positions.items()}
+    assert admit(positions, latest) == everything
+    stands = {(p.store_id, start): rows_between(start, everything[p]) for p, start in positions.items()}
+    assert admit(positions, latest, max(1, sum(stands.values()))) == everything
+
+
+def test_partitions_of_one_store_count_its_rows_once():
+    positions = {tp("demo/1:0"): 0, tp("demo/1:1"): 0, tp("demo/2:0"): 0}
+    latest = {tp("demo/1:0").store_id: 2800, tp("demo/2:0").store_id: 2800}
+    assert admit(positions, latest, 100) == {tp("demo/1:0"): 1400, tp("demo/1:1"): 1400, tp("demo/2:0"): 1400}
+
+
+def test_a_partition_that_lags_does_not_hold_up_its_store():
+    """A partition added to a store begins at the earliest offset, far behind the others."""
+    lagging, ahead = tp("demo/1:1"), tp("demo/1:0")
+    ends = admit({lagging: 0, ahead: 27_972_000}, {ahead.store_id: 28_000_000}, 100)
+    assert ends == {lagging: 28 * 99, ahead: 27_972_000 + 28}
+    for _ in range(1000):
+        ends = admit(ends, {ahead.store_id: 28_000_000}, 10_000)
+    assert ends == {lagging: 28_000_000, ahead: 28_000_000}

@@ -1,0 +1,129 @@
+import pytest
+
+from tests.offsets.strategies import tp
+from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
+from tubemq_spark.model import OffsetBounds
+from tubemq_spark.offsets.advance import next_offset
+from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
+from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
+
+ZERO, TWIN, ONE = tp("demo/1:0"), tp("demo/1:1"), tp("demo/1:10000")
+BOUNDS = {ZERO.store_id: OffsetBounds(280, 560), ONE.store_id: OffsetBounds(0, 0)}
+EARLIEST, LATEST = StartToken(Edge.EARLIEST), StartToken(Edge.LATEST)
+
+
+def test_the_first_trigger_resolves_the_token_and_keeps_the_begin():
+    assert next_offset(EARLIEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) == SourceOffset(
+        {ZERO: 560, ONE: 0}, {ZERO: 280, ONE: 0}
+    )
+    assert next_offset(EARLIEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss, max_rows=2) == SourceOffset(
+        {ZERO: 336, ONE: 0}, {ZERO: 280, ONE: 0}
+    )
+
+
+def test_latest_is_fixed_by_an_empty_batch():
+    assert next_offset(LATEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) == SourceOffset(
+        {ZERO: 560, ONE: 0}, {ZERO: 560, ONE: 0}
+    )
+
+
+def test_explicit_offsets_are_resolved_with_the_loss_policy():
+    token = StartToken(Specific({"demo": {ZERO: 0, ONE: Edge.LATEST}}))
+    with pytest.raises(DataLossError):
+        next_offset(token, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss)
+    recorder = LossRecorder()
+    end = next_offset(token, [ZERO, ONE], BOUNDS, on_loss=recorder)
+    assert end == SourceOffset({ZERO: 560, ONE: 0}, {ZERO: 280, ONE: 0})
+    assert recorder.records == [LossRecord(Loss.EXPIRED, ZERO, 0, 280)]
+
+
+def test_wrong_explicit_offsets_name_the_option():
+    with pytest.raises(OptionError, match="Option 'startingOffsets'"):
+        next_offset(StartToken(Specific({})), [ZERO], BOUNDS, on_loss=fail_on_loss)
+
+
+def test_a_token_waits_for_all_stores():
+    with pytest.raises(TubeMQConnectionError):
+        next_offset(LATEST, [ZERO, tp("demo/9:0")], BOUNDS, on_loss=fail_on_loss)
+
+
+def test_nothing_new_gives_the_very_start():
+    start = SourceOffset({ZERO: 560, ONE: 0}, {ZERO: 280, ONE: 0})
+    assert next_offset(start, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) is start
+
+
+def test_an_empty_topic_still_fixes_the_begin():
+    first = next_offset(EARLIEST, [], {}, on_loss=fail_on_loss)
+    assert first == SourceOffset({})
+    assert next_offset(first, [], {}, on_loss=fail_on_loss) is first
+
+
+def test_the_begin_is_carried_by_the_first_offset_only():
+    start = SourceOffset({ZERO: 532, ONE: 0}, {ZERO: 280, ONE: 0})
+    assert next_offset(start, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) == SourceOffset({ZERO: 560, ONE: 0})
+
+
+def test_a_new_partition_is_written_down_even_if_it_is_empty():
+    end = next_offset(SourceOffset({ZERO: 560}), [ZERO, ONE], BOUNDS, on_loss=fail_on_loss)
+    assert end == SourceOffset({ZERO: 560, ONE: 0}, {ONE: 0})
+
+
+def test_removed_partitions_are_dropped_when_that_is_tolerated():
+    start = SourceOffset({ZERO: 560, ONE: 0})
+    with pytest.raises(DataLossError, match="PARTITION_REMOVED"):
+        next_offset(start, [ZERO], BOUNDS, on_loss=fail_on_loss)
+    assert next_offset(start, [ZERO], BOUNDS, on_loss=LossRecorder()) == SourceOffset({ZERO: 560})
+
+
+def test_the_limit_is_not_spent_on_expired_records():
+    """Otherwise a long gap would take as many empty micro-batches as it had rows."""
+    recorder = LossRecorder()
+    end = next_offset(SourceOffset({ZERO: 0}), [ZERO], BOUNDS, on_loss=recorder, max_rows=3)
+    assert end == SourceOffset({ZERO: 280 + 84})
+    assert recorder.records == [LossRecord(Loss.EXPIRED, ZERO, 0, 280)]
+
+
+def test_a_log_that_moved_back_goes_on_from_its_end():
+    start = SourceOffset({ZERO: 588, ONE: 0})
+    with pytest.raises(DataLossError, match="MOVED_BACK"):
+        next_offset(start, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss)
+    assert next_offset(start, [ZERO, ONE], BOUNDS, on_loss=LossRecorder()) == SourceOffset(
+        {ZERO: 560, ONE: 0}
+    )
+
+
+def test_a_partition_that_cannot_be_read_now_is_kept():
+    away = tp("demo/9:0")
+    end = next_offset(SourceOffset({ZERO: 280, away: 84}), [ZERO, away], BOUNDS, on_loss=fail_on_loss)
+    assert end == SourceOffset({ZERO: 560, away: 84})
+
+
+def test_available_now_stops_at_its_target():
+    target = {ZERO.store_id: 336}
+    start = SourceOffset({ZERO: 280, ONE: 0})
+    grown = {ZERO.store_id: OffsetBounds(280, 560), ONE.store_id: OffsetBounds(0, 280)}
+    end = next_offset(start, [ZERO, ONE], grown, on_loss=fail_on_loss, target=target)
+    assert end == SourceOffset({ZERO: 336, ONE: 0})
+    assert next_offset(end, [ZERO, ONE], grown, on_loss=fail_on_loss, target=target) is end
+
+
+def test_available_now_never_goes_back_to_its_target():
+    """A stream that resolves ``latest`` after the target was fixed stands beyond it."""
+    end = next_offset(LATEST, [ZERO], BOUNDS, on_loss=fail_on_loss, target={ZERO.store_id: 336})
+    assert end == SourceOffset({ZERO: 560}, {ZERO: 560})
+
+
+def test_available_now_notices_that_its_target_is_gone():
+    target = {ZERO.store_id: 588, tp("demo/9:0").store_id: 28}
+    start = SourceOffset({ZERO: 280, TWIN: 308, tp("demo/9:0"): 0})
+    partitions = start.next_offsets.keys()
+    with pytest.raises(DataLossError, match="TRUNCATED"):
+        next_offset(start, partitions, BOUNDS, on_loss=fail_on_loss, target=target)
+    recorder = LossRecorder()
+    end = next_offset(start, partitions, BOUNDS, on_loss=recorder, target=target)
+    assert end == SourceOffset({ZERO: 560, TWIN: 560, tp("demo/9:0"): 0})
+    assert recorder.records == [
+        LossRecord(Loss.TRUNCATED, ZERO, 560, 588),
+        LossRecord(Loss.TRUNCATED, TWIN, 560, 588),
+    ]

@@ -1,0 +1,48 @@
+import logging
+import pickle
+
+import pytest
+
+from tests.offsets.strategies import tp
+from tubemq_spark.errors import CONDITIONS, DataLossError
+from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
+
+DEMO = tp("demo/1:0")
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_failing_names_what_where_and_the_option(loss):
+    with pytest.raises(DataLossError) as caught:
+        fail_on_loss(loss, DEMO, 2800, 5600)
+    error = caught.value
+    assert error.condition == f"TUBEMQ_DATA_LOSS.{loss.name}"
+    for part in ("demo/1:0", "2800", "5600", "failOnDataLoss=false"):
+        assert part in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_every_kind_has_a_condition_and_every_condition_a_kind():
+    conditions = {name for name in CONDITIONS if name.startswith("TUBEMQ_DATA_LOSS.")}
+    assert conditions == {loss.condition for loss in Loss}
+
+
+def test_the_recorder_warns_and_remembers_a_loss_once(caplog):
+    recorder = LossRecorder()
+    with caplog.at_level(logging.WARNING):
+        recorder(Loss.EXPIRED, DEMO, 0, 280)
+        recorder(Loss.EXPIRED, DEMO, 0, 280)
+        recorder(Loss.EXPIRED, DEMO, 0, 308)
+    assert recorder.records == [
+        LossRecord(Loss.EXPIRED, DEMO, 0, 280),
+        LossRecord(Loss.EXPIRED, DEMO, 0, 308),
+    ]
+    assert [record.getMessage() for record in caplog.records] == [
+        "data is lost and failOnDataLoss=false, so reading goes on: EXPIRED demo/1:0 [0, 280)",
+        "data is lost and failOnDataLoss=false, so reading goes on: EXPIRED demo/1:0 [0, 308)",
+    ]
+
+
+def test_a_record_is_handed_to_a_policy_as_it_is():
+    seen = []
+    LossRecord(Loss.CORRUPT, DEMO, 28, 56).report(lambda *what: seen.append(what))
+    assert seen == [(Loss.CORRUPT, DEMO, 28, 56)]

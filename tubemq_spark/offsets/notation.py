@@ -1,0 +1,143 @@
+"""How offsets are written as JSON: ``{"<topic>": {"<brokerId>:<partitionId>": <offset>}}``.
+
+The one place that takes such text apart and puts it together, for options and for checkpoints alike.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NoReturn, TypeGuard, TypeVar
+
+from tubemq_spark.errors import OffsetFormatError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, is_aligned
+
+FORMAT_VERSION: Final = 1
+"""Version of the JSON in a checkpoint; a release reads its own and all older ones."""
+
+VERSION_KEY: Final = "v"
+"""Marks the checkpoint's form. No topic can be called so: names have two characters at least."""
+
+_LOCAL_ID: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")
+_MAX_ID: Final = 2**31 - 1
+_SHOWN_CHARACTERS: Final = 200
+
+Value = TypeVar("Value")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OffsetReader:
+    """Takes one piece of JSON apart; every error names where it came from and what to do."""
+
+    source: str
+    """Where the text comes from, the subject of the error's sentence: ``Option 'startingOffsets'``."""
+    text: str
+    """The text as the user or Spark gave it."""
+    advice: str
+    """What the user can do about wrong text."""
+
+    def fail(self, problem: str) -> NoReturn:
+        """Refuse the text.
+
+        Raises:
+            OffsetFormatError: always.
+        """
+        seen = self.text if len(self.text) <= _SHOWN_CHARACTERS else f"{self.text[:_SHOWN_CHARACTERS]}..."
+        raise OffsetFormatError(
+            "TUBEMQ_OFFSETS_MALFORMED", source=self.source, problem=problem, seen=seen, advice=self.advice
+        )
+
+    def load(self) -> dict[str, Any]:
+        """Return the object the text holds.
+
+        Raises:
+            OffsetFormatError: the text is no JSON, no object, or names something twice.
+        """
+        try:
+            data = json.loads(self.text, object_pairs_hook=self._unique)
+        except OffsetFormatError:
+            raise
+        except (ValueError, RecursionError) as error:
+            self.fail(f"it is no JSON ({error})")
+        return self.mapping(data, "the whole")
+
+    def mapping(self, data: object, what: str) -> dict[str, Any]:
+        """Return ``data`` if it is a JSON object."""
+        if not isinstance(data, dict):
+            self.fail(f"{what} is {json.dumps(data)}, not an object")
+        return data
+
+    def fields(self, data: Mapping[str, Any], required: Iterable[str], optional: Iterable[str] = ()) -> None:
+        """Refuse missing and unknown keys of an object."""
+        needed = set(required)
+        for key in sorted(needed - data.keys()):
+            self.fail(f"the field {key!r} is missing")
+        for key in sorted(data.keys() - needed - set(optional)):
+            self.fail(f"the field {key!r} is not known")
+
+    def check_version(self, data: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint's form of a version this release does not know.
+
+        Raises:
+            OffsetFormatError: the version is newer (``TUBEMQ_OFFSETS_VERSION``) or no version.
+        """
+        version = data[VERSION_KEY]
+        if not _is_integer(version) or version < 1:
+            self.fail(f"{json.dumps(version)} is no format version")
+        if version > FORMAT_VERSION:
+            raise OffsetFormatError(
+                "TUBEMQ_OFFSETS_VERSION", source=self.source, version=version, supported=FORMAT_VERSION
+            )
+
+    def offsets(self, data: object) -> dict[TopicPartition, int]:
+        """Read topic, partition and offset of every entry."""
+        found: dict[TopicPartition, int] = {}
+        for topic, inner in self.mapping(data, "the topics' value").items():
+            found |= self.partitions(topic, inner, self.offset)
+        return found
+
+    def partitions(
+        self, topic: str, data: object, read_value: Callable[[object, TopicPartition], Value]
+    ) -> dict[TopicPartition, Value]:
+        """Read the entries of one topic."""
+        inner = self.mapping(data, f"the value of topic {topic!r}")
+        pairs = [(self.partition(topic, key), value) for key, value in inner.items()]
+        return {partition: read_value(value, partition) for partition, value in pairs}
+
+    def partition(self, topic: str, key: str) -> TopicPartition:
+        """Read the key of a partition, ``brokerId:partitionId``."""
+        match = _LOCAL_ID.fullmatch(key)
+        if match is None or max(ids := (int(match[1]), int(match[2]))) > _MAX_ID:
+            self.fail(f"{key!r} of topic {topic!r} is not brokerId:partitionId")
+        return TopicPartition(topic, *ids)
+
+    def offset(self, value: object, partition: TopicPartition) -> int:
+        """Read an offset, in index bytes."""
+        if not _is_integer(value):
+            self.fail(f"the offset {json.dumps(value)} of {partition} is no whole number")
+        if not is_aligned(value):
+            self.fail(f"the offset {value} of {partition} is no multiple of {INDEX_ENTRY_BYTES} from 0 on")
+        return value
+
+    def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # JSON parsers keep the last of two equal keys; with offsets that would skip or repeat records.
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            self.fail(f"it names {twice!r} twice")
+        return found
+
+
+def write_offsets(offsets: Mapping[TopicPartition, Value]) -> dict[str, dict[str, Value]]:
+    """Return the one form of these offsets: topics by name, partitions by broker id and partition id."""
+    topics: dict[str, dict[str, Value]] = {}
+    for partition in sorted(offsets):
+        topics.setdefault(partition.topic, {})[partition.local_id] = offsets[partition]
+    return topics
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    # True and False are integers for Python, but not for a reader of JSON.
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,235 @@
+"""What a user asks for: where a query begins and where a batch read ends.
+
+``earliest``, ``latest``, or JSON: ``{"demo": {"1:0": 280, "1:10000": -2}, "other": "latest"}`` with -2 for
+earliest and -1 for latest, as in Spark's Kafka source. A checkpoint's own JSON is accepted as well, so
+that a new query can go on where an old one stood.
+"""
+
+import dataclasses
+import enum
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.offsets.loss import Loss, LossPolicy
+from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader
+
+EXAMPLE: Final = '{"demo":{"1:0":280,"1:10000":-2}}'
+_SHOWN_NAMES: Final = 10
+
+
+class Edge(enum.Enum):
+    """One of the two ends of a log."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Specific:
+    """A position for every partition, topic by topic."""
+
+    topics: Mapping[str, Edge | Mapping[TopicPartition, int | Edge]]
+    """One word for all partitions of a topic, or for each an offset (in index bytes) or a word."""
+
+
+Position = Edge | Specific
+
+_CODES: Final[dict[Edge, int]] = {Edge.EARLIEST: -2, Edge.LATEST: -1}
+_EDGES: Final[dict[int, Edge]] = {code: edge for edge, code in _CODES.items()}
+_WORDS: Final[dict[str, Edge]] = {edge.value: edge for edge in Edge}
+
+
+def parse_position(text: str, option: str) -> Position:
+    """Read the value of an option such as ``startingOffsets``.
+
+    Raises:
+        OffsetFormatError: the text names no position; the error shows it and an example.
+    """
+    advice = f"write earliest, latest or for example {EXAMPLE}"
+    reader = OffsetReader(f"Option '{option}'", text.strip(), advice)
+    word = _WORDS.get(reader.text.lower())
+    return word if word is not None else _of_object(reader.load(), reader)
+
+
+def read_position(data: object, reader: OffsetReader) -> Position:
+    """Read a position from JSON data: a word, or an object.
+
+    Raises:
+        OffsetFormatError: the data names no position.
+    """
+    if isinstance(data, str):
+        return _read_word(data, "the position", reader)
+    return _of_object(reader.mapping(data, "the position"), reader)
+
+
+def position_to_json(position: Position) -> str | dict[str, Any]:
+    """Return the one form of a position as JSON data: equal positions give equal text."""
+    if isinstance(position, Edge):
+        return position.value
+    return {topic: _topic_to_json(value) for topic, value in sorted(position.topics.items())}
+
+
+def format_position(position: Position) -> str:
+    """Return the text that ``parse_position`` reads as this position."""
+    data = position_to_json(position)
+    return data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
+
+
+def mentions(position: Position, edge: Edge) -> str:
+    """Name what a position puts at an end of the log: ``every partition``, topics, partitions; or nothing."""
+    if isinstance(position, Edge):
+        return "every partition" if position is edge else ""
+    found = []
+    for topic, value in sorted(position.topics.items()):
+        if isinstance(value, Edge):
+            found += [f"topic {topic}"] if value is edge else []
+        else:
+            found += [str(partition) for partition in sorted(value) if value[partition] is edge]
+    return _listed(found)
+
+
+def resolve(
+    position: Position,
+    partitions: Collection[TopicPartition],
+    bounds: Mapping[StoreId, OffsetBounds],
+    *,
+    option: str,
+    on_loss: LossPolicy,
+) -> dict[TopicPartition, int]:
+    """Turn a position into an offset for every partition.
+
+    An offset below the log's begin is a loss (the user asks for records that retention removed): the
+    policy raises, or the log's begin is taken instead.
+
+    Args:
+        position: what the user asks.
+        partitions: all partitions of the topics that are read.
+        bounds: what their stores hold.
+        option: the option the position comes from, for errors.
+        on_loss: what to do about records that are gone.
+
+    Raises:
+        OptionError: the position names partitions that do not exist or does not name all, or an
+            offset is beyond the log's end.
+        TubeMQConnectionError: the bounds of a store are not known, since no broker answered for it.
+        DataLossError: by the policy.
+    """
+    ordered = sorted(partitions)
+    unreachable = [partition for partition in ordered if partition.store_id not in bounds]
+    if unreachable:
+        raise TubeMQConnectionError("TUBEMQ_BOUNDS_UNKNOWN", option=option, partitions=_listed(unreachable))
+    wanted = _spread(position, ordered, option)
+    return {
+        partition: _resolve_one(partition, wanted[partition], bounds[partition.store_id], option, on_loss)
+        for partition in ordered
+    }
+
+
+def _resolve_one(
+    partition: TopicPartition, wanted: int | Edge, bounds: OffsetBounds, option: str, on_loss: LossPolicy
+) -> int:
+    if wanted is Edge.EARLIEST:
+        return bounds.earliest
+    if wanted is Edge.LATEST:
+        return bounds.latest
+    if wanted > bounds.latest:
+        raise OptionError(
+            "TUBEMQ_OFFSET_BEYOND_LOG",
+            option=option,
+            partition=partition,
+            offset=wanted,
+            earliest=bounds.earliest,
+            latest=bounds.latest,
+        )
+    if wanted < bounds.earliest:
+        on_loss(Loss.EXPIRED, partition, wanted, bounds.earliest)
+        return bounds.earliest
+    return wanted
+
+
+def _spread(
+    position: Position, partitions: Sequence[TopicPartition], option: str
+) -> dict[TopicPartition, int | Edge]:
+    """Give each partition its part of the position; both must name the same partitions."""
+    if isinstance(position, Edge):
+        return dict.fromkeys(partitions, position)
+    wanted: dict[TopicPartition, int | Edge] = {}
+    for topic, value in position.topics.items():
+        if isinstance(value, Edge):
+            wanted |= dict.fromkeys((known for known in partitions if known.topic == topic), value)
+        else:
+            wanted |= value
+    topics = {partition.topic for partition in partitions}
+    unknown = [
+        *(f"topic {topic}" for topic in sorted(position.topics.keys() - topics)),
+        *(partition for partition in sorted(wanted.keys() - set(partitions)) if partition.topic in topics),
+    ]
+    if unknown:
+        raise OptionError(
+            "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS",
+            option=option,
+            unknown=_listed(unknown),
+            known=_listed(partitions),
+        )
+    missing = [partition for partition in partitions if partition not in wanted]
+    if missing:
+        raise OptionError("TUBEMQ_OFFSETS_MISSING_PARTITIONS", option=option, missing=_listed(missing))
+    return wanted
+
+
+def _of_object(data: Mapping[str, Any], reader: OffsetReader) -> Position:
+    if VERSION_KEY in data:
+        return _of_checkpoint(data, reader)
+    return Specific({topic: _of_topic(topic, value, reader) for topic, value in data.items()})
+
+
+def _of_topic(topic: str, value: object, reader: OffsetReader) -> Edge | Mapping[TopicPartition, int | Edge]:
+    if isinstance(value, str):
+        return _read_word(value, f"the value of topic {topic!r}", reader)
+    return reader.partitions(topic, value, lambda offset, whose: _offset_or_edge(offset, whose, reader))
+
+
+def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> Position:
+    """Read what ``source_offset`` writes: go on where that query stood."""
+    reader.check_version(data)
+    if "start" in data:
+        reader.fields(data, (VERSION_KEY, "start"))
+        return read_position(data["start"], reader)
+    reader.fields(data, (VERSION_KEY, "topics"), ("from",))
+    topics = reader.mapping(data["topics"], "the value of topics")
+    return Specific(
+        {topic: reader.partitions(topic, value, reader.offset) for topic, value in topics.items()}
+    )
+
+
+def _offset_or_edge(value: object, partition: TopicPartition, reader: OffsetReader) -> int | Edge:
+    # Only real integers: 1.0 and true equal 1, and -1.0 must not pass for latest.
+    edge = _EDGES.get(value) if type(value) is int else None
+    return edge if edge is not None else reader.offset(value, partition)
+
+
+def _read_word(text: str, what: str, reader: OffsetReader) -> Edge:
+    word = _WORDS.get(text.strip().lower())
+    if word is None:
+        reader.fail(f"{what} is {json.dumps(text)}, neither earliest nor latest")
+    return word
+
+
+def _topic_to_json(value: Edge | Mapping[TopicPartition, int | Edge]) -> str | dict[str, int]:
+    if isinstance(value, Edge):
+        return value.value
+    ordered = sorted(value.items(), key=lambda item: item[0])
+    return {
+        partition.local_id: _CODES[offset] if isinstance(offset, Edge) else offset
+        for partition, offset in ordered
+    }
+
+
+def _listed(names: Sequence[object]) -> str:
+    """Name things in a message, but not more of them than a reader can take in."""
+    more = len(names) - _SHOWN_NAMES
+    shown = ", ".join(str(name) for name in names[:_SHOWN_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown

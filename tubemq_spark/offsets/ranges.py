@@ -1,0 +1,57 @@
+"""From two offsets to what is read between them."""
+
+from collections.abc import Mapping
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import OffsetRange, TopicPartition
+from tubemq_spark.offsets.audit import removals
+from tubemq_spark.offsets.loss import Loss, LossPolicy
+from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, start_of
+
+
+def ranges_between(start: StreamOffset, end: SourceOffset, on_loss: LossPolicy) -> list[OffsetRange]:
+    """Return the ranges of a micro-batch, by partition, empty ones left out.
+
+    A function of its arguments alone, so the replay of a batch reads the same records. A partition of
+    ``start`` that ``end`` lacks was removed; one that ``end`` puts before ``start`` moved back. The
+    policy has heard of both when ``end`` was made, and hears of them again here, since this may be the
+    replay of a batch that another run of the query planned.
+
+    Raises:
+        OffsetFormatError: ``end`` does not say where a new partition begins.
+        DataLossError: by the policy.
+    """
+    for loss in removals(start.next_offsets, end.next_offsets.keys()):
+        loss.report(on_loss)
+    ranges = []
+    for partition in sorted(end.next_offsets):
+        begin, stop = start_of(partition, start, end), end.next_offsets[partition]
+        if stop < begin:
+            on_loss(Loss.MOVED_BACK, partition, stop, begin)
+        elif begin < stop:
+            ranges.append(OffsetRange(partition, begin, stop))
+    return ranges
+
+
+def batch_ranges(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> list[OffsetRange]:
+    """Return the ranges of a batch read, by partition, empty ones left out.
+
+    Args:
+        starts: the resolved ``startingOffsets``, in index bytes.
+        ends: the resolved ``endingOffsets`` of the same partitions.
+
+    Raises:
+        OptionError: a partition would end before it starts.
+    """
+    ranges = [OffsetRange(partition, starts[partition], ends[partition]) for partition in sorted(starts)]
+    for backward in ranges:
+        if backward.end < backward.start:
+            raise OptionError(
+                "TUBEMQ_START_AFTER_END",
+                partition=backward.partition,
+                start=backward.start,
+                end=backward.end,
+            )
+    return [range_ for range_ in ranges if range_.start < range_.end]

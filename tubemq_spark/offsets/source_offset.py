@@ -1,0 +1,135 @@
+"""What Spark keeps in the checkpoint: where a stream stands, as versioned, canonical JSON.
+
+Two forms, both of format version 1:
+
+``{"v":1,"topics":{"demo":{"1:0":280}},"from":{"demo":{"1:0":0}}}``
+    Where every partition stands: the next offset to read. ``from`` is only there for partitions that
+    appear with this offset and says where they begin.
+``{"v":1,"start":"latest"}``
+    A token: the stream's begin, not resolved yet.
+
+Spark asks for the begin of a stream again when the first batch failed, and keeps nothing until that
+batch is planned, so an ``initialOffset`` that moves would lose records. It therefore is a token, a
+constant; the first ``latestOffset`` resolves it and carries the resolved begin in its ``from``, which
+Spark writes down before any record is read. The same way serves partitions that appear later.
+
+Spark compares offsets as text, so equal offsets must give equal text: there is one writer, with one
+order of keys.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.notation import FORMAT_VERSION, VERSION_KEY, OffsetReader, write_offsets
+from tubemq_spark.offsets.positions import Position, position_to_json, read_position
+from tubemq_spark.offsets.units import require_aligned
+
+_SOURCE: Final = "The stream's offset"
+_ADVICE: Final = "restore the checkpoint, or start the query with a new one and startingOffsets"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StartToken:
+    """The begin of a stream as the user gave it; never moves."""
+
+    position: Position
+
+    @property
+    def next_offsets(self) -> Mapping[TopicPartition, int]:
+        """No partition stands anywhere yet."""
+        return {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the one JSON form, keys in their fixed order."""
+        return {VERSION_KEY: FORMAT_VERSION, "start": position_to_json(self.position)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """Where every partition stands.
+
+    Raises:
+        OffsetFormatError: an offset is no multiple of 28 from 0 on, so that none is ever written.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
+    """The next offset to read, in index bytes."""
+    first_offsets: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
+    """Where partitions begin that the offset before this one does not have."""
+
+    def __post_init__(self) -> None:
+        for offsets in (self.next_offsets, self.first_offsets):
+            for partition, offset in offsets.items():
+                require_aligned(offset, partition)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the one JSON form; equal offsets give equal text, whatever their maps' order."""
+        data: dict[str, Any] = {VERSION_KEY: FORMAT_VERSION, "topics": write_offsets(self.next_offsets)}
+        if self.first_offsets:
+            data["from"] = write_offsets(self.first_offsets)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read the end of a planned batch, which never is a token.
+
+        Raises:
+            OffsetFormatError: the data is no such offset, or of a newer format version.
+        """
+        reader = _reader(data)
+        _check_form(data, reader)
+        return cls(*_offsets(data, reader))
+
+
+StreamOffset = StartToken | SourceOffset
+
+
+def read_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
+    """Read the start of a batch, which is a token before the first batch.
+
+    Raises:
+        OffsetFormatError: the data is neither form, or of a newer format version.
+    """
+    reader = _reader(data)
+    _check_form(data, reader)
+    if "start" in data:
+        reader.fields(data, (VERSION_KEY, "start"))
+        return StartToken(read_position(data["start"], reader))
+    return SourceOffset(*_offsets(data, reader))
+
+
+def start_of(partition: TopicPartition, start: StreamOffset, end: SourceOffset) -> int:
+    """Return where a partition of ``end`` begins in the batch from ``start`` to ``end``, in index bytes.
+
+    Raises:
+        OffsetFormatError: neither offset says it; one of them was not written by this source.
+    """
+    begin = start.next_offsets.get(partition, end.first_offsets.get(partition))
+    if begin is None:
+        _reader(end.to_json()).fail(f"it has no begin of {partition}")
+    return begin
+
+
+def _reader(data: Mapping[str, Any]) -> OffsetReader:
+    return OffsetReader(_SOURCE, json.dumps(data), _ADVICE)
+
+
+def _check_form(data: Mapping[str, Any], reader: OffsetReader) -> None:
+    if VERSION_KEY not in data:
+        reader.fail(f"the field {VERSION_KEY!r} is missing")
+    reader.check_version(data)
+
+
+def _offsets(
+    data: Mapping[str, Any], reader: OffsetReader
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    reader.fields(data, (VERSION_KEY, "topics"), ("from",))
+    next_offsets = reader.offsets(data["topics"])
+    first_offsets = reader.offsets(data.get("from", {}))
+    strangers = sorted(first_offsets.keys() - next_offsets.keys())
+    if strangers:
+        reader.fail(f"{strangers[0]} is in 'from' but not in 'topics'")
+    return next_offsets, first_offsets
