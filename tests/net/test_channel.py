@@ -1,0 +1,333 @@
+"""Calls over one connection, and everything that may happen instead of an answer."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.rpc_server import RpcServer
+from tubemq_spark.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    RpcError,
+    TubeMQConnectionError,
+    TubeMQTimeoutError,
+)
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net import channel as channel_module
+from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.protocol.constants import Method, ServiceType, Status
+from tubemq_spark.protocol.pb import master_pb2
+
+REQUEST = master_pb2.CloseRequestP2M(clientId="me")
+
+
+def ok(text="fine"):
+    return master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg=text)
+
+
+def call(channel, timeout_ms=5_000, request=REQUEST):
+    return channel.call(
+        ServiceType.MASTER,
+        Method.PRODUCER_CLOSE,
+        request,
+        master_pb2.CloseResponseM2P,
+        timeout_ms=timeout_ms,
+        during="closing",
+    )
+
+
+def start(channel, timeout_ms=5_000):
+    return channel.start(
+        ServiceType.MASTER, Method.PRODUCER_CLOSE, REQUEST, timeout_ms=timeout_ms, during="closing"
+    )
+
+
+def connected(server):
+    return RpcChannel.connect(server.endpoint, 1_000)
+
+
+def echo(exchange):
+    exchange.answer(ok(exchange.parse(master_pb2.CloseRequestP2M).clientId))
+
+
+def silent(exchange):
+    pass
+
+
+def test_a_call_brings_the_answer():
+    with RpcServer(echo) as server, connected(server) as channel:
+        assert call(channel) == ok("me")
+        assert not channel.closed
+    assert channel.closed
+
+
+def test_the_request_travels_whole():
+    seen = []
+
+    def note(exchange):
+        seen.append(exchange.request)
+        echo(exchange)
+
+    with RpcServer(note) as server, connected(server) as channel:
+        call(channel, timeout_ms=1234)
+
+    (request,) = seen
+    assert (request.service, request.method, request.timeout_ms) == (1, 3, 1234)
+    assert request.body == REQUEST.SerializeToString()
+
+
+def test_big_requests_and_answers_of_many_threads_do_not_mix():
+    with RpcServer(echo) as server, connected(server) as channel:
+        results = {}
+
+        def run(number):
+            name = f"{number}-" + "x" * (number * 40_000)
+            results[number] = call(channel, request=master_pb2.CloseRequestP2M(clientId=name)).errMsg == name
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert results == dict.fromkeys(range(16), True)
+
+
+def test_answers_may_come_in_any_order():
+    waiting = []
+
+    def backwards(exchange):
+        waiting.append(exchange)
+        if len(waiting) == 3:
+            for number, held in reversed(list(enumerate(waiting))):
+                held.answer(ok(str(number)))
+
+    with RpcServer(backwards) as server, connected(server) as channel:
+        calls = [start(channel) for _ in range(3)]
+        answers = [pending.result(master_pb2.CloseResponseM2P, "closing").errMsg for pending in calls]
+
+    assert answers == ["0", "1", "2"]
+
+
+def test_an_answer_that_came_in_time_is_good_however_late_it_is_asked_for():
+    with RpcServer(echo) as server, connected(server) as channel:
+        pending = start(channel, timeout_ms=200)
+        while not pending.done:
+            time.sleep(0.001)
+        time.sleep(0.25)
+
+        assert pending.result(master_pb2.CloseResponseM2P, "closing") == ok("me")
+
+
+def test_a_request_without_answer_times_out_and_the_connection_stays():
+    def only_second(exchange, count=[0]):  # noqa: B006 - a counter
+        count[0] += 1
+        if count[0] > 1:
+            echo(exchange)
+
+    with RpcServer(only_second) as server, connected(server) as channel:
+        with pytest.raises(TubeMQTimeoutError, match="within 50 ms while closing") as caught:
+            call(channel, timeout_ms=50)
+        assert caught.value.parameters["endpoint"] == str(server.endpoint)
+
+        assert call(channel) == ok("me")
+        assert len(server.accepted) == 1
+
+
+def test_a_late_answer_is_dropped():
+    held = []
+
+    def late(exchange):
+        held.append(exchange)
+        if len(held) == 2:
+            held[0].answer(ok("late"))
+            held[1].answer(ok("in time"))
+
+    with RpcServer(late) as server, connected(server) as channel:
+        with pytest.raises(TubeMQTimeoutError):
+            call(channel, timeout_ms=30)
+
+        assert call(channel) == ok("in time")
+
+
+def test_a_connection_that_only_swallows_requests_is_given_up():
+    with RpcServer(silent) as server, connected(server) as channel:
+        third = start(channel, timeout_ms=5_000)
+        for _ in range(2):
+            with pytest.raises(TubeMQTimeoutError):
+                call(channel, timeout_ms=20)
+
+        assert channel.closed
+        with pytest.raises(TubeMQConnectionError, match="were not answered"):
+            third.body("closing")
+
+
+def test_bytes_between_two_timeouts_show_that_the_peer_lives():
+    count = 0
+
+    def every_other(exchange):
+        nonlocal count
+        count += 1
+        if count % 2 == 0:
+            echo(exchange)
+
+    with RpcServer(every_other) as server, connected(server) as channel:
+        for _ in range(3):
+            with pytest.raises(TubeMQTimeoutError):
+                call(channel, timeout_ms=20)
+            call(channel)
+
+        assert not channel.closed
+
+
+def test_a_forgotten_call_leaves_nothing_behind():
+    held = []
+    with RpcServer(held.append) as server, connected(server) as channel:
+        pending = start(channel)
+        pending.forget()
+        while not held:
+            time.sleep(0.001)
+        held[0].answer(ok())
+        second = start(channel)
+        while len(held) < 2:
+            time.sleep(0.001)
+        held[1].answer(ok("second"))
+
+        assert second.result(master_pb2.CloseResponseM2P, "closing") == ok("second")
+        assert not pending.done
+
+
+def test_a_lost_connection_fails_all_calls_under_way():
+    with RpcServer(silent) as server, connected(server) as channel:
+        calls = [start(channel) for _ in range(3)]
+        server.drop_connections()
+        for pending in calls:
+            with pytest.raises(TubeMQConnectionError, match="was lost while closing") as caught:
+                pending.body("closing")
+            assert caught.value.retriable
+
+        assert channel.closed
+        with pytest.raises(TubeMQConnectionError, match="was lost while closing"):
+            start(channel)
+
+
+def test_closing_fails_all_calls_under_way():
+    with RpcServer(silent) as server:
+        channel = connected(server)
+        pending = start(channel)
+        channel.close()
+        channel.close()
+
+        with pytest.raises(TubeMQConnectionError, match="it was closed"):
+            pending.body("closing")
+
+
+def test_an_idle_connection_is_kept(monkeypatch):
+    monkeypatch.setattr(channel_module, "_IO_TIMEOUT_S", 0.02)
+    with RpcServer(echo) as server, connected(server) as channel:
+        time.sleep(0.08)
+
+        assert call(channel) == ok("me")
+
+
+def test_a_peer_that_takes_no_bytes_is_given_up(monkeypatch):
+    monkeypatch.setattr(channel_module, "_IO_TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        endpoint = Endpoint("127.0.0.1", deaf.getsockname()[1])
+        with RpcChannel.connect(endpoint, 1_000) as channel:
+            huge = master_pb2.CloseRequestP2M(clientId="x" * (20 << 20))
+            with pytest.raises(TubeMQConnectionError, match="timed out"):
+                call(channel, request=huge)
+            assert channel.closed
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
+        pytest.param(b"\xff\x7f\xf4\xfe\x00\x00\x00\x01\x00\x00\x00\x00", id="a frame without chunks"),
+        pytest.param(
+            b"\xff\x7f\xf4\xfe\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00\x02\xff\xff",
+            id="an unreadable answer",
+        ),
+    ],
+)
+def test_a_peer_that_breaks_the_protocol_is_hung_up_on(garbage):
+    with RpcServer(lambda exchange: exchange.send_bytes(garbage)) as server, connected(server) as channel:
+        with pytest.raises(TubeMQConnectionError, match="broke the protocol"):
+            call(channel)
+        assert channel.closed
+
+
+def test_an_answer_of_another_kind_fails_that_call_only():
+    other = master_pb2.HeartRequestC2MV2(clientId="x", groupName="y")
+    with RpcServer(lambda exchange: exchange.answer(other)) as server, connected(server) as channel:
+        with pytest.raises(RemoteProtocolError, match="CloseResponseM2P"):
+            call(channel)
+        assert not channel.closed
+
+
+@pytest.mark.parametrize(
+    ("exception", "status", "retriable"),
+    [
+        ("corerpc.exception.StandbyException", Status.ERROR, True),
+        ("corerpc.exception.ServerNotReadyException", Status.FATAL, True),
+        ("corerpc.exception.ServiceStoppingException", Status.ERROR, True),
+        ("any.InvocationTargetException", Status.ERROR, True),
+        ("any.Exception", Status.FATAL, False),
+    ],
+)
+def test_an_exception_of_the_peer_is_an_error_of_ours(exception, status, retriable):
+    def refuse(exchange):
+        exchange.fail(exception, "it says no", status)
+
+    with (
+        RpcServer(refuse) as server,
+        connected(server) as channel,
+        pytest.raises(RpcError, match="it says no") as caught,
+    ):
+        call(channel)
+
+    assert caught.value.condition == "TUBEMQ_REMOTE_EXCEPTION"
+    assert caught.value.parameters["exception"] == exception.rpartition(".")[2]
+    assert caught.value.retriable is retriable
+    assert caught.value.code == 0
+
+
+def test_an_exception_without_text_has_one_anyway():
+    def refuse(exchange):
+        exchange.fail("any.Exception", "")
+
+    with RpcServer(refuse) as server, connected(server) as channel, pytest.raises(RpcError, match="no text"):
+        call(channel)
+
+
+def test_a_request_that_cannot_be_sent_is_a_bug_and_harms_nobody():
+    with RpcServer(echo) as server, connected(server) as channel:
+        with pytest.raises(LocalProtocolError):
+            call(channel, request=master_pb2.CloseRequestP2M())
+        with pytest.raises(LocalProtocolError):
+            call(channel, timeout_ms=0)
+        with pytest.raises(LocalProtocolError):
+            call(channel, request=master_pb2.CloseRequestP2M(clientId="x" * (28 << 20)))
+
+        assert call(channel) == ok("me")
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = Endpoint("127.0.0.1", taken.getsockname()[1])
+
+    with pytest.raises(TubeMQConnectionError, match=f"Cannot connect to {endpoint}") as caught:
+        RpcChannel.connect(endpoint, 1_000)
+    assert caught.value.retriable
+
+
+def test_the_reader_is_named_after_the_peer_and_ends_with_the_channel():
+    with RpcServer(echo) as server:
+        name = f"tubemq-reader-{server.endpoint}"
+        with connected(server):
+            assert name in [thread.name for thread in threading.enumerate()]
+        assert name not in [thread.name for thread in threading.enumerate()]

@@ -1,0 +1,33 @@
+import pytest
+
+from tubemq_spark.net.deadline import Deadline
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_what_is_left_runs_down_to_zero():
+    clock = Clock()
+    deadline = Deadline.after_ms(1500, clock)
+
+    assert deadline.remaining() == pytest.approx(1.5)
+    assert not deadline.expired
+
+    clock.now += 1.0
+    assert deadline.remaining() == pytest.approx(0.5)
+
+    clock.now += 0.5
+    assert deadline.remaining() == 0
+    assert deadline.expired
+
+    clock.now += 10
+    assert deadline.remaining() == 0
+
+
+def test_a_deadline_of_no_time_has_passed():
+    assert Deadline.after_ms(0, Clock()).expired

@@ -1,0 +1,172 @@
+import contextlib
+import socket
+import time
+
+import pytest
+
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pipeline import Pipeline, Pipelines
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def pipelines():
+    made = Pipelines(connect_timeout_ms=2_000)
+    with contextlib.closing(made):
+        yield made
+
+
+def endpoint_of(server: socket.socket) -> Endpoint:
+    return Endpoint("127.0.0.1", server.getsockname()[1])
+
+
+def drive_until(pipelines: Pipelines, holds, timeout_s: float = 5.0) -> list:
+    arrivals = []
+    end = time.monotonic() + timeout_s
+    while not holds(arrivals):
+        assert time.monotonic() < end, arrivals
+        arrivals += pipelines.drive(0.05)
+    return arrivals
+
+
+def open_pair(pipelines: Pipelines, listener: socket.socket) -> tuple[Pipeline, socket.socket]:
+    pipeline = pipelines.connect(endpoint_of(listener))
+    assert pipeline.connecting
+    peer, _ = listener.accept()
+    drive_until(pipelines, lambda _: pipeline.writable)
+    return pipeline, peer
+
+
+def test_bytes_go_both_ways(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    with peer:
+        pipeline.write(b"question")
+        assert peer.recv(100) == b"question"
+        peer.sendall(b"answer")
+        assert drive_until(pipelines, bool) == [(pipeline, b"answer")]
+
+
+def test_what_the_socket_does_not_take_is_written_later(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    data = bytes(range(256)) * (1 << 16)
+    with peer:
+        pipeline.write(data)
+        assert not pipeline.writable
+        peer.setblocking(False)
+        received = bytearray()
+        while len(received) < len(data):
+            pipelines.drive(0.01)
+            with contextlib.suppress(BlockingIOError):
+                received += peer.recv(1 << 20)
+        assert bytes(received) == data
+        drive_until(pipelines, lambda _: pipeline.writable)
+
+
+def test_a_connection_the_peer_closes_is_reported_once(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    peer.sendall(b"last words")
+    peer.close()
+    arrivals = drive_until(pipelines, lambda arrivals: pipeline.closed)
+    assert arrivals[0] == (pipeline, b"last words")
+    assert isinstance(arrivals[1][1], TubeMQConnectionError)
+    assert arrivals[1][1].condition == "TUBEMQ_CONNECTION_LOST"
+    assert not pipeline.writable
+    assert pipelines.drive(0) == []
+
+
+def test_writing_to_a_connection_the_peer_reset_fails(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    peer.close()
+    with pytest.raises(TubeMQConnectionError):
+        pipeline.write(b"too late")
+    assert pipeline.closed
+
+
+def test_a_refused_connection_is_reported(pipelines):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gone = endpoint_of(server)
+    pipeline = pipelines.connect(gone)
+    ((which, error),) = drive_until(pipelines, bool)
+    assert which is pipeline
+    assert isinstance(error, TubeMQConnectionError)
+    assert error.condition == "TUBEMQ_CONNECT_FAILED"
+    assert "refused" in str(error)
+
+
+def test_the_next_address_of_a_name_is_tried(pipelines, listener, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gone = server.getsockname()
+    both = [
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", gone),
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", listener.getsockname()),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    pipeline = pipelines.connect(Endpoint("broker.test", 8123))
+    drive_until(pipelines, lambda _: pipeline.writable)
+
+
+def test_a_name_without_address_is_refused_at_once(pipelines, monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(TubeMQConnectionError, match=r"Cannot connect to nowhere.test:8123: .*not known"):
+        pipelines.connect(Endpoint("nowhere.test", 8123))
+
+
+def test_a_connection_that_is_not_made_in_time_is_given_up(listener):
+    """A full backlog answers nothing, as a dropped packet."""
+    fillers = []
+    listener.listen(0)
+    for _ in range(4):
+        filler = socket.socket()
+        filler.setblocking(False)
+        filler.connect_ex(listener.getsockname())
+        fillers.append(filler)
+    with contextlib.closing(Pipelines(connect_timeout_ms=100)) as pipelines:
+        pipeline = pipelines.connect(endpoint_of(listener))
+        ((which, error),) = drive_until(pipelines, bool)
+        assert which is pipeline
+        assert "no connection within 100 ms" in str(error)
+        assert pipeline.closed
+    for filler in fillers:
+        filler.close()
+
+
+def test_waiting_ends_when_the_time_is_over(pipelines, listener):
+    _, peer = open_pair(pipelines, listener)
+    with peer:
+        began = time.monotonic()
+        assert pipelines.drive(0.05) == []
+        assert 0.04 <= time.monotonic() - began < 2
+
+
+def test_one_drive_serves_all_connections(pipelines, listener):
+    pairs = [open_pair(pipelines, listener) for _ in range(3)]
+    for number, (_, peer) in enumerate(pairs):
+        peer.sendall(b"%d" % number)
+    arrivals = drive_until(pipelines, lambda arrivals: len(arrivals) == 3)
+    assert {(id(pipeline), data) for pipeline, data in arrivals} == {
+        (id(pipeline), b"%d" % number) for number, (pipeline, _) in enumerate(pairs)
+    }
+    for _, peer in pairs:
+        peer.close()
+
+
+def test_closing_closes_every_connection(listener):
+    pipelines = Pipelines(connect_timeout_ms=1_000)
+    pipeline, peer = open_pair(pipelines, listener)
+    half_open = pipelines.connect(endpoint_of(listener))
+    pipelines.close()
+    pipelines.close()
+    with peer:
+        assert peer.recv(1) == b""
+    assert pipeline.closed
+    assert half_open.closed

@@ -1,0 +1,130 @@
+import os
+import threading
+import time
+
+import pytest
+
+from tests.rpc_server import RpcServer
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool, process_pool
+from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.pb import master_pb2
+
+
+def echo(exchange):
+    exchange.answer(master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="fine"))
+
+
+def call(channel):
+    return channel.call(
+        ServiceType.MASTER,
+        Method.PRODUCER_CLOSE,
+        master_pb2.CloseRequestP2M(clientId="me"),
+        master_pb2.CloseResponseM2P,
+        timeout_ms=5_000,
+        during="closing",
+    ).errMsg
+
+
+def test_a_peer_has_one_channel():
+    with RpcServer(echo) as first, RpcServer(echo) as second, ChannelPool(1_000) as pool:
+        channel = pool.get(first.endpoint)
+
+        assert pool.get(first.endpoint) is channel
+        assert pool.get(second.endpoint) is not channel
+        assert call(channel) == "fine"
+
+
+def test_a_lost_channel_is_replaced():
+    with RpcServer(echo) as server, ChannelPool(1_000) as pool:
+        channel = pool.get(server.endpoint)
+        channel.close()
+
+        assert pool.get(server.endpoint) is not channel
+        assert call(pool.get(server.endpoint)) == "fine"
+
+
+def test_closing_the_pool_closes_its_channels_for_good():
+    with RpcServer(echo) as server:
+        with ChannelPool(1_000) as pool:
+            channel = pool.get(server.endpoint)
+        assert channel.closed
+        with pytest.raises(TubeMQConnectionError, match="pool of connections is closed"):
+            pool.get(server.endpoint)
+        pool.close()
+
+
+def test_threads_that_ask_together_get_the_same_channel():
+    with RpcServer(echo) as server, ChannelPool(1_000) as pool:
+        together = threading.Barrier(8)
+        found = []
+
+        def ask():
+            together.wait()
+            found.append(pool.get(server.endpoint))
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert len(set(map(id, found))) == 1
+        assert len(server.accepted) == 1
+
+
+def test_an_unreachable_peer_does_not_keep_others_waiting():
+    slow = Endpoint("192.0.2.1", 9)
+    with RpcServer(echo) as server, ChannelPool(5_000) as pool:
+
+        def ask_slow():
+            with pytest.raises(TubeMQConnectionError):
+                pool.get(slow, connect_timeout_ms=300)
+
+        thread = threading.Thread(target=ask_slow)
+        thread.start()
+        began = time.monotonic()
+        pool.get(server.endpoint)
+        assert time.monotonic() - began < 0.25
+        thread.join()
+
+
+def test_a_peer_that_comes_back_is_reached_again():
+    with ChannelPool(1_000) as pool:
+        with RpcServer(echo) as server:
+            pool.get(server.endpoint)
+        while not refused(pool, server.endpoint):
+            time.sleep(0.001)
+        with RpcServer(echo, server.endpoint.port) as again:
+            assert call(pool.get(again.endpoint)) == "fine"
+
+
+def refused(pool, endpoint):
+    try:
+        pool.get(endpoint)
+    except TubeMQConnectionError:
+        return True
+    return False
+
+
+def test_the_process_has_one_pool():
+    assert process_pool() is process_pool()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_finds_the_pool_empty_and_leaves_the_parents_channels_alone():
+    with RpcServer(echo) as server, ChannelPool(1_000) as pool:
+        channel = pool.get(server.endpoint)
+        child = os.fork()
+        if child == 0:
+            mine = pool.get(server.endpoint)
+            good = mine is not channel and channel.closed and call(mine) == "fine"
+            pool.close()
+            os._exit(0 if good else 1)
+        _, status = os.waitpid(child, 0)
+
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert pool.get(server.endpoint) is channel
+        assert call(channel) == "fine"
+        assert len(server.accepted) == 2

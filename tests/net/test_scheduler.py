@@ -1,0 +1,145 @@
+import os
+import threading
+import time
+
+import pytest
+
+from tubemq_spark.net.scheduler import Scheduler, process_scheduler
+
+
+@pytest.fixture
+def scheduler():
+    made = Scheduler()
+    yield made
+    made.close()
+
+
+class Counter:
+    """Counts calls and lets a test wait for the n-th."""
+
+    def __init__(self):
+        self.count = 0
+        self.changed = threading.Condition()
+
+    def __call__(self):
+        with self.changed:
+            self.count += 1
+            self.changed.notify_all()
+
+    def wait_for(self, count):
+        with self.changed:
+            return self.changed.wait_for(lambda: self.count >= count, 5)
+
+
+def scheduler_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "tubemq-scheduler"]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert condition()
+
+
+def test_a_task_is_done_again_and_again_until_it_is_cancelled(scheduler):
+    counter = Counter()
+    task = scheduler.every(2, counter, "counting")
+    assert counter.wait_for(3)
+
+    task.cancel()
+    wait_until(lambda: not scheduler_threads())
+    count = counter.count
+    time.sleep(0.02)
+    assert counter.count == count
+
+
+def test_the_first_run_comes_after_a_period(scheduler):
+    counter = Counter()
+    scheduler.every(60_000, counter, "counting")
+    time.sleep(0.02)
+
+    assert counter.count == 0
+
+
+def test_tasks_with_other_periods_share_one_thread(scheduler):
+    slow, fast = Counter(), Counter()
+    scheduler.every(60_000, slow, "slow")
+    scheduler.every(1, fast, "fast")
+
+    assert fast.wait_for(5)
+    assert slow.count == 0
+    assert len(scheduler_threads()) == 1
+
+
+def test_a_task_that_raises_is_logged_and_goes_on(scheduler, caplog):
+    counter = Counter()
+
+    def fails():
+        counter()
+        raise ValueError("no luck")
+
+    scheduler.every(1, fails, "the heartbeat")
+
+    assert counter.wait_for(3)
+    assert "the heartbeat failed" in caplog.text
+    assert "no luck" in caplog.text
+
+
+def test_the_thread_ends_with_the_last_task_and_comes_back_with_the_next(scheduler):
+    for _ in range(3):
+        counter = Counter()
+        task = scheduler.every(1, counter, "counting")
+        assert counter.wait_for(1)
+        task.cancel()
+        wait_until(lambda: not scheduler_threads())
+
+
+def test_closing_waits_for_a_run_under_way():
+    scheduler = Scheduler()
+    began, finish, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow():
+        began.set()
+        finish.wait(5)
+        ended.set()
+
+    scheduler.every(1, slow, "slow")
+    assert began.wait(5)
+    threading.Timer(0.02, finish.set).start()
+    scheduler.close()
+
+    assert ended.is_set()
+    assert not scheduler_threads()
+
+
+def test_a_task_may_cancel_itself_and_close_its_scheduler():
+    scheduler = Scheduler()
+    done = threading.Event()
+
+    def last():
+        scheduler.close()
+        done.set()
+
+    scheduler.every(1, last, "last")
+
+    assert done.wait(5)
+    wait_until(lambda: not scheduler_threads())
+
+
+def test_the_process_has_one_scheduler():
+    assert process_scheduler() is process_scheduler()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_has_a_scheduler_of_its_own(scheduler):
+    parents = process_scheduler()
+    child = os.fork()
+    if child == 0:
+        counter = Counter()
+        mine = process_scheduler()
+        mine.every(1, counter, "counting in the child")
+        os._exit(0 if counter.wait_for(2) and mine is not parents else 1)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -1,0 +1,264 @@
+"""One connection to a peer: calls from any thread, answers read by one thread of its own."""
+
+import contextlib
+import logging
+import socket
+import threading
+from typing import Final, Self, TypeVar
+
+from google.protobuf.message import Message as ProtobufMessage
+
+from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.constants import Method, ServiceType, Status
+
+logger = logging.getLogger(__name__)
+
+_RECEIVE_BYTES: Final = 1 << 18
+_IO_TIMEOUT_S: Final = 10.0
+"""A peer that takes no byte for so long is gone. (Reading has no limit: an idle channel is fine.)"""
+_SILENT_TIMEOUTS: Final = 2
+"""So many calls in a row that time out, without a byte from the peer between, mean the connection is dead."""
+
+_TEMPORARY_EXCEPTIONS: Final = frozenset(
+    {"StandbyException", "ServerNotReadyException", "ServiceStoppingException"}
+)
+
+AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
+
+
+class PendingCall:
+    """A call under way; ask for its answer once, or forget it."""
+
+    def __init__(self, channel: "RpcChannel", timeout_ms: int) -> None:
+        """Belong to a channel, which makes calls by ``start``."""
+        self._channel = channel
+        self._timeout_ms = timeout_ms
+        self._deadline = Deadline.after_ms(timeout_ms)
+        self._settled = threading.Event()
+        self._outcome: rpc.Response | rpc.Failure | str = ""
+        self.serial_no = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer, or the loss of the connection, has come."""
+        return self._settled.is_set()
+
+    def body(self, during: str) -> bytes:
+        """Wait for the answer and return its body, the serialised response message.
+
+        Raises:
+            TubeMQTimeoutError: no answer came within the call's time-out, counted from its start.
+            TubeMQConnectionError: the connection was lost first.
+            RpcError: the peer answered with an exception (``TUBEMQ_REMOTE_EXCEPTION``).
+        """
+        if not self._settled.wait(self._deadline.remaining()):
+            self._channel.give_up(self)
+            raise TubeMQTimeoutError(
+                "TUBEMQ_TIMEOUT", endpoint=self._channel.endpoint, timeout_ms=self._timeout_ms, during=during
+            )
+        if isinstance(self._outcome, rpc.Response):
+            return self._outcome.body
+        if isinstance(self._outcome, rpc.Failure):
+            raise _remote_exception(self._outcome, self._channel.endpoint, during)
+        raise _lost(self._channel.endpoint, during, self._outcome)
+
+    def result(self, response_type: type[AnyMessage], during: str) -> AnyMessage:
+        """Wait for the answer and parse it.
+
+        Raises:
+            RemoteProtocolError: the answer is no such message.
+            TubeMQError: as ``body``.
+        """
+        return rpc.parse_message(response_type, self.body(during))
+
+    def forget(self) -> None:
+        """Stop waiting; should the answer come, it is dropped."""
+        self._channel.forget(self)
+
+    def settle(self, outcome: rpc.Response | rpc.Failure | str) -> None:
+        """Take the answer, or the text why there will be none (the channel's reader does this)."""
+        self._outcome = outcome
+        self._settled.set()
+
+
+class RpcChannel:
+    """A connection shared by any number of threads; ``connect`` opens one.
+
+    A request whose answer does not come is forgotten and the connection kept: TubeMQ's servers drop
+    requests that waited too long, without a word. A lost connection fails all calls under way.
+    """
+
+    def __init__(self, endpoint: Endpoint, connected: socket.socket) -> None:
+        """Take a connected socket and own it."""
+        self.endpoint = endpoint
+        self._socket = connected
+        self._connection = RpcConnection(Role.CLIENT)
+        self._pending: dict[int, PendingCall] = {}
+        self._state = threading.Lock()
+        # Separate from _state: while one thread waits for the socket to take bytes, the reader must go
+        # on, or a peer that waits for us to read would never take them.
+        self._sending = threading.Lock()
+        self._lost_because = ""
+        self._silent_timeouts = 0
+        self._reader = threading.Thread(target=self._read, name=f"tubemq-reader-{endpoint}", daemon=True)
+        self._reader.start()
+
+    @classmethod
+    def connect(cls, endpoint: Endpoint, connect_timeout_ms: int) -> Self:
+        """Open a connection; the host's name is resolved each time.
+
+        Raises:
+            TubeMQConnectionError: the peer could not be reached in time.
+        """
+        try:
+            connected = socket.create_connection((endpoint.host, endpoint.port), connect_timeout_ms / 1000)
+        except OSError as error:
+            raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error) from error
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.settimeout(_IO_TIMEOUT_S)
+        return cls(endpoint, connected)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was lost or closed."""
+        return bool(self._lost_because)
+
+    def call(
+        self,
+        service: ServiceType,
+        method: Method,
+        request: ProtobufMessage,
+        response_type: type[AnyMessage],
+        *,
+        timeout_ms: int,
+        during: str,
+    ) -> AnyMessage:
+        """Send a request and wait for its answer.
+
+        Raises:
+            TubeMQError: as ``start`` and ``PendingCall.result``.
+        """
+        return self.start(service, method, request, timeout_ms=timeout_ms, during=during).result(
+            response_type, during
+        )
+
+    def start(
+        self, service: ServiceType, method: Method, request: ProtobufMessage, *, timeout_ms: int, during: str
+    ) -> PendingCall:
+        """Send a request and return at once; requests of one thread arrive in the order of their calls.
+
+        Raises:
+            TubeMQConnectionError: the connection is lost or closed.
+            LocalProtocolError: a required field was not set, the time-out is not positive, or the
+                request is longer than a frame can be.
+        """
+        body = rpc.serialize_message(request)
+        pending = PendingCall(self, timeout_ms)
+        with self._sending:
+            with self._state:
+                if self.closed or self._connection.closed:
+                    raise _lost(self.endpoint, during, self._lost_because or "the peer broke the protocol")
+                pending.serial_no = self._connection.send_request(service, method, body, timeout_ms)
+                self._pending[pending.serial_no] = pending
+                data = self._connection.data_to_send()
+            try:
+                self._socket.sendall(data)
+            except OSError as error:
+                self._lose(str(error))
+                raise _lost(self.endpoint, during, str(error)) from error
+        return pending
+
+    def forget(self, pending: PendingCall) -> None:
+        """Drop the answer of a call, should it come."""
+        with self._state:
+            self._connection.forget_request(pending.serial_no)
+            self._pending.pop(pending.serial_no, None)
+
+    def give_up(self, pending: PendingCall) -> None:
+        """Forget a call that timed out; close the connection when the peer has been silent too often."""
+        self.forget(pending)
+        with self._state:
+            self._silent_timeouts += 1
+            dead = self._silent_timeouts >= _SILENT_TIMEOUTS
+        if dead:
+            self._lose(f"{_SILENT_TIMEOUTS} calls in a row were not answered")
+
+    def close(self) -> None:
+        """Close the connection, fail the calls under way, and wait for the reader to end."""
+        self._lose("it was closed")
+        if self._reader is not threading.current_thread():
+            self._reader.join()
+
+    def abandon(self) -> None:
+        """Let go of the socket without a word to the peer: in a forked child it is the parent's."""
+        self._lost_because = self._lost_because or "it belongs to the parent process"
+        self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            while data := self._receive_bytes():
+                self._take(data)
+            self._lose("the peer closed it")
+        except (OSError, TubeMQError) as error:
+            self._lose(str(error))
+        finally:
+            # Not while another thread sends: the number of a closed socket may belong to a new one.
+            with self._sending:
+                self._socket.close()
+
+    def _receive_bytes(self) -> bytes:
+        while True:
+            try:
+                return self._socket.recv(_RECEIVE_BYTES)
+            except TimeoutError:
+                continue
+
+    def _take(self, data: bytes) -> None:
+        with self._state:
+            self._silent_timeouts = 0
+            events = self._connection.receive_data(data)
+            answered = [(self._pending.pop(event.serial_no, None), event) for event in events]
+        for pending, event in answered:
+            if pending is not None and not isinstance(event, rpc.Request):
+                pending.settle(event)
+
+    def _lose(self, cause: str) -> None:
+        """Mark the connection as lost, wake the reader, and fail the calls under way."""
+        with self._state:
+            if self.closed:
+                return
+            self._lost_because = cause
+            orphans = list(self._pending.values())
+            self._pending.clear()
+        logger.debug("connection to %s ended: %s", self.endpoint, cause)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for pending in orphans:
+            pending.settle(cause)
+
+
+def _lost(endpoint: Endpoint, during: str, cause: str) -> TubeMQConnectionError:
+    return TubeMQConnectionError("TUBEMQ_CONNECTION_LOST", endpoint=endpoint, during=during, cause=cause)
+
+
+def _remote_exception(failure: rpc.Failure, endpoint: Endpoint, during: str) -> RpcError:
+    error = RpcError(
+        "TUBEMQ_REMOTE_EXCEPTION",
+        peer=endpoint,
+        during=during,
+        exception=failure.exception_class,
+        text=failure.text.strip() or "no text",
+    )
+    # FATAL means that the peer cannot understand the request: repeating it does not help.
+    error.retriable = failure.status is not Status.FATAL or failure.exception_class in _TEMPORARY_EXCEPTIONS
+    return error

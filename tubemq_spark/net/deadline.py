@@ -1,0 +1,31 @@
+"""A point in time that travels through calls, so that time-outs do not multiply."""
+
+import time
+from collections.abc import Callable
+from typing import Self
+
+Clock = Callable[[], float]
+"""Seconds since some fixed moment, never going back."""
+
+
+class Deadline:
+    """The latest moment for something to be done."""
+
+    def __init__(self, at: float, clock: Clock = time.monotonic) -> None:
+        """Take the moment in seconds of ``clock``."""
+        self._at = at
+        self._clock = clock
+
+    @classmethod
+    def after_ms(cls, milliseconds: float, clock: Clock = time.monotonic) -> Self:
+        """Return the deadline that many milliseconds from now."""
+        return cls(clock() + milliseconds / 1000, clock)
+
+    def remaining(self) -> float:
+        """Return the seconds that are left, never less than 0."""
+        return max(0.0, self._at - self._clock())
+
+    @property
+    def expired(self) -> bool:
+        """Whether nothing is left."""
+        return self._clock() >= self._at

@@ -1,0 +1,158 @@
+"""The accepting side of TubeMQ's RPC: one thread accepts, one thread serves each connection."""
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tubemq_spark.errors import ProtocolError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.constants import Status
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 256
+_RECEIVE_BYTES: Final = 1 << 18
+_ACCEPT_PAUSE_S: Final = 0.1
+"""How long to leave the port alone after a failed accept: out of file descriptors passes by itself."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """An answer that is an exception: how bad, a Java class name, one line of text."""
+
+    status: Status
+    exception_name: str
+    text: str
+
+
+Answer = bytes | Fault
+"""The serialised response message of a request, or an exception."""
+
+Service = Callable[[Sequence[rpc.Request]], Sequence[Answer]]
+"""Answers the requests that one read from one connection brought, in their order; it never raises."""
+
+
+class Listener:
+    """Listens on a port and lets a service answer what comes in; it listens from the start.
+
+    Bytes that break the protocol close the connection they came on and nothing else.
+    """
+
+    def __init__(self, name: str, host: str, port: int, serve: Service) -> None:
+        """Open the port (0: any free one); ``name`` is part of the threads' names.
+
+        Raises:
+            TubeMQConnectionError: the port cannot be opened.
+        """
+        self._name = name
+        self._serve = serve
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._numbers = itertools.count(1)
+        self._socket = _listen(host, port)
+        self.endpoint = Endpoint(host, self._socket.getsockname()[1])
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._acceptor = threading.Thread(target=self._accept, name=f"tubemq-listen-{name}", daemon=True)
+        self._acceptor.start()
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        with self._lock:
+            return len(self._connections)
+
+    def close(self) -> None:
+        """Close the port and all connections, and wait until their threads are gone."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._wake_sender.close()
+        self._acceptor.join()
+        self._socket.close()
+        self._wake_receiver.close()
+        with self._lock:
+            connections = dict(self._connections)
+            for connected in connections:
+                # Wakes its thread, which closes the socket; only shut down here, as the number of a
+                # closed one may belong to somebody else already.
+                with contextlib.suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)
+        for thread in connections.values():
+            thread.join()
+
+    def _accept(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._wake_receiver, selectors.EVENT_READ)
+            while selector.select() and not self._closing.is_set():
+                try:
+                    connected, _ = self._socket.accept()
+                except BlockingIOError:
+                    continue  # the peer has gone again
+                except OSError as error:
+                    logger.warning("%s cannot accept a connection: %s", self._name, error)
+                    self._closing.wait(_ACCEPT_PAUSE_S)
+                    continue
+                self._start(connected)
+
+    def _start(self, connected: socket.socket) -> None:
+        connected.setblocking(True)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        thread = threading.Thread(
+            target=self._run,
+            args=(connected,),
+            name=f"tubemq-serve-{self._name}-{next(self._numbers)}",
+            daemon=True,
+        )
+        with self._lock:
+            self._connections[connected] = thread
+        thread.start()
+
+    def _run(self, connected: socket.socket) -> None:
+        try:
+            self._serve_connection(connected)
+        except ProtocolError as error:
+            logger.info("%s closes a connection: %s", self._name, error)
+        except OSError as error:
+            logger.debug("%s lost a connection: %s", self._name, error)
+        finally:
+            with self._lock:
+                del self._connections[connected]
+                connected.close()
+
+    def _serve_connection(self, connected: socket.socket) -> None:
+        connection = RpcConnection(Role.SERVER)
+        while data := connected.recv(_RECEIVE_BYTES):
+            requests = [event for event in connection.receive_data(data) if isinstance(event, rpc.Request)]
+            for request, answer in zip(requests, self._serve(requests), strict=True):
+                if isinstance(answer, Fault):
+                    connection.send_failure(request, answer.status, answer.exception_name, answer.text)
+                else:
+                    connection.send_response(request, answer)
+            # All answers of one read in one go: a sender that pipelines gets few packets, not thousands.
+            if answers := connection.data_to_send():
+                connected.sendall(answers)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise TubeMQConnectionError(
+            "TUBEMQ_LISTEN_FAILED", endpoint=Endpoint(host, port), cause=error
+        ) from error
+    return listening

@@ -1,0 +1,214 @@
+"""Non-blocking connections, driven by one selector in the caller's thread.
+
+``RpcChannel`` serves calls that wait for their answer; this serves a sender that keeps hundreds of
+requests in flight to several peers and wants neither a thread nor a lock for it. It moves bytes only:
+what the bytes mean, and what to do when a connection is lost, is the owner's business.
+"""
+
+import collections
+import errno
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+
+_RECEIVE_BYTES: Final = 1 << 16
+"""A read takes at most this much; the selector reports the rest again."""
+_CONNECT_STARTED: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
+
+Arrival = tuple["Pipeline", bytes | TubeMQConnectionError]
+"""What a peer sent, or why its connection is gone (it is closed then)."""
+
+
+class Pipeline:
+    """One connection: being made, open, or closed; at most one piece of data waits to be written."""
+
+    def __init__(self, endpoint: Endpoint, selector: selectors.BaseSelector, connect_by: float) -> None:
+        """Start to connect; ``connect_by`` is the owner's clock's latest time for it, in seconds."""
+        self.endpoint = endpoint
+        self.connect_by = connect_by
+        self._selector = selector
+        self._socket: socket.socket | None = None
+        self._connecting = True
+        self._unsent = memoryview(b"")
+        self._addresses: collections.deque[tuple[int, int, int, tuple[object, ...]]] = collections.deque()
+        self._last_cause = "the name has no address"
+        self._start()
+
+    @property
+    def connecting(self) -> bool:
+        """Whether the connection is still being made."""
+        return self._connecting and self._socket is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is no connection any more."""
+        return self._socket is None
+
+    @property
+    def writable(self) -> bool:
+        """Whether ``write`` may be called: the connection is open and everything before was written."""
+        return not self._connecting and not self._unsent and self._socket is not None
+
+    def write(self, data: bytes) -> None:
+        """Write what the socket takes now and keep the rest for ``Pipelines.drive``; see ``writable``.
+
+        Raises:
+            TubeMQConnectionError: the connection is lost; it is closed now.
+        """
+        self._unsent = memoryview(data)
+        self._write_more()
+        if self._unsent:
+            self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def close(self) -> None:
+        """Close the socket; bytes not yet written are dropped."""
+        if self._socket is not None:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+        self._unsent = memoryview(b"")
+
+    def handle(self, events: int) -> bytes | None:
+        """Do what the selector says is possible; return the bytes read, or nothing.
+
+        Raises:
+            TubeMQConnectionError: the connection failed or was lost; it is closed now.
+        """
+        if self._connecting:
+            self._finish_connecting()
+            return None
+        if events & selectors.EVENT_WRITE:
+            self._write_more()
+            if not self._unsent:
+                self._watch(selectors.EVENT_READ)
+        return self._read() if events & selectors.EVENT_READ else None
+
+    def fail(self, cause: str) -> TubeMQConnectionError:
+        """Close, and return the error that says why."""
+        condition = "TUBEMQ_CONNECT_FAILED" if self._connecting else "TUBEMQ_CONNECTION_LOST"
+        self.close()
+        return TubeMQConnectionError(
+            condition, endpoint=self.endpoint, cause=cause, during="sending messages"
+        )
+
+    def _start(self) -> None:
+        try:
+            found = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise self.fail(str(error)) from error
+        self._addresses.extend(
+            (family, kind, protocol, address) for family, kind, protocol, _, address in found
+        )
+        self._connect_to_next_address()
+
+    def _connect_to_next_address(self) -> None:
+        while self._addresses:
+            family, kind, protocol, address = self._addresses.popleft()
+            made = socket.socket(family, kind, protocol)
+            made.setblocking(False)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            code = made.connect_ex(address)
+            if code in _CONNECT_STARTED:
+                self._socket = made
+                self._selector.register(made, selectors.EVENT_WRITE, self)
+                return
+            made.close()
+            self._last_cause = os.strerror(code)
+        raise self.fail(self._last_cause)
+
+    def _finish_connecting(self) -> None:
+        made = self._open_socket()
+        code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self.close()
+            self._last_cause = os.strerror(code)
+            self._connect_to_next_address()
+            return
+        self._connecting = False
+        self._watch(selectors.EVENT_READ)
+
+    def _read(self) -> bytes | None:
+        try:
+            data = self._open_socket().recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self.fail(str(error)) from error
+        if not data:
+            raise self.fail("the peer closed it")
+        return data
+
+    def _write_more(self) -> None:
+        try:
+            self._unsent = self._unsent[self._open_socket().send(self._unsent) :]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise self.fail(str(error)) from error
+
+    def _watch(self, events: int) -> None:
+        self._selector.modify(self._open_socket(), events, self)
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise self.fail("it was closed here")
+        return self._socket
+
+
+class Pipelines:
+    """The connections of one sender; not for use by several threads at once."""
+
+    def __init__(self, connect_timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connect_timeout_s = connect_timeout_ms / 1000
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._open: list[Pipeline] = []
+
+    def connect(self, endpoint: Endpoint) -> Pipeline:
+        """Start to connect and return at once; ``drive`` finishes it.
+
+        Raises:
+            TubeMQConnectionError: the host's name is unknown, or no address of it can be tried.
+        """
+        made = Pipeline(endpoint, self._selector, self._clock() + self._connect_timeout_s)
+        self._open = [pipeline for pipeline in self._open if not pipeline.closed]
+        self._open.append(made)
+        return made
+
+    def drive(self, timeout_s: float) -> list[Arrival]:
+        """Wait until something can be done, at most ``timeout_s`` seconds; do it and return what came."""
+        connecting = [pipeline.connect_by for pipeline in self._open if pipeline.connecting]
+        if connecting:
+            timeout_s = max(0.0, min(timeout_s, min(connecting) - self._clock()))
+        arrivals: list[Arrival] = []
+        for key, events in self._selector.select(timeout_s):
+            pipeline: Pipeline = key.data
+            try:
+                data = pipeline.handle(events)
+            except TubeMQConnectionError as error:
+                arrivals.append((pipeline, error))
+            else:
+                if data is not None:
+                    arrivals.append((pipeline, data))
+        if connecting:
+            arrivals.extend(self._give_up_connecting())
+        return arrivals
+
+    def close(self) -> None:
+        """Close every connection and the selector; doing it twice is harmless."""
+        for pipeline in self._open:
+            pipeline.close()
+        self._open.clear()
+        self._selector.close()
+
+    def _give_up_connecting(self) -> list[Arrival]:
+        now = self._clock()
+        late = [pipeline for pipeline in self._open if pipeline.connecting and pipeline.connect_by <= now]
+        cause = f"no connection within {self._connect_timeout_s * 1000:.0f} ms"
+        return [(pipeline, pipeline.fail(cause)) for pipeline in late]

@@ -1,0 +1,98 @@
+"""Channels that many users share, one for each peer."""
+
+import atexit
+import os
+import threading
+import weakref
+from typing import Final, Self
+
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.channel import RpcChannel
+
+_DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
+
+
+class _Slot:
+    """The place of one peer's channel; its lock is held while connecting."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.channel: RpcChannel | None = None
+
+
+class ChannelPool:
+    """One channel a peer, opened when first asked for and again after it was lost.
+
+    A forked child finds its pools empty: threads and connections stay with the parent.
+    """
+
+    def __init__(self, connect_timeout_ms: int = _DEFAULT_CONNECT_TIMEOUT_MS) -> None:
+        self._connect_timeout_ms = connect_timeout_ms
+        self._lock = threading.Lock()
+        self._slots: dict[Endpoint, _Slot] = {}
+        self._closed = False
+        _pools.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get(self, endpoint: Endpoint, connect_timeout_ms: int | None = None) -> RpcChannel:
+        """Return the peer's channel; connect when there is none, or when it was lost.
+
+        Args:
+            endpoint: the peer.
+            connect_timeout_ms: how long connecting may take; the pool's own time-out by default.
+
+        Raises:
+            TubeMQConnectionError: the peer could not be reached, or the pool is closed.
+        """
+        with self._lock:
+            slot = self._slots.setdefault(endpoint, _Slot())
+        with slot.lock:
+            if self._closed:
+                raise TubeMQConnectionError(
+                    "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="the pool of connections is closed"
+                )
+            if slot.channel is None or slot.channel.closed:
+                slot.channel = RpcChannel.connect(endpoint, connect_timeout_ms or self._connect_timeout_ms)
+            return slot.channel
+
+    def close(self) -> None:
+        """Close all channels for good."""
+        with self._lock:
+            self._closed = True
+            slots = list(self._slots.values())
+        for slot in slots:
+            with slot.lock:
+                if slot.channel is not None:
+                    slot.channel.close()
+
+    def start_anew(self) -> None:
+        """Forget the channels without closing them for the parent process; for a forked child."""
+        for slot in self._slots.values():
+            if slot.channel is not None:
+                slot.channel.abandon()
+        self._lock = threading.Lock()
+        self._slots = {}
+
+
+_pools: "weakref.WeakSet[ChannelPool]" = weakref.WeakSet()
+_process_pool: Final = ChannelPool()
+
+
+def process_pool() -> ChannelPool:
+    """Return the pool that everything in this process shares; it is closed when the process ends."""
+    return _process_pool
+
+
+def _after_fork_in_child() -> None:
+    for pool in list(_pools):
+        pool.start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_process_pool.close)
