@@ -1,0 +1,206 @@
+"""A master and brokers that do what a test tells them, on loopback sockets."""
+
+import collections
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+
+from tests.rpc_server import Exchange, RpcServer
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer import Producer
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method, Status
+from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
+
+VISIT_TOKEN = 1_700_000_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Do:
+    """What a broker does with one SendMessage request."""
+
+    store: bool = True
+    answer: bool = True
+    code: int = 200
+    text: str = ""
+    hang_up: bool = False
+    """Close the connection instead of answering."""
+    exception: str = ""
+    status: Status = Status.ERROR
+    junk: bytes = b""
+    """Send these bytes instead of an answer."""
+    offset: int | None = None
+    """Claim this append offset."""
+
+
+STORE = Do()
+OVERFLOW = Do(store=False, code=419, text="server receive message overflow!")
+SILENT = Do(store=False, answer=False)
+HANG_UP = Do(store=False, hang_up=True)
+
+
+def refuse(code: int, text: str = "no") -> Do:
+    return Do(store=False, code=code, text=text)
+
+
+Script = Callable[[broker_pb2.SendMessageRequestP2B, int], Do]
+"""Takes the request and its number on this broker, from 0 on."""
+
+
+def then_store(*deeds: Do) -> Script:
+    """Treat the first requests so, and store the others."""
+    return lambda _, number: deeds[number] if number < len(deeds) else STORE
+
+
+class Broker:
+    """Stores what its script lets through; offsets count per topic and store, as in TubeMQ."""
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.script: Script = then_store()
+        self.requests: list[broker_pb2.SendMessageRequestP2B] = []
+        self.stored: dict[tuple[str, int], list[bytes]] = collections.defaultdict(list)
+        self.answer_in_groups_of = 1
+        """Answers wait until so many are there, and then go out last first."""
+        self._waiting: list[Callable[[], None]] = []
+        self._sizes: dict[tuple[str, int], int] = collections.defaultdict(int)
+        self._hung_up: list[object] = []
+        self._lock = threading.Lock()
+        self.server = RpcServer(self._handle)
+
+    def _handle(self, exchange: Exchange) -> None:
+        with self._lock:
+            if exchange._connection in self._hung_up:
+                return
+            message = exchange.parse(broker_pb2.SendMessageRequestP2B)
+            deed = self.script(message, len(self.requests))
+            self.requests.append(message)
+            offset = self._store(message) if deed.store else None
+            if deed.hang_up:
+                self._hung_up.append(exchange._connection)
+                exchange.hang_up()
+            elif deed.answer:
+                self._waiting.append(lambda: _answer(exchange, deed, offset))
+            if len(self._waiting) >= self.answer_in_groups_of:
+                while self._waiting:
+                    self._waiting.pop()()
+
+    def _store(self, message: broker_pb2.SendMessageRequestP2B) -> int:
+        store = (message.topicName, message.partitionId // 10_000)
+        self._sizes[store] += 1
+        self.stored[message.topicName, message.partitionId].append(message.data)
+        return 28 * (self._sizes[store] - 1)
+
+
+def _answer(exchange: Exchange, deed: Do, offset: int | None) -> None:
+    if deed.junk:
+        exchange.send_bytes(deed.junk)
+        return
+    if deed.exception:
+        exchange.fail(deed.exception, deed.text, deed.status)
+        return
+    answer = broker_pb2.SendMessageResponseB2P(
+        success=deed.code == 200, errCode=deed.code, errMsg=deed.text or "17", requireAuth=False
+    )
+    if offset is not None:
+        answer.messageId, answer.appendTime = 17, 1_704_164_645_678
+        answer.appendOffset = offset if deed.offset is None else deed.offset
+    exchange.answer(answer)
+
+
+class Master:
+    """Publishes ``topics``: the text behind a topic's name in topicInfos, for example ``1:3:1#``."""
+
+    def __init__(self, brokers: list[Broker], topics: dict[str, str]) -> None:
+        self._brokers = brokers
+        self.topics = topics
+        self.visit_token = VISIT_TOKEN
+        self.producers: set[str] = set()
+        self.seen: list[Method] = []
+        self.on_heartbeat: Callable[[], None] = lambda: None
+        self.server = RpcServer(self._handle)
+
+    def _handle(self, exchange: Exchange) -> None:
+        method = Method(exchange.request.method)
+        self.seen.append(method)
+        answers = {
+            Method.PRODUCER_REGISTER: self._register,
+            Method.PRODUCER_HEARTBEAT: self._heartbeat,
+            Method.PRODUCER_CLOSE: self._close,
+        }
+        exchange.answer(answers[method](exchange))
+
+    def _register(self, exchange: Exchange) -> master_pb2.RegisterResponseM2P:
+        self.producers.add(exchange.parse(master_pb2.RegisterRequestP2M).clientId)
+        return master_pb2.RegisterResponseM2P(
+            success=True,
+            errCode=200,
+            errMsg="OK!",
+            brokerCheckSum=1,
+            brokerInfos=[f"{broker.broker_id}:{broker.server.endpoint}" for broker in self._brokers],
+            authorizedInfo=common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self.visit_token),
+        )
+
+    def _heartbeat(self, exchange: Exchange) -> master_pb2.HeartResponseM2P:
+        self.on_heartbeat()
+        request = exchange.parse(master_pb2.HeartRequestP2M)
+        if request.clientId not in self.producers:
+            return master_pb2.HeartResponseM2P(
+                success=False, errCode=411, errMsg="not registered", brokerCheckSum=-1
+            )
+        return master_pb2.HeartResponseM2P(
+            success=True,
+            errCode=200,
+            errMsg="OK!",
+            brokerCheckSum=1,
+            topicInfos=[f"{name}#{self.topics[name]}" for name in request.topicList if name in self.topics],
+            authorizedInfo=common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self.visit_token),
+        )
+
+    def _close(self, exchange: Exchange) -> master_pb2.CloseResponseM2P:
+        self.producers.discard(exchange.parse(master_pb2.CloseRequestP2M).clientId)
+        return master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="OK!")
+
+
+class ScriptedCluster:
+    """One master, one or more brokers, and producers of them."""
+
+    def __init__(self, brokers: int, topics: dict[str, str]) -> None:
+        self.brokers = [Broker(number + 1) for number in range(brokers)]
+        self.broker = self.brokers[0]
+        self.master = Master(self.brokers, topics)
+        self.pool = ChannelPool(1_000)
+        self._producers: list[Producer] = []
+
+    def producer(self, **settings: int) -> Producer:
+        """Return a producer with a short time-out; the cluster closes it at the latest."""
+        settings = {"rpc_timeout_ms": 2_000, "connect_timeout_ms": 1_000, **settings}
+        config = ClientConfig(masters=(self.master.server.endpoint,), group="test", **settings)
+        self._producers.append(Producer(config, self.pool))
+        return self._producers[-1]
+
+    def stored(self, topic: str = "demo") -> list[bytes]:
+        """Everything stored of a topic, by broker and partition."""
+        return [
+            data
+            for broker in self.brokers
+            for (name, _), stored in sorted(broker.stored.items())
+            if name == topic
+            for data in stored
+        ]
+
+    def close(self) -> None:
+        for producer in self._producers:
+            producer.close()
+        self.pool.close()
+        for peer in (self.master, *self.brokers):
+            peer.server.close()
+
+
+@contextlib.contextmanager
+def scripted_cluster(brokers: int = 1, **topics: str) -> Iterator[ScriptedCluster]:
+    """Run a cluster with these topics, by default ``demo`` with three partitions on broker 1."""
+    cluster = ScriptedCluster(brokers, topics or {"demo": "1:3:1#"})
+    with contextlib.closing(cluster):
+        yield cluster

@@ -1,0 +1,86 @@
+import dataclasses
+import pickle
+
+import pytest
+
+from tubemq_spark.client.config import ClientConfig, default_reader_groups
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+
+MASTER = Endpoint("10.1.2.3", 8715)
+
+
+def config(**changes):
+    return ClientConfig(**{"masters": (MASTER,), "group": "etl", **changes})
+
+
+def test_the_defaults_are_good():
+    assert config().validate() == config()
+
+
+def test_reader_groups_are_made_from_the_group():
+    assert config().reader_groups == default_reader_groups("etl", 16)
+    assert config().reader_groups[0] == "etl_r00"
+    assert config().reader_groups[-1] == "etl_r15"
+    assert config(reader_groups=("a1", "b2")).reader_groups == ("a1", "b2")
+
+
+def test_the_password_is_not_shown():
+    secret = config(username="me", password="hush")
+
+    assert "hush" not in repr(secret)
+    assert pickle.loads(pickle.dumps(secret)) == secret
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"masters": ()}, "masters"),
+        ({"group": ""}, "group"),
+        ({"group": "x"}, "group"),
+        ({"group": "1abc"}, "group"),
+        ({"group": "a b"}, "group"),
+        ({"group": "a:b"}, "group"),
+        ({"group": "a@b"}, "group"),
+        ({"group": "gruppe_ä"}, "group"),
+        ({"group": "a" * 1025}, "group"),
+        ({"reader_groups": ("fine", "not:fine")}, "group"),
+        ({"username": "me"}, "username"),
+        ({"password": "hush"}, "username"),
+        ({"rpc_timeout_ms": 0}, "rpc_timeout_ms"),
+        ({"connect_timeout_ms": 0}, "connect_timeout_ms"),
+        ({"heartbeat_period_ms": 0}, "heartbeat_period_ms"),
+        ({"register_attempts": 0}, "register_attempts"),
+        ({"register_retry_ms": -1}, "register_retry_ms"),
+        ({"lease_wait_ms": -1}, "lease_wait_ms"),
+        ({"fetch_timeout_ms": 0}, "fetch_timeout_ms"),
+        ({"send_retry_ms": -1}, "send_retry_ms"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"max_in_flight_bytes": 0}, "max_in_flight_bytes"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_named(changes, named):
+    with pytest.raises(OptionError, match=f"setting {named} is") as caught:
+        config(**changes).validate()
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group": "ab"},
+        {"group": "A-b_9"},
+        {"group": "a" * 1019},
+        {"username": "me", "password": "hush"},
+        {"register_retry_ms": 0},
+        {"lease_wait_ms": 0},
+        {"send_retry_ms": 0},
+        {"rpc_timeout_ms": 1, "register_attempts": 1, "max_in_flight": 1, "max_in_flight_bytes": 1},
+    ],
+)
+def test_settings_at_their_bounds_are_good(changes):
+    config(**changes).validate()
+
+
+def test_a_copy_keeps_its_reader_groups():
+    assert dataclasses.replace(config(), rpc_timeout_ms=5).reader_groups == config().reader_groups

@@ -1,0 +1,290 @@
+"""The producer when brokers refuse, fail, fall silent, hang up or talk nonsense."""
+
+import contextlib
+import pickle
+import time
+
+import pytest
+
+from tests.client.scripted_cluster import (
+    HANG_UP,
+    OVERFLOW,
+    SILENT,
+    STORE,
+    Do,
+    refuse,
+    scripted_cluster,
+    then_store,
+)
+from tubemq_spark.errors import ProduceError
+from tubemq_spark.protocol.constants import Method, Status
+from tubemq_spark.protocol.errcodes import ErrCode, lookup
+
+RETRIED = {code for code in ErrCode if lookup(code).retriable}
+REFUSED = set(ErrCode) - RETRIED - {ErrCode.SUCCESS, ErrCode.FORBIDDEN, ErrCode.TOPIC_NOT_DEPLOYED}
+
+
+@pytest.fixture
+def cluster():
+    with scripted_cluster() as made:
+        yield made
+
+
+def send_numbers(producer, count):
+    for number in range(count):
+        producer.send("demo", b"%d" % number)
+    producer.flush()
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED))
+def test_a_code_that_passes_is_waited_out(cluster, code):
+    cluster.broker.script = then_store(refuse(code))
+    with cluster.producer() as producer:
+        producer.send("demo", b"x")
+        producer.flush()
+        assert producer.retried == 1
+        assert [receipt.retried for receipt in producer.receipts()] == [1]
+    assert cluster.stored() == [b"x"]
+
+
+@pytest.mark.parametrize("code", [*sorted(REFUSED), 999])
+def test_a_code_that_stays_fails_at_once(cluster, code):
+    cluster.broker.script = then_store(refuse(code, "the broker's words"))
+    with contextlib.closing(cluster.producer()) as producer:
+        producer.send("demo", b"x", partition=(1, 0))
+        with pytest.raises(
+            ProduceError, match=f"demo/1:0 did not take a message .*attempts: 1.*{code}"
+        ) as first:
+            producer.flush()
+        assert "the broker's words" in str(first.value)
+        assert lookup(code).hint in str(first.value)
+        with pytest.raises(ProduceError) as later:
+            producer.send("demo", b"y")
+        assert later.value is first.value
+        with pytest.raises(ProduceError):
+            producer.flush()
+    assert len(cluster.broker.requests) == 1
+
+
+def test_nothing_is_sent_after_the_first_error(cluster):
+    cluster.broker.script = lambda _, number: refuse(400) if number == 40 else STORE
+    with contextlib.closing(cluster.producer(max_in_flight=16)) as producer, pytest.raises(ProduceError):
+        send_numbers(producer, 1_000)
+    assert 40 < len(cluster.broker.requests) <= 40 + 16
+
+
+def test_the_error_travels_between_processes(cluster):
+    cluster.broker.script = then_store(refuse(400))
+    with pytest.raises(ProduceError) as raised, cluster.producer() as producer:
+        producer.send("demo", b"x")
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_a_refused_partition_makes_the_routing_be_asked_for_once(cluster):
+    """403 is what a broker says of a topic or partition it does not have."""
+
+    def script(message, _):
+        return refuse(403, "not existed") if message.partitionId < 3 else STORE
+
+    cluster.broker.script = script
+    with cluster.producer() as producer:
+        producer.send("demo", b"a")
+        cluster.master.topics["demo"] = "1:1:4#"
+        cluster.broker.script = lambda message, _: refuse(403) if message.partitionId in (1, 2) else STORE
+        for _ in range(20):
+            producer.send("demo", b"b")
+        producer.flush()
+    assert sorted(cluster.stored()) == [b"a"] + [b"b"] * 20
+    assert cluster.master.seen.count(Method.PRODUCER_HEARTBEAT) == 2
+
+
+def test_a_partition_refused_again_after_asking_fails(cluster):
+    cluster.broker.script = lambda _, __: refuse(403, "topicName demo has been closed")
+    with contextlib.closing(cluster.producer()) as producer:
+        for _ in range(10):
+            producer.send("demo", b"x")
+        with pytest.raises(ProduceError, match=r"attempts: 2.*has been closed"):
+            producer.flush()
+    assert cluster.master.seen.count(Method.PRODUCER_HEARTBEAT) == 2
+
+
+def test_a_named_partition_that_went_away_fails_with_those_that_are_left(cluster):
+    cluster.broker.script = lambda _, __: refuse(403)
+    with contextlib.closing(cluster.producer()) as producer:
+        producer.send("demo", b"x", partition=(1, 2))
+        cluster.master.topics["demo"] = "1:2:1#"
+        with pytest.raises(ProduceError, match=r"has no partition 1:2 .*; choose one of 1:0, 1:1\."):
+            producer.flush()
+
+
+def test_a_refusal_while_no_master_answers_says_both(cluster):
+    cluster.broker.script = lambda _, __: refuse(403)
+    with contextlib.closing(cluster.producer(register_attempts=1, rpc_timeout_ms=300)) as producer:
+        producer.send("demo", b"x")
+        cluster.master.server.close()
+        with pytest.raises(
+            ProduceError, match=r"answered 403 .*asking the master for the routing then failed"
+        ):
+            producer.flush()
+
+
+def test_overflow_slows_down_and_loses_nothing(cluster):
+    cluster.broker.script = lambda _, number: OVERFLOW if number < 30 and number % 3 else STORE
+    values = [b"%d" % number for number in range(1_000)]
+    with cluster.producer(max_in_flight=64) as producer:
+        for value in values:
+            producer.send("demo", value)
+        producer.flush()
+        assert producer.retried == 20
+    assert sorted(cluster.stored()) == sorted(values), (
+        "what was refused was not stored, so nothing is there twice"
+    )
+
+
+def test_a_stopped_brokers_messages_go_to_another():
+    with scripted_cluster(2, demo="1:1:1,2:1:1#") as cluster:
+        cluster.brokers[0].script = lambda _, __: refuse(503, "temporary unavailable!")
+        with cluster.producer() as producer:
+            for _ in range(200):
+                producer.send("demo", b"x")
+            producer.flush()
+        assert len(cluster.stored()) == 200
+        assert len(cluster.brokers[1].stored["demo", 0]) == 200
+
+
+def test_an_unreachable_brokers_messages_go_to_another():
+    with scripted_cluster(2, demo="1:1:1,2:1:1#") as cluster:
+        cluster.brokers[0].server.close()
+        with cluster.producer() as producer:
+            for _ in range(200):
+                producer.send("demo", b"x")
+            producer.flush()
+        assert len(cluster.brokers[1].stored["demo", 0]) == 200
+
+
+def test_an_unreachable_broker_fails_what_must_go_there():
+    with scripted_cluster(2, demo="1:1:1,2:1:1#") as cluster:
+        cluster.brokers[0].server.close()
+        with contextlib.closing(cluster.producer(send_retry_ms=300)) as producer:
+            producer.send("demo", b"x", partition=(1, 0))
+            with pytest.raises(ProduceError, match=r"demo/1:0 did not take a message .*attempts: 0.*refused"):
+                producer.flush()
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_connection_lost_in_the_middle_is_made_again(cluster, stored):
+    cluster.broker.script = lambda _, number: Do(store=stored, hang_up=True) if number in (50, 300) else STORE
+    values = [b"%d" % number for number in range(500)]
+    with cluster.producer(max_in_flight=64) as producer:
+        for value in values:
+            producer.send("demo", value, partition=(1, 0))
+        producer.flush()
+        assert producer.retried > 0
+        (receipt,) = producer.receipts()
+        assert (receipt.count, receipt.first_offset) == (500, 0)
+        assert receipt.retried > 0
+    assert list(dict.fromkeys(cluster.stored())) == values, "the order of first appearance is kept"
+    assert len(cluster.broker.server.accepted) == 3
+
+
+def test_a_broker_that_hangs_up_every_time_fails_in_the_end(cluster):
+    cluster.broker.script = lambda _, __: HANG_UP
+    began = time.monotonic()
+    with contextlib.closing(cluster.producer(send_retry_ms=400)) as producer:
+        producer.send("demo", b"x")
+        with pytest.raises(
+            ProduceError, match=r"the connection to 127.0.0.1:.* failed: .*check that the broker runs"
+        ):
+            producer.flush()
+    assert time.monotonic() - began < 3
+
+
+def test_a_broker_that_never_answers_is_given_up(cluster):
+    cluster.broker.script = lambda _, __: SILENT
+    began = time.monotonic()
+    with contextlib.closing(cluster.producer(rpc_timeout_ms=100, send_retry_ms=350)) as producer:
+        producer.send("demo", b"x")
+        with pytest.raises(ProduceError, match=r"no answer within 0.1 s"):
+            producer.flush()
+    assert 0.2 < time.monotonic() - began < 3
+
+
+def test_a_lost_answer_means_the_message_is_sent_again(cluster):
+    cluster.broker.script = then_store(Do(answer=False))
+    with cluster.producer(rpc_timeout_ms=100) as producer:
+        producer.send("demo", b"x")
+        producer.flush()
+        assert producer.retried == 1
+    assert cluster.stored() == [b"x", b"x"]
+
+
+def test_answers_in_another_order_reach_their_messages(cluster):
+    cluster.broker.answer_in_groups_of = 25
+    with cluster.producer() as producer:
+        for number in range(100):
+            producer.send("demo", b"%d" % number, partition=(1, number % 2))
+        producer.flush()
+        receipts = [(one.count, one.first_offset, one.last_offset) for one in producer.receipts()]
+    assert receipts == [(50, 0, 98 * 28), (50, 28, 99 * 28)]
+    assert producer.retried == 0
+
+
+@pytest.mark.parametrize(
+    ("exception", "status"),
+    [
+        ("InvocationTargetException", Status.ERROR),
+        ("ServiceStoppingException", Status.ERROR),
+        ("ServerNotReadyException", Status.FATAL),
+    ],
+)
+def test_an_exception_of_the_moment_is_waited_out(cluster, exception, status):
+    cluster.broker.script = then_store(Do(store=False, exception=exception, status=status))
+    with cluster.producer() as producer:
+        producer.send("demo", b"x")
+    assert cluster.stored() == [b"x"]
+
+
+def test_a_request_the_broker_cannot_read_fails_at_once(cluster):
+    deed = Do(store=False, exception="Exception", status=Status.FATAL, text="Unsupported method ID :13")
+    cluster.broker.script = then_store(deed)
+    with contextlib.closing(cluster.producer()) as producer:
+        producer.send("demo", b"x")
+        with pytest.raises(ProduceError, match="failed with Exception: Unsupported method ID :13"):
+            producer.flush()
+
+
+@pytest.mark.parametrize(
+    ("deed", "what"),
+    [
+        (Do(junk=b"HTTP/1.1 400 Bad Request\r\n\r\n"), "a frame starts with"),
+        (Do(offset=27), "append offset 27"),
+        (Do(store=False), "append offset -1"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_fails_at_once(cluster, deed, what):
+    cluster.broker.script = then_store(deed)
+    with contextlib.closing(cluster.producer()) as producer:
+        producer.send("demo", b"x")
+        with pytest.raises(
+            ProduceError, match=f"answered a message with something else than expected: .*{what}"
+        ):
+            producer.flush()
+
+
+def test_retrying_can_be_forbidden(cluster):
+    cluster.broker.script = then_store(OVERFLOW)
+    with contextlib.closing(cluster.producer(send_retry_ms=0)) as producer:
+        producer.send("demo", b"x")
+        with pytest.raises(ProduceError, match=r"attempts: 1.*419"):
+            producer.flush()
+
+
+def test_a_broker_that_comes_back_gets_what_waited(cluster):
+    with cluster.producer() as producer:
+        producer.send("demo", b"a", partition=(1, 0))
+        producer.flush()
+        cluster.broker.server.drop_connections()
+        for number in range(100):
+            producer.send("demo", b"%d" % number, partition=(1, 0))
+        producer.flush()
+    assert set(cluster.stored()) >= {b"%d" % number for number in range(100)}

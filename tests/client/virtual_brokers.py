@@ -1,0 +1,174 @@
+"""Brokers without sockets or real time, for the send window: a script decides each request's fate."""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+
+from tubemq_spark.client.outgoing import BrokerLinks, Destination, OutgoingMessage
+from tubemq_spark.client.partitioner import Partitioner
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.payload import Payload
+from tubemq_spark.protocol.pb import broker_pb2
+from tubemq_spark.protocol.send import SendEncoder
+
+LATENCY_S = 0.001
+TICK_S = 0.000_001
+"""Every call takes some time; without it, rounding could make the clock stand."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fate:
+    """What happens to one request (or, for ``unreachable``, to one connection)."""
+
+    stored: bool = True
+    code: int = 200
+    answered: bool = True
+    lost: bool = False
+    delay_s: float = LATENCY_S
+    unreachable: bool = False
+
+
+class VirtualPipeline:
+    """Looks like ``net.pipeline.Pipeline`` to the window."""
+
+    def __init__(self, net: "VirtualBrokers", endpoint: Endpoint, reachable: bool) -> None:
+        self.endpoint = endpoint
+        self.closed = False
+        self.connecting = True
+        self.dying = False
+        self.core = RpcConnection(Role.SERVER)
+        self._net = net
+        net.after(LATENCY_S, self._connected if reachable else self._refused)
+
+    @property
+    def writable(self) -> bool:
+        return not self.connecting and not self.closed
+
+    def write(self, data: bytes) -> None:
+        for request in self.core.receive_data(data):
+            self._net.receive(self, request)
+
+    def fail(self, cause: str) -> TubeMQConnectionError:
+        self.closed = True
+        return TubeMQConnectionError(
+            "TUBEMQ_CONNECTION_LOST", endpoint=self.endpoint, during="testing", cause=cause
+        )
+
+    def _connected(self) -> None:
+        self.connecting = False
+
+    def _refused(self) -> None:
+        self._net.arrived.append((self, self.fail("refused")))
+
+
+class VirtualBrokers:
+    """Looks like ``net.pipeline.Pipelines``, and like the routing of one topic, to the window."""
+
+    def __init__(self, fate: Callable[[int], Fate], brokers: int = 1, partitions: int = 1) -> None:
+        self.now = 100.0
+        self.links = BrokerLinks()
+        self.stored: list[tuple[TopicPartition, bytes]] = []
+        self.attempts: collections.Counter[bytes] = collections.Counter()
+        self.requests = 0
+        self.connections = 0
+        self.closed = False
+        self.most_unanswered = 0
+        self.refreshed = 0
+        self.arrived: list[tuple[VirtualPipeline, bytes | TubeMQConnectionError]] = []
+        self._fate = fate
+        self._unanswered = 0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._pipelines: list[VirtualPipeline] = []
+        targets = [
+            Destination(TopicPartition("demo", broker, partition), self.links.to(Endpoint("b", broker)))
+            for broker in range(1, brokers + 1)
+            for partition in range(partitions)
+        ]
+        self.partitioner = Partitioner("demo", targets, 0)
+
+    def clock(self) -> float:
+        return self.now
+
+    def message(self, value: bytes, key: bytes | None = None) -> OutgoingMessage:
+        target = self.partitioner.by_turn() if key is None else self.partitioner.by_key(key)
+        return OutgoingMessage(target, 0, Payload(value, 0), None, None, key, named=False)
+
+    # What the window asks of the network.
+
+    def connect(self, endpoint: Endpoint) -> VirtualPipeline:
+        self.connections += 1
+        fate = self._fate(self.requests)
+        if fate.unreachable:
+            self.requests += 1
+        self._pipelines.append(VirtualPipeline(self, endpoint, reachable=not fate.unreachable))
+        return self._pipelines[-1]
+
+    def drive(self, timeout_s: float) -> list[tuple[VirtualPipeline, bytes | TubeMQConnectionError]]:
+        assert not self.closed
+        until = self.now + timeout_s
+        while self._events and not self.arrived and self._events[0][0] <= until:
+            self.now, _, happen = self._events.pop(0)
+            happen()
+        for pipeline in self._pipelines:
+            if not pipeline.closed and (data := pipeline.core.data_to_send()):
+                self.arrived.append((pipeline, data))
+        if not self.arrived:
+            self.now = max(until, self.now + TICK_S)
+        arrived, self.arrived = self.arrived, []
+        return arrived
+
+    def close(self) -> None:
+        self.closed = True
+
+    # What the window asks of the routing.
+
+    def encode(self, serial_no: int, message: OutgoingMessage) -> bytes:
+        encoder = SendEncoder("id", "demo", message.destination.partition.partition_id, 0)
+        return encoder.frame(serial_no, message.payload, None, None, 10_000)
+
+    def follow(self) -> None: ...
+
+    def redirect(self, message: OutgoingMessage) -> None:
+        if message.key is None:
+            message.destination = self.partitioner.by_turn(self.links.avoided)
+
+    def refresh(self, message: OutgoingMessage) -> None:
+        self.refreshed += 1
+
+    # The brokers.
+
+    def after(self, delay_s: float, happen: Callable[[], None]) -> None:
+        self._events.append((self.now + delay_s, len(self._events), happen))
+        self._events.sort(key=lambda event: event[0])
+
+    def receive(self, pipeline: VirtualPipeline, request) -> None:
+        message = broker_pb2.SendMessageRequestP2B.FromString(request.body)
+        fate = self._fate(self.requests)
+        self.requests += 1
+        self.attempts[message.data] += 1
+        self._unanswered += 1
+        self.most_unanswered = max(self.most_unanswered, self._unanswered)
+        offset = 28 * len(self.stored)
+        if pipeline.dying:
+            return  # a broker takes requests in order: behind one that it never took, it takes none
+        pipeline.dying = fate.lost
+        if fate.stored:
+            partition = TopicPartition("demo", pipeline.endpoint.port, message.partitionId)
+            self.stored.append((partition, message.data))
+        answer = broker_pb2.SendMessageResponseB2P(success=fate.code == 200, errCode=fate.code, errMsg="text")
+        if fate.code == 200:
+            answer.appendOffset = offset
+        body = answer.SerializeToString()
+
+        def answer_it() -> None:
+            self._unanswered -= 1
+            if pipeline.closed:
+                return
+            if fate.lost:
+                self.arrived.append((pipeline, pipeline.fail("reset")))
+            elif fate.answered:
+                pipeline.core.send_response(request, body)
+
+        self.after(fate.delay_s, answer_it)

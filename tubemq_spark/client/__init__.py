@@ -1,0 +1,1 @@
+"""TubeMQ's verbs: register, fetch, commit, produce; a complete client that works without Spark."""

@@ -1,0 +1,279 @@
+"""A consumer's verbs at one broker: register, fetch, commit, heartbeat, unregister.
+
+A registration is an exclusive *lease* of a partition for a group, held under a client's id. The broker
+keeps two numbers for it: the *committed* offset, where the next fetch begins, and how far the last fetch
+went beyond it, which a commit adds. A fetch names no offset: only a register sets the position.
+"""
+
+import dataclasses
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.errors import RpcError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.channel import PendingCall, RpcChannel
+from tubemq_spark.protocol import auth, infostrings
+from tubemq_spark.protocol.columns import FetchHeader, MessageColumns, decode_fetch
+from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
+from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
+from tubemq_spark.protocol.pb import broker_pb2, common_pb2
+
+FLUSHED_ONLY: Final = 1
+"""The query priority by which a register answers with the end of what is safe on disk."""
+
+Value = TypeVar("Value")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claim:
+    """A partition, and the name under which it is held or asked for."""
+
+    partition: TopicPartition
+    group: str
+    client_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Position:
+    """Where a claim stands, in index bytes."""
+
+    current: int
+    """The next offset to read."""
+    latest: int | None
+    """Where the store ends now; None from brokers that do not tell."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Fetched:
+    """The answer to a fetch: sound messages and the places of damaged ones, or a refusal."""
+
+    header: FetchHeader
+    columns: MessageColumns
+    corrupt: NDArray[np.int64]
+    refusal: RpcError | None
+
+    @property
+    def count(self) -> int:
+        """Messages in the answer, damaged ones included."""
+        return len(self.columns) + len(self.corrupt)
+
+
+class Started(Generic[Value]):
+    """A request under way."""
+
+    def __init__(self, pending: PendingCall, finish: Callable[[PendingCall], Value]) -> None:
+        self._pending = pending
+        self._finish = finish
+
+    def result(self) -> Value:
+        """Wait for the answer and read it.
+
+        Raises:
+            TubeMQError: as the verb that started it says.
+        """
+        return self._finish(self._pending)
+
+    def forget(self) -> None:
+        """Do not wait for the answer."""
+        self._pending.forget()
+
+
+class BrokerSession:
+    """One broker as a consumer sees it; keeps no state about claims.
+
+    All verbs raise TubeMQConnectionError, TubeMQTimeoutError or RemoteProtocolError when no sound answer
+    comes, and RpcError when the broker refuses.
+    """
+
+    def __init__(self, channel: RpcChannel, config: ClientConfig, visit_token: int) -> None:
+        self.channel = channel
+        self._config = config
+        self._visit_token = visit_token
+
+    def register(
+        self,
+        claim: Claim,
+        offset: int | None,
+        *,
+        read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST,
+        filters: Sequence[str] = (),
+        query_priority: int | None = None,
+    ) -> Position:
+        """Lease a partition, or renew the lease, and set the position.
+
+        The broker moves an offset that lies outside the store to its begin or end without a word: compare
+        the answer. Without an offset the group's stored one holds.
+
+        Raises:
+            RpcError: 403 no such topic there, 410 another client holds the partition, 415 the visit token
+                is too old, 500 no such partition, 503 the broker is starting or was stopped.
+        """
+        request = self._lease_request(OpType.REGISTER, claim, read_status)
+        request.filterCondStr.extend(filters)
+        if offset is not None:
+            request.currOffset = offset
+        if query_priority is not None:
+            request.qryPriorityId = query_priority
+        during = f"registering {claim.partition} for group {claim.group}"
+        answer = self._call_lease(request, claim, during, self._config.rpc_timeout_ms)
+        return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+
+    def unregister(self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None) -> None:
+        """Give a lease up; what was fetched last is committed when ``consumed``, else dropped.
+
+        Raises:
+            RpcError: 411 nobody holds the partition, 412 somebody else does.
+        """
+        # Any other number than 0 drops it (BrokerServiceServer.inProcessConsumerUnregister).
+        status = ReadStatus.STORED_OR_EARLIEST if consumed else ReadStatus.STORED_OR_LATEST
+        request = self._lease_request(OpType.UNREGISTER, claim, status)
+        during = f"unregistering {claim.partition} for group {claim.group}"
+        self._call_lease(request, claim, during, timeout_ms or self._config.rpc_timeout_ms)
+
+    def heartbeat(
+        self, group: str, client_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Renew the leases of partitions of this broker, which end after 30 s otherwise.
+
+        Returns:
+            The partitions that are not held any more, with 411 (nobody holds it) or 412 (somebody else).
+        """
+        endpoint = self.channel.endpoint
+        request = broker_pb2.HeartBeatRequestC2B(
+            clientId=client_id,
+            groupName=group,
+            readStatus=ReadStatus.STORED_OR_EARLIEST,
+            partitionInfo=[
+                infostrings.format_partition(item.broker_id, endpoint, item.topic, item.partition_id)
+                for item in partitions
+            ],
+            authInfo=self._credentials(),
+        )
+        during = f"renewing the leases of group {group}"
+        answer = self.channel.call(
+            ServiceType.BROKER_READ,
+            Method.PARTITION_HEARTBEAT,
+            request,
+            broker_pb2.HeartBeatResponseB2C,
+            timeout_ms=self._config.rpc_timeout_ms,
+            during=during,
+        )
+        if not answer.success:
+            raise rpc_error(answer.errCode, answer.errMsg, peer=f"broker {endpoint}", during=during)
+        failures = map(infostrings.parse_failure_info, answer.failureInfo)
+        return {failure.failed.partition: failure.code for failure in failures}
+
+    def start_fetch(self, claim: Claim, *, consumed: bool = False) -> Started[Fetched]:
+        """Ask for the next messages; refusals are part of the result, for they are daily business.
+
+        Args:
+            claim: a partition that is held.
+            consumed: whether the broker shall commit what was fetched before; else that is served again.
+        """
+        partition = claim.partition
+        request = broker_pb2.GetMessageRequestC2B(
+            clientId=claim.client_id,
+            partitionId=partition.partition_id,
+            groupName=claim.group,
+            topicName=partition.topic,
+            lastPackConsumed=consumed,
+            manualCommitOffset=False,
+            escFlowCtrl=False,
+        )
+        during = f"fetching {partition}"
+
+        def finish(pending: PendingCall) -> Fetched:
+            header, columns, corrupt = decode_fetch(pending.body(during))
+            refusal = None
+            if not header.success or header.err_code != ErrCode.SUCCESS:
+                refusal = self._refusal(header.err_code, header.err_msg, partition, during)
+            return Fetched(header, columns, corrupt, refusal)
+
+        return Started(self._start(Method.GET_MESSAGE, request, during), finish)
+
+    def start_commit(self, claim: Claim, *, consumed: bool) -> Started[Position]:
+        """Commit what was fetched last, or drop it, and ask for the position.
+
+        The result raises RpcError: 401 the partition is not held, 403 its topic is being removed.
+        """
+        partition = claim.partition
+        request = broker_pb2.CommitOffsetRequestC2B(
+            clientId=claim.client_id,
+            topicName=partition.topic,
+            partitionId=partition.partition_id,
+            groupName=claim.group,
+            lastPackConsumed=consumed,
+        )
+        during = f"committing {partition}"
+
+        def finish(pending: PendingCall) -> Position:
+            answer = pending.result(broker_pb2.CommitOffsetResponseB2C, during)
+            if not answer.success:
+                raise self._refusal(answer.errCode, answer.errMsg, partition, during)
+            return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+
+        return Started(self._start(Method.COMMIT_OFFSET, request, during), finish)
+
+    def commit(self, claim: Claim, *, consumed: bool = True) -> Position:
+        """Commit as ``start_commit`` and wait for the position."""
+        return self.start_commit(claim, consumed=consumed).result()
+
+    def _lease_request(
+        self, op_type: OpType, claim: Claim, read_status: ReadStatus
+    ) -> broker_pb2.RegisterRequestC2B:
+        return broker_pb2.RegisterRequestC2B(
+            opType=op_type,
+            clientId=claim.client_id,
+            groupName=claim.group,
+            topicName=claim.partition.topic,
+            partitionId=claim.partition.partition_id,
+            readStatus=read_status,
+            authInfo=self._credentials(),
+        )
+
+    def _call_lease(
+        self, request: broker_pb2.RegisterRequestC2B, claim: Claim, during: str, timeout_ms: int
+    ) -> broker_pb2.RegisterResponseB2C:
+        answer = self.channel.call(
+            ServiceType.BROKER_READ,
+            Method.PARTITION_REGISTER,
+            request,
+            broker_pb2.RegisterResponseB2C,
+            timeout_ms=timeout_ms,
+            during=during,
+        )
+        if not answer.success:
+            raise self._refusal(answer.errCode, answer.errMsg, claim.partition, during)
+        return answer
+
+    def _start(
+        self,
+        method: Method,
+        request: broker_pb2.GetMessageRequestC2B | broker_pb2.CommitOffsetRequestC2B,
+        during: str,
+    ) -> PendingCall:
+        timeout_ms = self._config.rpc_timeout_ms
+        return self.channel.start(
+            ServiceType.BROKER_READ, method, request, timeout_ms=timeout_ms, during=during
+        )
+
+    def _refusal(self, code: int, text: str, partition: TopicPartition, during: str) -> RpcError:
+        peer = f"broker {partition.broker_id} ({self.channel.endpoint})"
+        return rpc_error(code, text, peer=peer, during=during)
+
+    def _credentials(self) -> common_pb2.AuthorizedInfo:
+        info = common_pb2.AuthorizedInfo(visitAuthorizedToken=self._visit_token)
+        if self._config.username is not None and self._config.password is not None:
+            info.authAuthorizedToken = auth.broker_token(
+                self._config.username,
+                self._config.password,
+                time.time_ns() // 1_000_000,
+                secrets.randbelow((1 << 31) - 1),
+            )
+        return info

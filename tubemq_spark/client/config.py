@@ -1,0 +1,88 @@
+"""The client's settings, checked once and never changed."""
+
+import dataclasses
+import re
+from typing import Final
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+
+DEFAULT_READER_GROUPS: Final = 16
+
+_GROUP_NAME: Final = re.compile(r"[a-zA-Z][\w-]{1,1023}", re.ASCII)
+"""What TubeMQ's administration accepts (server-behaviour of TStringUtils.checkName)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How to reach TubeMQ and how patient to be. Picklable; the password stays out of ``repr``."""
+
+    masters: tuple[Endpoint, ...]
+    group: str
+    username: str | None = None
+    password: str | None = dataclasses.field(default=None, repr=False)
+    rpc_timeout_ms: int = 10_000
+    connect_timeout_ms: int = 3_000
+    heartbeat_period_ms: int = 13_000
+    register_attempts: int = 5
+    register_retry_ms: int = 1_000
+    reader_groups: tuple[str, ...] = ()
+    """Names under which partitions are leased for reading; by default ``<group>_r00`` to ``_r15``."""
+    lease_wait_ms: int = 35_000
+    """How long to wait when all reader groups are taken; a dead reader's lease lives 30 s."""
+    fetch_timeout_ms: int = 60_000
+    """How long reading a range may stand still before it fails."""
+    send_retry_ms: int = 60_000
+    """How long a producer tries to store one message before it fails."""
+    max_in_flight: int = 256
+    """Messages a producer sends before it waits for an answer."""
+    max_in_flight_bytes: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        if not self.reader_groups:
+            object.__setattr__(self, "reader_groups", default_reader_groups(self.group))
+
+    def validate(self) -> "ClientConfig":
+        """Return the settings when they make sense.
+
+        Raises:
+            OptionError: one of them does not; the text names it.
+        """
+        if not self.masters:
+            raise _bad("masters", "empty", "one address at least")
+        for name in (self.group, *self.reader_groups):
+            if not _GROUP_NAME.fullmatch(name):
+                raise _bad("group", repr(name), "2 to 1024 letters, digits, _ or -, beginning with a letter")
+        if (self.username is None) != (self.password is None):
+            raise _bad("username", "given alone" if self.username else "missing", "given with the password")
+        for name, lowest in _LOWEST.items():
+            value = getattr(self, name)
+            if value < lowest:
+                raise _bad(name, value, f"at least {lowest}")
+        return self
+
+
+def default_reader_groups(group: str, size: int = DEFAULT_READER_GROUPS) -> tuple[str, ...]:
+    """Return the names ``<group>_r00``, ``<group>_r01`` and so on.
+
+    Few and fixed, because a broker keeps an offset entry of every name for 20 days.
+    """
+    return tuple(f"{group}_r{number:02d}" for number in range(size))
+
+
+_LOWEST: Final[dict[str, int]] = {
+    "rpc_timeout_ms": 1,
+    "connect_timeout_ms": 1,
+    "heartbeat_period_ms": 1,
+    "register_attempts": 1,
+    "register_retry_ms": 0,
+    "lease_wait_ms": 0,
+    "fetch_timeout_ms": 1,
+    "send_retry_ms": 0,
+    "max_in_flight": 1,
+    "max_in_flight_bytes": 1,
+}
+
+
+def _bad(name: str, value: object, rule: str) -> OptionError:
+    return OptionError("TUBEMQ_BAD_SETTING", name=name, value=value, rule=rule)

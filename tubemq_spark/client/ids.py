@@ -1,0 +1,47 @@
+"""Names by which servers know a running client.
+
+Ownership of a partition is decided by the name, so two clients must never share one: containers share
+process ids and sometimes addresses, hence the clock and the random number. Brokers take what follows the
+last ``_``, split it at ``-`` and show the first two parts as host and process; therefore no ``_`` after
+the group.
+"""
+
+import os
+import platform
+import secrets
+import socket
+import time
+from typing import Final
+
+from tubemq_spark import __version__
+
+RUNTIME: Final = f"Python {platform.python_version()}"
+"""What we tell where Java's clients tell their JDK's version."""
+
+_LOOPBACK: Final = "127.0.0.1"
+_ANY_OTHER_HOST: Final = ("192.0.2.1", 9)
+"""A documentation address (RFC 5737): choosing the way there sends nothing."""
+
+
+def producer_id() -> str:
+    """Return a new producer's id."""
+    return f"{_unique()}-Python-{__version__}"
+
+
+def consumer_id(group: str) -> str:
+    """Return a new consumer's id."""
+    return f"{group}_{_unique()}-Balance-{__version__}"
+
+
+def local_ipv4() -> str:
+    """Return the address this host sends from, or the loopback address when it has no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ANY_OTHER_HOST)
+        except OSError:
+            return _LOOPBACK
+        return str(probe.getsockname()[0])
+
+
+def _unique() -> str:
+    return f"{local_ipv4()}-{os.getpid()}-{time.time_ns()}-{secrets.randbelow(1 << 31)}"

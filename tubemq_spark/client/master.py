@@ -1,0 +1,311 @@
+"""The sessions with the masters, which tell where partitions are.
+
+A ``ProducerSession`` (methods 1, 2, 3) learns where topics can be published, a ``BalanceSession`` (methods
+20, 21, 22, 6) where they can be read.
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from tubemq_spark.client import ids
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master_session import MasterSession
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.protocol import infostrings
+from tubemq_spark.protocol.constants import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES_LIMIT,
+    UNDEFINED,
+    Method,
+)
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PublishRoutes:
+    """Where a topic can be published now; no partitions: the topic is unknown or closed for writing."""
+
+    partitions: Mapping[TopicPartition, Endpoint]
+    max_message_bytes: int
+    """Limit of an encoded message without the allowance for attributes."""
+
+
+class ProducerSession(MasterSession):
+    """A registered producer."""
+
+    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
+        super().__init__(config, pool, ids.producer_id(), wait)
+        self._authorized_token = ""
+        self._broker_checksum = -1
+        self._config_id = UNDEFINED
+        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self._brokers: dict[int, Endpoint] = {}
+        self._topics: set[str] = set()
+        self._routes: Mapping[str, PublishRoutes] = {}
+
+    def publish(self, topics: Iterable[str]) -> None:
+        """Add topics to those this producer publishes and ask for their routes at once.
+
+        Raises:
+            RpcError: the master refuses.
+            TubeMQConnectionError: no master answered.
+        """
+        with self._lock:
+            self._topics.update(topics)
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Ask for the routes of all published topics now, not only with the next heartbeat.
+
+        Raises:
+            TubeMQError: as ``publish``.
+        """
+        with self._lock:
+            self._registered(self._heartbeat)
+
+    def routes(self, topic: str) -> PublishRoutes:
+        """Return the routes of a published topic as the last heartbeat told them."""
+        return self._routes.get(topic) or PublishRoutes(MappingProxyType({}), self._max_message_bytes)
+
+    def broker_credentials(self) -> common_pb2.AuthorizedInfo:
+        """Return what proves to a broker that a master knows us."""
+        info = common_pb2.AuthorizedInfo(visitAuthorizedToken=self.visit_token)
+        if self._authorized_token:
+            info.authAuthorizedToken = self._authorized_token
+        return info
+
+    def _register(self) -> None:
+        request = master_pb2.RegisterRequestP2M(
+            clientId=self.client_id,
+            topicList=sorted(self._topics),
+            brokerCheckSum=self._broker_checksum,
+            hostName=self.host,
+            authInfo=self._caller.credentials(),
+            jdkVersion=ids.RUNTIME,
+            appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
+        )
+        answer = self._caller.call(
+            Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P, "registering a producer"
+        )
+        self._take(answer)
+
+    def _heartbeat(self) -> None:
+        request = master_pb2.HeartRequestP2M(
+            clientId=self.client_id,
+            brokerCheckSum=self._broker_checksum,
+            hostName=self.host,
+            topicList=sorted(self._topics),
+            authInfo=self._caller.credentials(),
+            appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
+        )
+        answer = self._caller.call(
+            Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P, "asking for routes"
+        )
+        self._take(answer)
+        if answer.errCode != ErrCode.NOT_READY:
+            # Every answer holds the routes of all topics; one that is missing cannot be published now.
+            routes = [infostrings.parse_topic_route(text) for text in answer.topicInfos]
+            self._routes = {route.topic: self._expand(route) for route in routes}
+
+    def _leave(self) -> None:
+        request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())
+        self._caller.call(Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P, "closing a producer")
+
+    def _take(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
+        if answer.brokerInfos:
+            self._brokers = _brokers(answer.brokerInfos)
+            self._broker_checksum = answer.brokerCheckSum
+        if answer.HasField("authorizedInfo"):
+            self._take_token(answer.authorizedInfo)
+            self._authorized_token = (
+                answer.authorizedInfo.authAuthorizedToken.strip() or self._authorized_token
+            )
+        if answer.HasField("appdConfig"):
+            self._config_id = answer.appdConfig.configId
+            if answer.appdConfig.HasField("maxMsgSize"):
+                self._max_message_bytes = min(
+                    max(answer.appdConfig.maxMsgSize, DEFAULT_MAX_MESSAGE_BYTES), MAX_MESSAGE_BYTES_LIMIT
+                )
+
+    def _expand(self, route: infostrings.TopicRoute) -> PublishRoutes:
+        partitions: dict[TopicPartition, Endpoint] = {}
+        for item in route.routes:
+            endpoint = self._brokers.get(item.broker_id)
+            if endpoint is None:
+                # The next heartbeat asks for the whole list of brokers.
+                self._broker_checksum = -1
+                continue
+            for partition_id in infostrings.partition_ids(item.stores, item.partitions):
+                partitions[TopicPartition(route.topic, item.broker_id, partition_id)] = endpoint
+        return PublishRoutes(MappingProxyType(partitions), route.max_message_bytes or self._max_message_bytes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the partitions of a session's topics are.
+
+    ``not_subscribable`` are those of ``partitions`` that the master advises not to read now (broker
+    offline, topic closed for reading, group barred); they have not been removed.
+    """
+
+    partitions: Mapping[TopicPartition, Endpoint]
+    not_subscribable: frozenset[TopicPartition]
+
+
+class BalanceSession(MasterSession):
+    """A registered consumer that is told where partitions are and chooses by itself what to read.
+
+    As long as one is open, its group is bound to these topics: the master refuses other members with
+    other topics (425), and goes on to list removed topics as not subscribable.
+    """
+
+    def __init__(
+        self, config: ClientConfig, pool: ChannelPool, topics: Iterable[str], wait: Wait = time.sleep
+    ) -> None:
+        super().__init__(config, pool, ids.consumer_id(config.group), wait)
+        self._topics = tuple(sorted(set(topics)))
+        self._broker_config_id = UNDEFINED
+        self._topic_meta_id = UNDEFINED
+        self._brokers: dict[int, Endpoint] = {}
+        self._metas: tuple[infostrings.TopicMeta, ...] = ()
+
+    def layout(self) -> Layout:
+        """Ask the master where the partitions are.
+
+        Raises:
+            RpcError: the master refuses.
+            TubeMQConnectionError: no master answered.
+            RemoteProtocolError: the master lists a partition of a broker that it does not list.
+        """
+        with self._lock:
+            self._registered(self._ask_layout)
+            if self._unlisted_brokers():
+                # Both lists change at different times: ask once more for both, whole.
+                self._broker_config_id = self._topic_meta_id = UNDEFINED
+                self._registered(self._ask_layout)
+            return self._expand()
+
+    def _register(self) -> None:
+        # A master that does not know us may be another one, whose ids mean something else.
+        self._broker_config_id = self._topic_meta_id = UNDEFINED
+        request = master_pb2.RegisterRequestC2MV2(
+            clientId=self.client_id,
+            groupName=self._config.group,
+            hostName=self.host,
+            sourceCount=UNDEFINED,
+            nodeId=UNDEFINED,
+            topicList=self._topics,
+            subRepInfo=self._report(),
+            authInfo=self._caller.credentials(),
+            jdkVersion=ids.RUNTIME,
+        )
+        answer = self._caller.call(
+            Method.BALANCE_REGISTER,
+            request,
+            master_pb2.RegisterResponseM2CV2,
+            f"registering group {self._config.group} for the topics {', '.join(self._topics)}",
+        )
+        self._take(answer)
+
+    def _heartbeat(self) -> None:
+        request = master_pb2.HeartRequestC2MV2(
+            clientId=self.client_id,
+            groupName=self._config.group,
+            subRepInfo=self._report(),
+            authInfo=self._caller.credentials(),
+        )
+        during = f"renewing the registration of group {self._config.group}"
+        answer = self._caller.call(Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2, during)
+        self._take(answer)
+
+    def _ask_layout(self) -> None:
+        request = master_pb2.GetPartMetaRequestC2M(
+            clientId=self.client_id,
+            groupName=self._config.group,
+            brokerConfigId=self._broker_config_id,
+            topicMetaInfoId=self._topic_meta_id,
+            authInfo=self._caller.credentials(),
+        )
+        answer = self._caller.call(
+            Method.BALANCE_PARTITION_META,
+            request,
+            master_pb2.GetPartMetaResponseM2C,
+            f"asking for the partitions of {', '.join(self._topics)}",
+        )
+        self._take_brokers(answer)
+        if answer.topicMetaInfoList:
+            self._metas = tuple(map(infostrings.parse_topic_meta, answer.topicMetaInfoList))
+            self._topic_meta_id = answer.topicMetaInfoId
+
+    def _leave(self) -> None:
+        request = master_pb2.CloseRequestC2M(
+            clientId=self.client_id, groupName=self._config.group, authInfo=self._caller.credentials()
+        )
+        during = f"closing a consumer of group {self._config.group}"
+        self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
+
+    def _report(self) -> master_pb2.ClientSubRepInfo:
+        return master_pb2.ClientSubRepInfo(
+            brokerConfigId=self._broker_config_id, topicMetaInfoId=self._topic_meta_id, reportSubInfo=False
+        )
+
+    def _take(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
+        self._take_brokers(answer)
+        if answer.HasField("authorizedInfo"):
+            self._take_token(answer.authorizedInfo)
+
+    def _take_brokers(
+        self,
+        answer: master_pb2.RegisterResponseM2CV2
+        | master_pb2.HeartResponseM2CV2
+        | master_pb2.GetPartMetaResponseM2C,
+    ) -> None:
+        if answer.brokerConfigList:
+            self._brokers = _brokers(answer.brokerConfigList)
+            self._broker_config_id = answer.brokerConfigId
+
+    def _unlisted_brokers(self) -> set[int]:
+        return {item.broker_id for meta in self._metas for item in meta.items} - self._brokers.keys()
+
+    def _expand(self) -> Layout:
+        if unlisted := self._unlisted_brokers():
+            raise RemoteProtocolError(
+                "TUBEMQ_PROTOCOL_VIOLATION",
+                what=f"the master lists partitions of the unknown brokers {sorted(unlisted)}",
+            )
+        partitions: dict[TopicPartition, Endpoint] = {}
+        closed: set[TopicPartition] = set()
+        for meta in self._metas:
+            for item in meta.items:
+                found = [
+                    TopicPartition(meta.topic, item.broker_id, number)
+                    for number in infostrings.partition_ids(item.stores, item.partitions)
+                ]
+                partitions.update(dict.fromkeys(found, self._brokers[item.broker_id]))
+                if not item.subscribable:
+                    closed.update(found)
+        return Layout(MappingProxyType(partitions), frozenset(closed))
+
+
+def fresh_visit_token(config: ClientConfig, pool: ChannelPool) -> int:
+    """Return a visit token the master gives now; brokers refuse those older than about 16 minutes.
+
+    A producer without topics gets one as well as a consumer does, and joins no group whose other members
+    may read other topics.
+
+    Raises:
+        TubeMQError: as ``MasterSession.open``.
+    """
+    with ProducerSession(config, pool) as session:
+        return session.visit_token
+
+
+def _brokers(texts: Iterable[str]) -> dict[int, Endpoint]:
+    infos = map(infostrings.parse_broker_info, texts)
+    return {info.broker_id: info.endpoint for info in infos}

@@ -1,0 +1,217 @@
+"""What every session with the masters does: find the active one, register, send heartbeats, leave.
+
+A master forgets a client that is silent for 30 s, and all of them when it restarts; a session then
+registers again by itself.
+"""
+
+import abc
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Self, TypeVar
+
+from google.protobuf.message import Message as ProtobufMessage
+
+from tubemq_spark.client import ids
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.scheduler import Task, process_scheduler
+from tubemq_spark.protocol import auth
+from tubemq_spark.protocol.constants import UNDEFINED, Method, ServiceType
+from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
+from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+logger = logging.getLogger(__name__)
+
+AnyAnswer = TypeVar(
+    "AnyAnswer",
+    master_pb2.RegisterResponseM2P,
+    master_pb2.HeartResponseM2P,
+    master_pb2.CloseResponseM2P,
+    master_pb2.RegisterResponseM2CV2,
+    master_pb2.HeartResponseM2CV2,
+    master_pb2.GetPartMetaResponseM2C,
+    master_pb2.CloseResponseM2C,
+)
+Answer = TypeVar("Answer")
+
+_ANSWERED: Final = frozenset({ErrCode.SUCCESS, ErrCode.NOT_READY})
+_SINCE_NOVEMBER_2021: Final = frozenset(
+    {Method.BALANCE_REGISTER, Method.BALANCE_HEARTBEAT, Method.BALANCE_PARTITION_META}
+)
+_last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
+"""Which of some masters answered last, for all sessions of this process."""
+
+
+class MasterCaller:
+    """Calls whichever master is active."""
+
+    def __init__(self, config: ClientConfig, pool: ChannelPool) -> None:
+        self._config = config
+        self._pool = pool
+
+    def call(
+        self, method: Method, request: ProtobufMessage, answer: type[AnyAnswer], during: str
+    ) -> AnyAnswer:
+        """Ask the master that answered last, then the others, each at most once.
+
+        One round takes no longer than ``rpc_timeout_ms``: the masters share that time.
+
+        Raises:
+            TubeMQConnectionError: none could be reached, or none is active.
+            RpcError: the active master refused, or does not know the method.
+        """
+        deadline = Deadline.after_ms(self._config.rpc_timeout_ms)
+        masters = self._in_order()
+        failures: list[str] = []
+        for number, master in enumerate(masters):
+            share_ms = max(1, int(deadline.remaining() * 1000 / (len(masters) - number)))
+            try:
+                response = self._ask(master, method, request, answer, share_ms, during)
+            except TubeMQError as error:
+                if not error.retriable:
+                    raise
+                failures.append(f"{master} ({error})")
+                continue
+            _last_active[self._config.masters] = master
+            if response.errCode not in _ANSWERED:
+                raise rpc_error(response.errCode, response.errMsg, peer=f"master {master}", during=during)
+            return response
+        raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during=during, tried="; ".join(failures))
+
+    def credentials(self) -> common_pb2.MasterCertificateInfo | None:
+        """Return fresh credentials for a request, or nothing when none are configured.
+
+        Java's consumers leave them out when they register, and are refused where a master checks users.
+        """
+        if self._config.username is None or self._config.password is None:
+            return None
+        proof = auth.authenticate_info(
+            self._config.username,
+            self._config.password,
+            time.time_ns() // 1_000_000,
+            secrets.randbelow((1 << 31) - 1),
+        )
+        return common_pb2.MasterCertificateInfo(authInfo=proof)
+
+    def _in_order(self) -> list[Endpoint]:
+        masters = self._config.masters
+        active = _last_active.get(masters, masters[0])
+        return [active, *(master for master in masters if master != active)]
+
+    def _ask(
+        self,
+        master: Endpoint,
+        method: Method,
+        request: ProtobufMessage,
+        answer: type[AnyAnswer],
+        timeout_ms: int,
+        during: str,
+    ) -> AnyAnswer:
+        channel = self._pool.get(master, min(self._config.connect_timeout_ms, timeout_ms))
+        try:
+            return channel.call(
+                ServiceType.MASTER, method, request, answer, timeout_ms=timeout_ms, during=during
+            )
+        except RpcError as error:
+            # Two texts of two layers of Java's server: PbEnDecoder and RpcServiceInvoker.
+            if method in _SINCE_NOVEMBER_2021 and "Unsupported method" in str(error.parameters.get("text")):
+                raise RpcError("TUBEMQ_MASTER_TOO_OLD", peer=master, method=int(method)) from error
+            raise
+
+
+class MasterSession(abc.ABC):
+    """What both kinds share: registering with retries, heartbeats, registering again, closing."""
+
+    def __init__(
+        self, config: ClientConfig, pool: ChannelPool, client_id: str, wait: Wait = time.sleep
+    ) -> None:
+        self.client_id = client_id
+        self.host = ids.local_ipv4()
+        self.visit_token = UNDEFINED
+        self._config = config
+        self._caller = MasterCaller(config, pool)
+        self._wait = wait
+        self._heartbeats: Task | None = None
+        # One request at a time: the ids of lists in a request must fit what the session holds.
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> Self:
+        """Register, with ``register_attempts`` tries, and begin to send heartbeats.
+
+        Raises:
+            RpcError: the master refuses, for example an unknown topic (431) or a forbidden group (450, 455).
+            TubeMQConnectionError: no master answered.
+        """
+        with self._lock:
+            self._register_patiently()
+            self._heartbeats = process_scheduler().every(
+                self._config.heartbeat_period_ms, self._beat, f"heartbeat of {self.client_id}"
+            )
+        return self
+
+    def close(self) -> None:
+        """Leave the master; what goes wrong is logged only, because it forgets us in 30 s anyway."""
+        with self._lock:
+            if self._heartbeats is None:
+                return
+            self._heartbeats.cancel()
+            self._heartbeats = None
+            try:
+                self._leave()
+            except TubeMQError as error:
+                logger.info("%s could not say goodbye: %s", self.client_id, error)
+
+    @abc.abstractmethod
+    def _register(self) -> None:
+        """Send the register request and take over its answer."""
+
+    @abc.abstractmethod
+    def _heartbeat(self) -> None:
+        """Send a heartbeat and take over its answer."""
+
+    @abc.abstractmethod
+    def _leave(self) -> None:
+        """Send the close request."""
+
+    def _beat(self) -> None:
+        with self._lock:
+            if self._heartbeats is not None:
+                self._registered(self._heartbeat)
+
+    def _registered(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask; when the master does not know us any more, register again and repeat."""
+        try:
+            return ask()
+        except RpcError as error:
+            if error.code != ErrCode.HB_NO_NODE:
+                raise
+        logger.info("%s is not known to the master any more; registering again", self.client_id)
+        self._register_patiently()
+        return ask()
+
+    def _register_patiently(self) -> None:
+        for _ in range(self._config.register_attempts - 1):
+            try:
+                return self._register()
+            except TubeMQError as error:
+                if not error.retriable:
+                    raise
+                logger.info("%s could not register: %s", self.client_id, error)
+            self._wait(self._config.register_retry_ms / 1000)
+        return self._register()
+
+    def _take_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
+        self.visit_token = info.visitAuthorizedToken
