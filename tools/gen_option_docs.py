@@ -1,0 +1,103 @@
+"""Write docs/options.md from the table of options; a unit test compares the two."""
+
+from pathlib import Path
+from typing import Any
+
+from tubemq_spark.options.table import ENGINE_KEYS, REFUSED, TABLE, Mode, OptionSpec
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
+
+MODES = {Mode.BATCH_READ: "batch", Mode.STREAM_READ: "stream", Mode.WRITE: "write"}
+
+HEAD = """\
+# Options
+
+<!-- Written by `make docs` from tubemq_spark/options/table.py. -->
+
+Options of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with `format("tubemq")`. Names
+may be written in any case. The names, defaults and rules of Spark's Kafka source hold wherever the concept
+is the same.
+
+- An option that is not known is an error, which names the nearest one.
+- An option without effect is warned about: one for reading in a write, or one for streams in a batch read.
+- *In* says where an option has an effect: a `batch` read, a read as a `stream`, a `write` of either kind.
+  An option in **bold** is required there.
+
+"""
+
+OFFSETS = """
+## Offsets
+
+An offset of TubeMQ is a position in the index of a *store*, a topic's log on one broker. It counts bytes, 28
+a message, so offsets are multiples of 28. It names the next message to read: of a read that ends at 280 and
+one that starts there, each message is in one. The partitions of a store share its offsets; the numbers 0 to
+9999 are partitions of store 0, 10000 to 19999 of store 1, and so on.
+
+`startingOffsets` and `endingOffsets` take, besides `earliest` and `latest`, JSON of this form:
+
+```json
+{"demo": {"1:0": 280, "1:10000": -2, "2:0": -1}, "orders": "earliest"}
+```
+
+- A partition is written `brokerId:partitionId`; -2 is earliest and -1 latest.
+- One word may stand for all partitions of a topic.
+- All partitions of all topics in `subscribe` must be named, and no others.
+- An offset beyond the end of the log is an error. One before its begin is data loss: see `failOnDataLoss`.
+- What Spark keeps in a stream's checkpoint, `{"v":1,"topics":{"demo":{"1:0":280}}}`, is taken as it is. So a
+  new query can go on where another one stood.
+"""
+
+
+KAFKA = """
+## Coming from Kafka
+
+These options of Spark's Kafka source are not supported by this release, nor is any other that begins with
+`kafka.`. The error says what to do instead:
+
+| option | instead |
+|---|---|
+"""
+
+SPARK = """
+## Keys of Spark
+
+A path given to `load` or `save` has no effect; topics are named by `subscribe` and `topic`. Besides it, Spark
+adds keys of its own, which are let through: """
+
+
+def page() -> str:
+    """Return the whole page."""
+    return f"{HEAD}{_options()}{OFFSETS}{_refused()}{_engine_keys()}"
+
+
+def _options() -> str:
+    rows = ["| option | value | default | in | meaning |", "|---|---|---|---|---|"]
+    rows += [_row(spec) for spec in TABLE]
+    return "\n".join(rows) + "\n"
+
+
+def _row(spec: OptionSpec[Any]) -> str:
+    name = f"**`{spec.name}`**" if spec.example else f"`{spec.name}`"
+    where = ", ".join(word for mode, word in MODES.items() if mode in spec.modes)
+    meaning = f"{spec.doc} For example `{spec.example}`." if spec.example else spec.doc
+    return f"| {name} | {spec.kind.expected} | {_default(spec)} | {where} | {meaning} |"
+
+
+def _default(spec: OptionSpec[Any]) -> str:
+    if spec.default_doc:
+        return spec.default_doc
+    return "none" if spec.default is None else f"`{spec.show(spec.default)}`"
+
+
+def _refused() -> str:
+    rows = "".join(f"| `{name}` | {advice} |\n" for name, advice in REFUSED.items())
+    return f"{KAFKA}{rows}"
+
+
+def _engine_keys() -> str:
+    names = ", ".join(f"`{key}`" for key in sorted(ENGINE_KEYS))
+    return f"{SPARK}{names}, and all that begin with `option.` or `__`.\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""One interface to TubeMQ for everything above: what is there, read a range, produce."""

@@ -1,0 +1,8 @@
+"""The options of ``format("tubemq")``: parsed and checked once, into frozen values.
+
+Nothing below the data source takes a map of texts.
+"""
+
+from tubemq_spark.options.parsed import OptionSet, ReadOptions, WriteOptions
+
+__all__ = ["OptionSet", "ReadOptions", "WriteOptions"]

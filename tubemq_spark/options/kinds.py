@@ -1,0 +1,115 @@
+"""Kinds of option values: how a user's text becomes a value, and the words for what it must be."""
+
+import dataclasses
+import re
+import zoneinfo
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.offsets.positions import Position, format_position, parse_position
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, OFFSET_HISTORY_TOPIC
+
+T = TypeVar("T")
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
+# What TubeMQ's administration accepts (TStringUtils); Java's \w is ASCII.
+_TOPIC: Final = re.compile(rf"[a-zA-Z]\w{{1,63}}|{OFFSET_HISTORY_TOPIC}", re.ASCII)
+_GROUP: Final = re.compile(r"[a-zA-Z][\w-]{1,1023}", re.ASCII)
+_TOPIC_RULE: Final = "2 to 64 letters, digits or _, the first a letter"
+_GROUP_RULE: Final = "2 to 1024 letters, digits, _ or -, the first a letter"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind of value."""
+
+    expected: str
+    """What the text must be, as words that follow "must be"."""
+    parse: Callable[[str], T | None]
+    """Make a value of the text; None when the text is not what is expected."""
+    show: Callable[[T], str] = str
+    """Make the text that is parsed to a value."""
+
+
+def integer(lowest: int, highest: int) -> Kind[int]:
+    """Return the kind of whole numbers from ``lowest`` to ``highest``."""
+
+    def parse(text: str) -> int | None:
+        if not _INTEGER.fullmatch(text.strip()):
+            return None
+        value = int(text)
+        return value if lowest <= value <= highest else None
+
+    return Kind(f"a whole number from {lowest} to {highest}", parse)
+
+
+def position(option: str) -> Kind[Position]:
+    """Return the kind of positions; wrong text raises an OffsetFormatError that names the option."""
+    return Kind("earliest, latest or JSON", lambda text: parse_position(text, option), format_position)
+
+
+def _parse_boolean(text: str) -> bool | None:
+    return _BOOLEANS.get(text.strip().lower())
+
+
+def _show_boolean(value: bool) -> str:
+    return str(value).lower()
+
+
+def _parse_verbatim(text: str) -> str | None:
+    return text or None
+
+
+def _parse_name(pattern: re.Pattern[str]) -> Callable[[str], str | None]:
+    return lambda text: text.strip() if pattern.fullmatch(text.strip()) else None
+
+
+def _parse_names(pattern: re.Pattern[str], fewest: int) -> Callable[[str], tuple[str, ...] | None]:
+    def parse(text: str) -> tuple[str, ...] | None:
+        names = _items(text)
+        fit = len(names) >= fewest and all(pattern.fullmatch(name) for name in names)
+        return names if fit else None
+
+    return parse
+
+
+def _parse_servers(text: str) -> tuple[Endpoint, ...] | None:
+    try:
+        return tuple(Endpoint.parse(item, DEFAULT_MASTER_PORT) for item in _items(text)) or None
+    except OptionError:
+        return None
+
+
+def _parse_time_zone(text: str) -> str | None:
+    try:
+        return zoneinfo.ZoneInfo(text.strip()).key
+    except (KeyError, ValueError, OSError):  # not known, no key at all, a folder of the zone database
+        return None
+
+
+def _items(text: str) -> tuple[str, ...]:
+    """Cut a comma list; blanks are dropped, and so is what was named before."""
+    return tuple(dict.fromkeys(stripped for item in text.split(",") if (stripped := item.strip())))
+
+
+def _show_list(values: Sequence[object]) -> str:
+    return ",".join(str(value) for value in values)
+
+
+BOOLEAN: Final = Kind("true or false", _parse_boolean, _show_boolean)
+VERBATIM: Final = Kind("some text", _parse_verbatim)
+"""Taken as it is, blanks included."""
+TOPIC: Final = Kind(f"a topic's name: {_TOPIC_RULE}", _parse_name(_TOPIC))
+TOPICS: Final = Kind(
+    f"topic names with commas between, each {_TOPIC_RULE}", _parse_names(_TOPIC, 0), _show_list
+)
+"""May come out empty: what that means is for the option to say."""
+GROUP: Final = Kind(f"a group's name: {_GROUP_RULE}", _parse_name(_GROUP))
+GROUPS: Final = Kind(
+    f"group names with commas between, each {_GROUP_RULE}", _parse_names(_GROUP, 1), _show_list
+)
+SERVERS: Final = Kind("host:port addresses with commas between", _parse_servers, _show_list)
+TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)

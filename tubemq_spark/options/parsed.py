@@ -1,0 +1,239 @@
+"""From Spark's map of texts to frozen, checked, picklable values.
+
+Spark makes a data source with the user's map, keys in lower case, and does not say whether it is going
+to read or to write. ``OptionSet.parse`` therefore checks what can be checked without knowing, and
+``for_batch_read``, ``for_stream_read`` and ``for_write`` the rest.
+"""
+
+import dataclasses
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self, TypeVar, cast
+
+from tubemq_spark.client.config import ClientConfig, default_reader_groups
+from tubemq_spark.errors import OptionError
+from tubemq_spark.offsets.positions import Edge, Position, mentions
+from tubemq_spark.options import table
+from tubemq_spark.options.table import Mode, OptionSpec
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_GROUP_PREFIX: Final = "tubemq_spark"
+_MAX_TOPICS_TEXT: Final = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Everything a read needs, checked; picklable; safe to log."""
+
+    client: ClientConfig
+    """How TubeMQ is reached."""
+    topics: tuple[str, ...]
+    """Topics to read, in the order given, each once."""
+    starting: Position
+    """Where a batch read or a new stream begins; a stream's checkpoint wins over it."""
+    ending: Position | None = None
+    """Where a batch read ends; None for a stream."""
+    max_offsets_per_trigger: int | None = None
+    """The most rows of a micro-batch; None takes all there is."""
+    fail_on_data_loss: bool = True
+    """Fail when records are gone, or warn and go on."""
+    include_attributes: bool = False
+    """Whether the default schema has the column ``attributes``."""
+    message_time_zone: str = "UTC"
+    """Time zone of the message times in TubeMQ."""
+    offset_fetch_attempts: int = 3
+    """How often the driver asks for partitions and offsets before it fails."""
+    offset_fetch_retry_ms: int = 1_000
+    """How long the driver waits before it asks again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Everything a write needs, checked; picklable; safe to log."""
+
+    client: ClientConfig
+    """How TubeMQ is reached."""
+    topic: str | None = None
+    """The topic of all rows; None when each row names its own."""
+    message_time_zone: str = "UTC"
+    """Time zone of the message times in TubeMQ."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class OptionSet:
+    """The options a user gave, parsed; for a read or a write, which is not known yet."""
+
+    _given: Mapping[str, Any]
+    """Values by the option's name."""
+    _ignored: tuple[str, ...] = ()
+    """Keys of Spark's own that the user may have meant as something."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """Read the user's options; keys may have any case.
+
+        Raises:
+            OptionError: an option is not known, not supported, has a wrong value or does not go
+                together with another.
+            OffsetFormatError: the text of a position cannot be understood.
+        """
+        given: dict[str, Any] = {}
+        ignored = []
+        for key, text in options.items():
+            spec = table.find(key)
+            if spec is not None:
+                given[spec.name] = spec.read(text)
+            elif key.lower() in ("path", "paths"):
+                ignored.append(key.lower())
+        parsed = cls(given, tuple(ignored))
+        parsed._check_pairs()
+        return parsed
+
+    @property
+    def include_attributes(self) -> bool:
+        """Whether the default schema has the column ``attributes``; no error before one knows the mode."""
+        return self._value(table.INCLUDE_ATTRIBUTES)
+
+    def for_batch_read(self) -> ReadOptions:
+        """Return the options of ``spark.read``.
+
+        Raises:
+            OptionError: an option is missing, or a position makes no sense in a batch read.
+        """
+        self._enter(Mode.BATCH_READ)
+        starting = self._value(table.STARTING_OFFSETS, Edge.EARLIEST)
+        ending = self._value(table.ENDING_OFFSETS)
+        _refuse_edge(table.STARTING_OFFSETS, starting, Edge.LATEST)
+        _refuse_edge(table.ENDING_OFFSETS, ending, Edge.EARLIEST)
+        return self._read_options(starting, ending, max_offsets_per_trigger=None)
+
+    def for_stream_read(self) -> ReadOptions:
+        """Return the options of ``spark.readStream``.
+
+        Raises:
+            OptionError: an option is missing, or ``endingOffsets`` is given.
+        """
+        if table.ENDING_OFFSETS.name in self._given:
+            raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=table.ENDING_OFFSETS.name)
+        self._enter(Mode.STREAM_READ)
+        starting = self._value(table.STARTING_OFFSETS, Edge.LATEST)
+        limit = self._optional(table.MAX_OFFSETS)
+        return self._read_options(starting, None, max_offsets_per_trigger=limit)
+
+    def for_write(self) -> WriteOptions:
+        """Return the options of ``df.write`` and ``df.writeStream``.
+
+        Raises:
+            OptionError: an option is missing.
+        """
+        self._enter(Mode.WRITE)
+        client = dataclasses.replace(
+            self._client(group=_GROUP_PREFIX),
+            max_in_flight=self._value(table.SEND_WINDOW_MESSAGES),
+            max_in_flight_bytes=self._value(table.SEND_WINDOW_BYTES),
+        )
+        return WriteOptions(
+            client=client.validate(),
+            topic=self._optional(table.SINK_TOPIC),
+            message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{spec.name}={spec.show(self._given[spec.name])!r}"
+            for spec in table.TABLE
+            if spec.name in self._given
+        )
+        return f"{type(self).__name__}({shown})"
+
+    def _read_options(
+        self, starting: Position, ending: Position | None, *, max_offsets_per_trigger: int | None
+    ) -> ReadOptions:
+        topics = self._value(table.SUBSCRIBE)
+        client = self._client(group=self._value(table.GROUP_NAME, _default_group(topics)))
+        groups = self._optional(table.READER_GROUPS) or default_reader_groups(
+            client.group, self._value(table.READER_GROUPS_SIZE)
+        )
+        client = dataclasses.replace(
+            client, reader_groups=groups, fetch_timeout_ms=self._value(table.FETCH_TIMEOUT)
+        )
+        return ReadOptions(
+            client=client.validate(),
+            topics=topics,
+            starting=starting,
+            ending=ending,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+            fail_on_data_loss=self._value(table.FAIL_ON_DATA_LOSS),
+            include_attributes=self.include_attributes,
+            message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
+            offset_fetch_attempts=self._value(table.FETCH_ATTEMPTS),
+            offset_fetch_retry_ms=self._value(table.FETCH_RETRY),
+        )
+
+    def _client(self, group: str) -> ClientConfig:
+        return ClientConfig(
+            masters=self._value(table.MASTERS),
+            group=group,
+            username=self._optional(table.USERNAME),
+            password=self._optional(table.PASSWORD),
+            rpc_timeout_ms=self._value(table.RPC_TIMEOUT),
+            connect_timeout_ms=self._value(table.CONNECT_TIMEOUT),
+        )
+
+    def _enter(self, mode: Mode) -> None:
+        """Demand what the mode needs, and name what has no effect in it."""
+        for spec in table.TABLE:
+            given = spec.name in self._given
+            if mode in spec.modes and spec.example and not given:
+                raise OptionError(
+                    "TUBEMQ_OPTION_MISSING", option=spec.name, mode=mode.value, example=spec.example
+                )
+            if given and mode not in spec.modes:
+                logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
+        for key in self._ignored:
+            logger.warning("'%s' has no effect in %s; topics are named by options", key, mode.value)
+
+    def _check_pairs(self) -> None:
+        """Check options that belong together, or exclude each other."""
+        given = self._given
+        if given.get(table.SUBSCRIBE.name) == ():
+            raise OptionError("TUBEMQ_NO_TOPICS", option=table.SUBSCRIBE.name)
+        for one, other in ((table.USERNAME, table.PASSWORD), (table.PASSWORD, table.USERNAME)):
+            if one.name in given and other.name not in given:
+                raise OptionError("TUBEMQ_OPTION_ALONE", option=one.name, other=other.name)
+        if table.READER_GROUPS.name in given and table.READER_GROUPS_SIZE.name in given:
+            raise OptionError(
+                "TUBEMQ_OPTIONS_EXCLUSIVE",
+                option=table.READER_GROUPS.name,
+                other=table.READER_GROUPS_SIZE.name,
+            )
+
+    def _value(self, spec: OptionSpec[T], default: T | None = None) -> T:
+        """Return an option's value or default; ``_enter`` has made sure that there is one."""
+        return cast("T", self._given.get(spec.name, spec.default if default is None else default))
+
+    def _optional(self, spec: OptionSpec[T]) -> T | None:
+        return cast("T | None", self._given.get(spec.name))
+
+
+def _refuse_edge(spec: OptionSpec[Position], position: Position, edge: Edge) -> None:
+    whose = mentions(position, edge)
+    if whose:
+        raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=spec.name, edge=edge.value, whose=whose)
+
+
+def _default_group(topics: Sequence[str]) -> str:
+    """Return a group's name made of topics.
+
+    A master refuses members of one group that read different topics (error 425), so each set of topics
+    has a group of its own. Topics cannot contain ``-`` nor begin with a digit, so names never collide
+    but by the checksum of long ones.
+    """
+    joined = "-".join(sorted(topics))
+    if len(joined) > _MAX_TOPICS_TEXT:
+        joined = f"{len(topics)}topics-{zlib.crc32(joined.encode()):08x}"
+    return f"{_GROUP_PREFIX}-{joined}"

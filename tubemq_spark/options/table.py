@@ -1,0 +1,348 @@
+"""The one table of options: what users may write, where it has an effect, and what else is said about it.
+
+The parser, the reference page (``docs/options.md``) and the "did you mean" come from here.
+"""
+
+import dataclasses
+import difflib
+import enum
+from typing import Any, Final, Generic, TypeVar
+
+from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
+from tubemq_spark.errors import OptionError
+from tubemq_spark.offsets.positions import Edge
+from tubemq_spark.options.kinds import (
+    BOOLEAN,
+    GROUP,
+    GROUPS,
+    SERVERS,
+    TIME_ZONE,
+    TOPIC,
+    TOPICS,
+    VERBATIM,
+    Kind,
+    integer,
+    position,
+)
+
+T = TypeVar("T")
+
+_DAY_MS: Final = 86_400_000
+_MAX_LONG: Final = 2**63 - 1
+_MAX_INT: Final = 2**31 - 1
+_CLIENT: Final = ClientConfig(masters=(), group="defaults")
+"""Where the client's own defaults are read from, so that they are written once."""
+_HIDDEN: Final = "***"
+
+
+class Mode(enum.Enum):
+    """What Spark does with the source; the value names it in messages."""
+
+    BATCH_READ = "a batch read"
+    STREAM_READ = "a streaming read"
+    WRITE = "a write"
+
+
+_READS: Final = frozenset({Mode.BATCH_READ, Mode.STREAM_READ})
+_WRITES: Final = frozenset({Mode.WRITE})
+_ALL: Final = _READS | _WRITES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OptionSpec(Generic[T]):
+    """One option: a row of the table."""
+
+    name: str
+    """As users write it; Spark does not keep the case."""
+    kind: Kind[T]
+    modes: frozenset[Mode]
+    """Where it has an effect."""
+    doc: str
+    """What it does, for the reference page; Markdown."""
+    default: T | None = None
+    default_doc: str = ""
+    """The default in words, where it is not just ``default``."""
+    example: str = ""
+    """For the error when it is missing; such an option is required wherever it has an effect."""
+    secret: bool = False
+    """Never shown."""
+
+    def read(self, text: str) -> T:
+        """Make a value of the user's text.
+
+        Raises:
+            OptionError: the text is not what the option's kind expects.
+            OffsetFormatError: the text is no position.
+        """
+        value = self.kind.parse(text)
+        if value is None:
+            shown = _HIDDEN if self.secret else text
+            raise OptionError(
+                "TUBEMQ_OPTION_VALUE", option=self.name, value=shown, expected=self.kind.expected
+            )
+        return value
+
+    def show(self, value: T) -> str:
+        """Return a value as text that is safe to log."""
+        return _HIDDEN if self.secret else self.kind.show(value)
+
+
+MASTERS: Final = OptionSpec(
+    "tubemq.master.servers",
+    SERVERS,
+    _ALL,
+    "The masters of the TubeMQ cluster; the active one is found by itself. Without a port: 8715.",
+    example="10.1.2.3:8715,10.1.2.4:8715",
+)
+GROUP_NAME: Final = OptionSpec(
+    "tubemq.group",
+    GROUP,
+    _READS,
+    "The consumer group, for the cluster's access control and monitoring. Its position is neither used nor "
+    "moved: Spark's checkpoint holds the offsets. Queries that read different topics do best with different "
+    "groups.",
+    default_doc="`tubemq_spark` and the topics, such as `tubemq_spark-demo`",
+)
+USERNAME: Final = OptionSpec(
+    "tubemq.username",
+    VERBATIM,
+    _ALL,
+    "The user's name, for clusters that ask for one; with `tubemq.password`.",
+)
+PASSWORD: Final = OptionSpec(
+    "tubemq.password",
+    VERBATIM,
+    _ALL,
+    "The user's password. It is not sent, only a signature made with it; it appears in no log or message.",
+    secret=True,
+)
+RPC_TIMEOUT: Final = OptionSpec(
+    "tubemq.rpcTimeoutMs",
+    integer(1, _DAY_MS),
+    _ALL,
+    "How long one answer of a master or a broker may take, in milliseconds.",
+    _CLIENT.rpc_timeout_ms,
+)
+CONNECT_TIMEOUT: Final = OptionSpec(
+    "tubemq.connectTimeoutMs",
+    integer(1, _DAY_MS),
+    _ALL,
+    "How long connecting to a server may take, in milliseconds.",
+    _CLIENT.connect_timeout_ms,
+)
+FETCH_TIMEOUT: Final = OptionSpec(
+    "tubemq.fetchTimeoutMs",
+    integer(1, _DAY_MS),
+    _READS,
+    "How long reading a range may stand still, in milliseconds, before its task fails.",
+    _CLIENT.fetch_timeout_ms,
+)
+SUBSCRIBE: Final = OptionSpec(
+    "subscribe", TOPICS, _READS, "The topics to read, with commas between.", example="demo,orders"
+)
+STARTING_OFFSETS: Final = OptionSpec(
+    "startingOffsets",
+    position("startingOffsets"),
+    _READS,
+    "Where a new query begins: `earliest`, `latest`, or [offsets as JSON](#offsets). A stream that has a "
+    "checkpoint goes on where it stood, whatever this says, and partitions that appear later are read from "
+    "their begin. A batch read cannot begin at `latest`.",
+    default_doc="`earliest` for a batch read, `latest` for a stream",
+)
+ENDING_OFFSETS: Final = OptionSpec(
+    "endingOffsets",
+    position("endingOffsets"),
+    frozenset({Mode.BATCH_READ}),
+    "Where a batch read ends: `latest` or [offsets as JSON](#offsets), but not `earliest`. `latest` is "
+    "looked up once, at the first action on the frame. Streams refuse this option.",
+    Edge.LATEST,
+)
+MAX_OFFSETS: Final = OptionSpec(
+    "maxOffsetsPerTrigger",
+    integer(1, _MAX_LONG),
+    frozenset({Mode.STREAM_READ}),
+    "The most rows of a micro-batch, shared out over the topics' logs by backlog. A share below one row is "
+    "rounded up to one, so a micro-batch may be larger by the number of logs.",
+    default_doc="no limit",
+)
+FAIL_ON_DATA_LOSS: Final = OptionSpec(
+    "failOnDataLoss",
+    BOOLEAN,
+    _READS,
+    "Whether the query fails when records are damaged, or gone before they were read (retention, a removed "
+    "topic, a broker that lost its log). With `false` they are skipped, and a warning says which.",
+    default=True,
+)
+INCLUDE_ATTRIBUTES: Final = OptionSpec(
+    "includeAttributes",
+    BOOLEAN,
+    _READS,
+    "Whether rows have the column `attributes`, a map of all attributes of a message. Naming the column in "
+    "`.schema(...)` has the same effect.",
+    default=False,
+)
+MESSAGE_TIME_ZONE: Final = OptionSpec(
+    "messageTimeZone",
+    TIME_ZONE,
+    _ALL,
+    "The time zone of message times, which TubeMQ keeps as text without one; the column `timestamp` is made "
+    "from them and, in a write, turned into them.",
+    "UTC",
+)
+FETCH_ATTEMPTS: Final = OptionSpec(
+    "fetchOffset.numRetries",
+    integer(1, 1000),
+    _READS,
+    "How often the driver asks for the topics' partitions and offsets before the query fails.",
+    3,
+)
+FETCH_RETRY: Final = OptionSpec(
+    "fetchOffset.retryIntervalMs",
+    integer(0, _DAY_MS),
+    _READS,
+    "How long the driver waits before it asks again, in milliseconds.",
+    1000,
+)
+READER_GROUPS: Final = OptionSpec(
+    "readerGroups",
+    GROUPS,
+    _READS,
+    "The groups under which tasks read. A broker lets one client of a group read a partition at a time; with "
+    "several groups, retried tasks and other queries need not wait. Give them where the cluster admits only "
+    "groups it knows.",
+    default_doc="the group with `_r00`, `_r01` and so on added",
+)
+READER_GROUPS_SIZE: Final = OptionSpec(
+    "readerGroups.size",
+    integer(1, 256),
+    _READS,
+    "How many groups are made when `readerGroups` is not given.",
+    DEFAULT_READER_GROUPS,
+)
+SINK_TOPIC: Final = OptionSpec(
+    "topic",
+    TOPIC,
+    _WRITES,
+    "The topic that all rows go to; wins over the column `topic`.",
+    default_doc="each row's column `topic`",
+)
+SEND_WINDOW_MESSAGES: Final = OptionSpec(
+    "tubemq.sendWindowMessages",
+    integer(1, 1_000_000),
+    _WRITES,
+    "How many messages a task sends before it waits for the first answer.",
+    _CLIENT.max_in_flight,
+)
+SEND_WINDOW_BYTES: Final = OptionSpec(
+    "tubemq.sendWindowBytes",
+    integer(1, _MAX_INT),
+    _WRITES,
+    "How many bytes a task sends before it waits for the first answer.",
+    _CLIENT.max_in_flight_bytes,
+)
+
+TABLE: Final[tuple[OptionSpec[Any], ...]] = (
+    SUBSCRIBE,
+    STARTING_OFFSETS,
+    ENDING_OFFSETS,
+    MAX_OFFSETS,
+    FAIL_ON_DATA_LOSS,
+    INCLUDE_ATTRIBUTES,
+    SINK_TOPIC,
+    MESSAGE_TIME_ZONE,
+    MASTERS,
+    GROUP_NAME,
+    USERNAME,
+    PASSWORD,
+    RPC_TIMEOUT,
+    CONNECT_TIMEOUT,
+    FETCH_TIMEOUT,
+    FETCH_ATTEMPTS,
+    FETCH_RETRY,
+    READER_GROUPS,
+    READER_GROUPS_SIZE,
+    SEND_WINDOW_MESSAGES,
+    SEND_WINDOW_BYTES,
+)
+"""Every option, in the order of the reference page."""
+
+REFUSED: Final[dict[str, str]] = {
+    "kafka.bootstrap.servers": "use tubemq.master.servers",
+    "kafka.group.id": "use tubemq.group",
+    "groupIdPrefix": "use tubemq.group",
+    "kafkaConsumer.pollTimeoutMs": "use tubemq.fetchTimeoutMs",
+    "includeHeaders": "use includeAttributes",
+    "subscribePattern": "name the topics in subscribe",
+    "assign": "name the topics in subscribe; all their partitions are read",
+    "startingTimestamp": "use startingOffsets",
+    "startingOffsetsByTimestamp": "use startingOffsets",
+    "startingOffsetsByTimestampStrategy": "use startingOffsets",
+    "endingTimestamp": "use endingOffsets",
+    "endingOffsetsByTimestamp": "use endingOffsets",
+    "minOffsetsPerTrigger": "use a longer interval of the trigger",
+    "maxTriggerDelay": "use a longer interval of the trigger",
+    "minPartitions": "add partitions to the topics; each is one task",
+    "maxRecordsPerPartition": "use maxOffsetsPerTrigger, or repartition the frame",
+}
+"""Options of Spark's Kafka source that users bring along, and what to do instead."""
+
+_REFUSED_PREFIX: Final = "kafka."
+_REFUSED_PREFIX_ADVICE: Final = "settings of a Kafka client mean nothing here; see the options tubemq.*"
+
+ENGINE_KEYS: Final = frozenset(
+    {
+        # load() and save() with a path
+        "path",
+        "paths",
+        # start() of a stream
+        "checkpointlocation",
+        "queryname",
+        # CREATE TABLE ... USING tubemq
+        "collation",
+        "comment",
+        "external",
+        "is_managed_location",
+        "location",
+        "owner",
+        "provider",
+    }
+)
+"""Keys that Spark adds to the user's, in lower case."""
+
+_ENGINE_PREFIXES: Final = ("option.", "__")
+"""CREATE TABLE hands over every option twice, as ``option.<name>`` too; ``__`` marks internal keys."""
+
+_BY_KEY: Final[dict[str, OptionSpec[Any]]] = {spec.name.lower(): spec for spec in TABLE}
+_REFUSED_BY_KEY: Final[dict[str, tuple[str, str]]] = {
+    name.lower(): (name, advice) for name, advice in REFUSED.items()
+}
+
+
+def find(key: str) -> OptionSpec[Any] | None:
+    """Return the option a key names, in whatever case; None for a key of Spark's own.
+
+    Raises:
+        OptionError: there is no such option; the error names the nearest, or what to use instead.
+    """
+    lower = key.lower()
+    if lower in _BY_KEY:
+        return _BY_KEY[lower]
+    if lower in ENGINE_KEYS or lower.startswith(_ENGINE_PREFIXES):
+        return None
+    if lower in _REFUSED_BY_KEY:
+        name, advice = _REFUSED_BY_KEY[lower]
+        raise OptionError("TUBEMQ_OPTION_UNSUPPORTED", option=name, advice=advice)
+    if lower.startswith(_REFUSED_PREFIX):
+        raise OptionError("TUBEMQ_OPTION_UNSUPPORTED", option=key, advice=_REFUSED_PREFIX_ADVICE)
+    raise OptionError("TUBEMQ_OPTION_UNKNOWN", option=key, advice=_nearest(lower))
+
+
+def _nearest(lower: str) -> str:
+    """Return advice on a wrong key: the option that is meant, as far as one can tell."""
+    without_prefix = _BY_KEY.get(f"tubemq.{lower}")
+    if without_prefix is not None:
+        return f"did you mean '{without_prefix.name}'?"
+    close = difflib.get_close_matches(lower, _BY_KEY, n=1)
+    return (
+        f"did you mean '{_BY_KEY[close[0]].name}'?" if close else "see docs/options.md for those there are."
+    )
