@@ -1,0 +1,59 @@
+"""The data source Spark sees: options in, readers and writers out."""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from tubemq_spark.options import OptionSet
+
+
+class TubeMQDataSource(DataSource):
+    """``format("tubemq")``: read and write TubeMQ topics, in batches and as streams.
+
+    Options are refused here, at ``load()``, before anything runs; ``docs/options.md`` lists them. The
+    rooms are imported late, because Spark imports this class for every Python data source.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._options = OptionSet.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "tubemq"
+
+    def schema(self) -> StructType:
+        """Return the columns of a frame whose user gave no schema."""
+        from tubemq_spark.source.schema import default_schema
+
+        return default_schema(include_attributes=self._options.include_attributes)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the batch reader."""
+        from tubemq_spark.source.batch import TubeMQReader
+
+        return TubeMQReader(schema, self._options.for_batch_read())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the stream reader."""
+        from tubemq_spark.source.stream import TubeMQStreamReader
+
+        return TubeMQStreamReader(schema, self._options.for_stream_read())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the batch writer."""
+        from tubemq_spark.sink.batch import TubeMQWriter
+
+        return TubeMQWriter(schema, self._options.for_write(), overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002 - Spark's
+        """Return the stream writer."""
+        from tubemq_spark.sink.stream import TubeMQStreamWriter
+
+        return TubeMQStreamWriter(schema, self._options.for_write())

@@ -1,0 +1,1 @@
+"""Writing Spark's frames to TubeMQ: columns, the sending task, receipts."""

@@ -1,0 +1,47 @@
+"""The batch sink: ``df.write.format("tubemq").mode("append").save()``."""
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.receipts import summary
+from tubemq_spark.sink.task import write_rows
+
+logger = logging.getLogger(__name__)
+
+
+class TubeMQWriter(DataSourceArrowWriter):
+    """Holds values only: Spark pickles it to every task."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+        refuse_overwrite(overwrite=overwrite)
+        self._options = options
+        self._columns = SinkColumns.bind(schema, options.topic, options.message_time_zone)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send a task's rows (executor)."""
+        return write_rows(iterator, self._columns, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what was written (driver); the messages are in TubeMQ already."""
+        logger.info("wrote %s", summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what stays in TubeMQ although the job failed (driver): a log cannot take messages back."""
+        logger.warning("the write failed; at least %s were sent and stay in TubeMQ", summary(messages))
+
+
+def refuse_overwrite(*, overwrite: bool) -> None:
+    """Refuse the mode ``overwrite``.
+
+    Raises:
+        OptionError: ``overwrite`` is true.
+    """
+    if overwrite:
+        raise OptionError("TUBEMQ_SINK_OVERWRITE")

@@ -1,0 +1,41 @@
+"""The streaming sink: ``df.writeStream.format("tubemq")``."""
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.receipts import summary
+from tubemq_spark.sink.task import write_rows
+
+logger = logging.getLogger(__name__)
+
+
+class TubeMQStreamWriter(DataSourceStreamArrowWriter):
+    """Holds values only: Spark makes a new one for every micro-batch, and another for its commit.
+
+    The output mode ``complete`` appends the whole result with every micro-batch, as Spark's Kafka sink
+    does: a log cannot be truncated, and Spark lets no Python sink take the mode ``update``.
+    """
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        self._options = options
+        self._columns = SinkColumns.bind(schema, options.topic, options.message_time_zone)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send a task's rows (executor)."""
+        return write_rows(iterator, self._columns, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Log what a micro-batch wrote (driver)."""
+        logger.info("micro-batch %d wrote %s", batchId, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Log what stays in TubeMQ although the micro-batch failed (driver); its replay sends it again."""
+        logger.warning(
+            "micro-batch %d failed; at least %s were sent and stay in TubeMQ", batchId, summary(messages)
+        )

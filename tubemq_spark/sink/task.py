@@ -1,0 +1,36 @@
+"""One writing task: rows to messages, all acknowledged before the commit message goes back."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.receipts import TubeMQCommitMessage
+
+
+def write_rows(
+    batches: Iterator[pa.RecordBatch], columns: SinkColumns, options: WriteOptions
+) -> TubeMQCommitMessage:
+    """Send every row, wait until brokers acknowledged all of them, and return the receipts.
+
+    Delivery is at least once: a repeated task, or a send repeated after a lost answer, stores again.
+
+    Raises:
+        ProduceError: a row could not be sent; nothing is sent after the first error.
+    """
+    with open_cluster(options.client).producer() as producer:
+        for batch in batches:
+            for message in columns.messages(batch):
+                producer.send(
+                    message.topic,
+                    message.value,
+                    attributes=message.attributes,
+                    message_type=message.message_type,
+                    message_time=message.message_time,
+                    key=message.key,
+                    partition=message.partition,
+                )
+        producer.flush()
+        return TubeMQCommitMessage(tuple(producer.receipts()))

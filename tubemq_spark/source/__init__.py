@@ -1,0 +1,1 @@
+"""Reading TubeMQ into Spark: columns, planning on the driver, ranges on the executors."""

@@ -1,0 +1,97 @@
+"""The streaming source: ``spark.readStream.format("tubemq")``; Spark's checkpoint keeps the offsets."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tubemq_spark.model import StoreId
+from tubemq_spark.offsets.advance import next_offset
+from tubemq_spark.offsets.ranges import ranges_between
+from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, read_stream_offset
+from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.partition import work_of
+from tubemq_spark.source.planner import Planner
+from tubemq_spark.source.schema import check_schema
+from tubemq_spark.source.task import loss_policy, read_rows
+
+
+class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One object answers offsets for the life of a query; copies of it read in the tasks.
+
+    The copies are pickled before anything is asked, so the constructor holds values only and the
+    planner is made by the first question.
+    """
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        check_schema(schema)
+        self._schema = schema
+        self._options = options
+        self._planner: Planner | None = None
+        self._target: dict[StoreId, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return a constant: Spark asks again after a failed first batch (see ``offsets.source_offset``)."""
+        return StartToken(self._options.starting).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return ``maxOffsetsPerTrigger``, or no limit."""
+        rows = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next micro-batch ends; ``start`` again when there is nothing new."""
+        snapshot = self._driver().look()
+        end = next_offset(
+            read_stream_offset(start),
+            snapshot.layout.partitions.keys(),
+            snapshot.bounds,
+            on_loss=loss_policy(self._options),
+            max_rows=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            target=self._target,
+        )
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the topics ended when they were last looked at, for the query's progress."""
+        seen = self._driver().last
+        if seen is None:
+            return None
+        latest = seen.latest()
+        return SourceOffset(
+            {partition: latest[partition.store_id] for partition in seen.layout.partitions}
+        ).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where this run ends: at what is there now."""
+        self._target = self._driver().look(fresh=True).latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan a micro-batch, one task a TubeMQ partition: a function of its two offsets."""
+        on_loss = loss_policy(self._options)
+        ranges = ranges_between(read_stream_offset(start), SourceOffset.from_json(end), on_loss)
+        return list(self._driver().partitions(ranges, on_loss)) if ranges else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task's range (executor)."""
+        work = work_of(partition)
+        return iter(()) if work is None else read_rows(work, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint has it."""
+
+    def stop(self) -> None:
+        """Do nothing: no session and no lease outlives the question it was made for."""
+
+    def _driver(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+        return self._planner
