@@ -580,14 +580,12 @@ def test_what_proves_to_a_broker_that_a_master_knows_us(pool):
     ]
     with ScriptedMaster(producer_heartbeat=answers) as master:
         session = ProducerSession(config_for(master), pool)
-        assert session.broker_credentials() == common_pb2.AuthorizedInfo(visitAuthorizedToken=-2)
+        assert session.broker_tokens == (-2, "")
         with session:
-            assert session.broker_credentials() == common_pb2.AuthorizedInfo(visitAuthorizedToken=7)
+            assert session.broker_tokens == (7, "")
             for number in (8, 9):
                 session.refresh()
-                assert session.broker_credentials() == common_pb2.AuthorizedInfo(
-                    visitAuthorizedToken=number, authAuthorizedToken="from the master"
-                )
+                assert session.broker_tokens == (number, "from the master")
 
 
 def test_a_fresh_visit_token_costs_no_topic_and_no_group(pool):

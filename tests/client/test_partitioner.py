@@ -2,7 +2,7 @@ import dataclasses
 import zlib
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tubemq_spark.client.partitioner import Partitioner
 from tubemq_spark.errors import ProduceError
@@ -33,6 +33,7 @@ def test_turns_go_round_from_a_given_beginning(first):
     assert [partitioner.by_turn() for _ in range(9)] == expected
 
 
+@settings(deadline=None)
 @given(st.sets(st.tuples(st.integers(1, 9), st.integers(0, 30_000)), min_size=1, max_size=30), st.integers(0))
 def test_turns_are_fair(ids, first):
     partitioner = Partitioner("demo", targets(*ids), first)
@@ -50,6 +51,7 @@ def test_turns_go_on_when_all_brokers_are_avoided():
     assert {partitioner.by_turn({1, 2}) for _ in range(8)} == set(PARTITIONS)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 100))
 def test_a_key_always_has_the_same_partition(key, first):
     partitioner = Partitioner("demo", PARTITIONS, first)

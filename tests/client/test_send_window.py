@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.client.virtual_brokers import Fate, VirtualBrokers
 from tubemq_spark.client.config import ClientConfig
@@ -60,6 +60,7 @@ def check_broken(net: VirtualBrokers, window: SendWindow) -> None:
     assert net.requests == requests, "nothing is sent after the first error"
 
 
+@settings(deadline=None)
 @given(
     fates=st.lists(st.sampled_from(FATES), max_size=60),
     count=st.integers(1, 50),
@@ -85,6 +86,7 @@ def test_every_message_is_stored_or_an_error_is_raised(fates, count, max_in_flig
         assert len(stored) == count, "without a retry nothing is stored twice"
 
 
+@settings(deadline=None)
 @given(fates=st.lists(st.sampled_from([GOOD, LOST_BEFORE]), max_size=30), count=st.integers(1, 60))
 def test_lost_connections_keep_the_order_of_a_partition(fates, count):
     net, window = run(fates, max_in_flight=16)

@@ -30,7 +30,7 @@ payloads = st.builds(
 
 
 def general_frame(place, serial_no, payload, message_type, message_time, timeout_ms) -> bytes:
-    client_id, topic, partition_id, sent_addr, visit_token = place
+    client_id, topic, partition_id, sent_addr, visit_token, *user_token = place
     message = broker_pb2.SendMessageRequestP2B(
         clientId=client_id,
         topicName=topic,
@@ -43,6 +43,8 @@ def general_frame(place, serial_no, payload, message_type, message_time, timeout
         msgTime=message_time,
     )
     message.authInfo.visitAuthorizedToken = visit_token
+    if any(user_token):
+        message.authInfo.authAuthorizedToken = user_token[0]
     client = RpcConnection(Role.CLIENT)
     client._next_serial_no = serial_no
     body = rpc.serialize_message(message)
@@ -52,7 +54,7 @@ def general_frame(place, serial_no, payload, message_type, message_time, timeout
 
 @settings(max_examples=200)
 @given(
-    st.tuples(texts, texts, own.int32s, own.int32s, own.int64s),
+    st.tuples(texts, texts, own.int32s, own.int32s, own.int64s, texts),
     st.lists(
         st.tuples(own.int32s, payloads, st.none() | texts, st.none() | texts, st.integers(1, 1 << 40)),
         min_size=1,

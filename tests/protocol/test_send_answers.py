@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.protocol.vectors import frame_of, named
 from tubemq_spark.errors import RemoteProtocolError
@@ -60,6 +60,7 @@ def test_an_answer_is_read(kind):
     assert read([data]) == [(7, outcome)]
 
 
+@settings(deadline=None)
 @given(kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=8), data=st.data())
 def test_answers_survive_any_split(kinds, data):
     stream = b"".join(KINDS[kind][0] for kind in kinds)
@@ -74,6 +75,7 @@ def test_an_answer_is_read_byte_by_byte(kind):
     assert read(data[at : at + 1] for at in range(len(data))) == [(7, outcome)]
 
 
+@settings(deadline=None)
 @given(
     offset=st.integers(0, 1 << 58),
     serial_no=st.integers(-(1 << 31), (1 << 31) - 1),
@@ -119,6 +121,7 @@ def test_bytes_that_are_no_frames_are_a_violation(data):
         read([data])
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=80))
 def test_no_bytes_do_more_than_break_the_connection(junk):
     reader = SendAnswerReader()

@@ -73,12 +73,10 @@ class ProducerSession(MasterSession):
         """Return the routes of a published topic as the last heartbeat told them."""
         return self._routes.get(topic) or PublishRoutes(MappingProxyType({}), self._max_message_bytes)
 
-    def broker_credentials(self) -> common_pb2.AuthorizedInfo:
-        """Return what proves to a broker that a master knows us."""
-        info = common_pb2.AuthorizedInfo(visitAuthorizedToken=self.visit_token)
-        if self._authorized_token:
-            info.authAuthorizedToken = self._authorized_token
-        return info
+    @property
+    def broker_tokens(self) -> tuple[int, str]:
+        """What proves to a broker that a master knows us: the visit token, and the user's (blank: none)."""
+        return self.visit_token, self._authorized_token
 
     def _register(self) -> None:
         request = master_pb2.RegisterRequestP2M(

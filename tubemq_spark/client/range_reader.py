@@ -103,7 +103,7 @@ def _read(
         try:
             yield from _RangeReader(config, cursor, work.range, on_loss, wait).batches()
         finally:
-            pass
+            cursor.forget_ahead()
 
 
 class _RangeReader:
@@ -172,7 +172,10 @@ class _RangeReader:
         return FetchedBatch(self._partition, step.start, min(step.next, self._end), columns, step.dense)
 
     def _records_before_end(self, step: Step) -> int:
-        """Count the records of a step, which goes beyond the end, that lie before the end."""
+        """Count the records of a step, which goes beyond the end, that lie before the end.
+
+        Damaged records right behind the end, which nothing tells apart, may be counted with them.
+        """
         if step.dense:
             return (self._end - step.start) // INDEX_ENTRY_BYTES
         # Records of other partitions lie between, so counting does not help: read again from the end

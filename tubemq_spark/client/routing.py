@@ -48,7 +48,7 @@ class ProducerRouting:
         self._topics: dict[str, PublishedTopic] = {}
         self._destinations: dict[TopicPartition, Destination] = {}
         self._timeout_ms = config.rpc_timeout_ms
-        self._visit_token = UNDEFINED
+        self._tokens = (UNDEFINED, "")
         self._address = sent_address(session.host)
 
     def topic(self, name: str) -> PublishedTopic:
@@ -69,8 +69,8 @@ class ProducerRouting:
             routes = self._session.routes(topic.name)
             if routes is not topic.routes:
                 self._take(topic.name, routes)
-        if self._session.visit_token != self._visit_token:
-            self._visit_token = self._session.visit_token
+        if self._session.broker_tokens != self._tokens:
+            self._tokens = self._session.broker_tokens
             for destination in self._destinations.values():
                 destination.encoder = None
 
@@ -159,6 +159,6 @@ class ProducerRouting:
             partition.topic,
             partition.partition_id,
             self._address,
-            self._visit_token,
+            *self._tokens,
         )
         return destination.encoder

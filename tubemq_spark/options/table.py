@@ -97,10 +97,10 @@ MASTERS: Final = OptionSpec(
 GROUP_NAME: Final = OptionSpec(
     "tubemq.group",
     GROUP,
-    _READS,
+    _ALL,
     "The consumer group, for the cluster's access control and monitoring. Its position is neither used nor "
     "moved: Spark's checkpoint holds the offsets. Queries that read different topics do best with different "
-    "groups.",
+    "groups. TubeMQ's producers have no group, so a write takes no notice of it.",
     default_doc="`tubemq_spark` and the topics, such as `tubemq_spark-demo`",
 )
 USERNAME: Final = OptionSpec(

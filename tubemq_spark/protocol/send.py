@@ -40,7 +40,13 @@ class SendEncoder:
     """Builds the frames that send messages of one client to one partition."""
 
     def __init__(
-        self, client_id: str, topic: str, partition_id: int, sent_addr: int, visit_token: int = UNDEFINED
+        self,
+        client_id: str,
+        topic: str,
+        partition_id: int,
+        sent_addr: int,
+        visit_token: int = UNDEFINED,
+        user_token: str = "",
     ) -> None:
         """Remember what all messages share.
 
@@ -50,12 +56,15 @@ class SendEncoder:
             partition_id: store * 10000 + index.
             sent_addr: our IPv4 address as ``payload.sent_address`` gives it.
             visit_token: the master's latest token; -2 before there is one.
+            user_token: the master's latest proof of the user (``authAuthorizedToken``); blank without one.
         """
         self._place = broker_pb2.SendMessageRequestP2B(
             clientId=client_id, topicName=topic, partitionId=partition_id
         ).SerializePartialToString()
         self._sent_addr = sent_addr
-        self._visit_token = visit_token
+        self._credentials = common_pb2.AuthorizedInfo(visitAuthorizedToken=visit_token)
+        if user_token:
+            self._credentials.authAuthorizedToken = user_token
         self._front = functools.lru_cache(_CACHED_SHAPES)(self._build_front)
         self._back = functools.lru_cache(_CACHED_SHAPES)(self._build_back)
 
@@ -102,5 +111,5 @@ class SendEncoder:
             sentAddr=self._sent_addr,
             msgType=message_type,
             msgTime=message_time,
-            authInfo=common_pb2.AuthorizedInfo(visitAuthorizedToken=self._visit_token),
+            authInfo=self._credentials,
         ).SerializePartialToString()

@@ -35,6 +35,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema)
         self._schema = schema
         self._options = options
+        self._on_loss = loss_policy(options)
         self._planner: Planner | None = None
         self._target: dict[StoreId, int] | None = None
 
@@ -54,7 +55,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             read_stream_offset(start),
             snapshot.layout.partitions.keys(),
             snapshot.bounds,
-            on_loss=loss_policy(self._options),
+            on_loss=self._on_loss,
             max_rows=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             target=self._target,
         )
@@ -76,9 +77,8 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch, one task a TubeMQ partition: a function of its two offsets."""
-        on_loss = loss_policy(self._options)
-        ranges = ranges_between(read_stream_offset(start), SourceOffset.from_json(end), on_loss)
-        return list(self._driver().partitions(ranges, on_loss)) if ranges else []
+        ranges = ranges_between(read_stream_offset(start), SourceOffset.from_json(end), self._on_loss)
+        return list(self._driver().partitions(ranges, self._on_loss)) if ranges else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's range (executor)."""

@@ -1,0 +1,300 @@
+import dataclasses
+import logging
+import pickle
+
+import pytest
+
+from tests.offsets.strategies import tp
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.errors import OffsetFormatError, OptionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.options import OptionSet, ReadOptions, WriteOptions
+
+BASE = {"tubemq.master.servers": "m1:8000,m2"}
+READ = {**BASE, "subscribe": "demo"}
+MASTERS = (Endpoint("m1", 8000), Endpoint("m2", 8715))
+
+
+def batch(**options):
+    return OptionSet.parse({**READ, **options}).for_batch_read()
+
+
+def stream(**options):
+    return OptionSet.parse({**READ, **options}).for_stream_read()
+
+
+def write(**options):
+    return OptionSet.parse({**BASE, **options}).for_write()
+
+
+def refused(condition, make, **options):
+    with pytest.raises(OptionError) as caught:
+        make(**options)
+    assert caught.value.condition == condition
+    return str(caught.value)
+
+
+def test_defaults_of_a_batch_read():
+    client = ClientConfig(masters=MASTERS, group="tubemq_spark-demo")
+    assert batch() == ReadOptions(client, ("demo",), starting=Edge.EARLIEST, ending=Edge.LATEST)
+
+
+def test_defaults_of_a_stream():
+    client = ClientConfig(masters=MASTERS, group="tubemq_spark-demo")
+    assert stream() == ReadOptions(client, ("demo",), starting=Edge.LATEST)
+
+
+def test_defaults_of_a_write():
+    assert write() == WriteOptions(ClientConfig(masters=MASTERS, group="tubemq_spark"))
+
+
+def test_every_option_of_a_stream_arrives():
+    options = stream(
+        **{
+            "subscribe": "demo, orders",
+            "startingOffsets": '{"demo":{"1:0":280},"orders":"earliest"}',
+            "maxOffsetsPerTrigger": "1000",
+            "failOnDataLoss": "false",
+            "includeAttributes": "true",
+            "messageTimeZone": "Asia/Shanghai",
+            "tubemq.group": "my-group",
+            "tubemq.username": "alice",
+            "tubemq.password": " pass word ",
+            "tubemq.rpcTimeoutMs": "1",
+            "tubemq.connectTimeoutMs": "2",
+            "tubemq.fetchTimeoutMs": "3",
+            "fetchOffset.numRetries": "4",
+            "fetchOffset.retryIntervalMs": "5",
+            "readerGroups.size": "2",
+        }
+    )
+    assert options == ReadOptions(
+        ClientConfig(
+            MASTERS,
+            "my-group",
+            username="alice",
+            password=" pass word ",
+            rpc_timeout_ms=1,
+            connect_timeout_ms=2,
+            fetch_timeout_ms=3,
+            reader_groups=("my-group_r00", "my-group_r01"),
+        ),
+        ("demo", "orders"),
+        starting=Specific({"demo": {tp("demo/1:0"): 280}, "orders": Edge.EARLIEST}),
+        max_offsets_per_trigger=1000,
+        fail_on_data_loss=False,
+        include_attributes=True,
+        message_time_zone="Asia/Shanghai",
+        offset_fetch_attempts=4,
+        offset_fetch_retry_ms=5,
+    )
+
+
+def test_positions_of_a_batch_read_arrive():
+    options = batch(startingOffsets='{"demo":{"1:0":0}}', endingOffsets='{"demo":{"1:0":-1}}')
+    assert options.starting == Specific({"demo": {tp("demo/1:0"): 0}})
+    assert options.ending == Specific({"demo": {tp("demo/1:0"): Edge.LATEST}})
+
+
+def test_every_option_of_a_write_arrives():
+    options = write(
+        **{
+            "topic": "demo",
+            "messageTimeZone": "Asia/Shanghai",
+            "tubemq.username": "alice",
+            "tubemq.password": "secret",
+            "tubemq.rpcTimeoutMs": "1",
+            "tubemq.connectTimeoutMs": "2",
+            "tubemq.sendWindowMessages": "3",
+            "tubemq.sendWindowBytes": "4",
+        }
+    )
+    client = ClientConfig(
+        MASTERS,
+        "tubemq_spark",
+        username="alice",
+        password="secret",
+        rpc_timeout_ms=1,
+        connect_timeout_ms=2,
+        max_in_flight=3,
+        max_in_flight_bytes=4,
+    )
+    assert options == WriteOptions(client, "demo", "Asia/Shanghai")
+
+
+def test_keys_come_in_lower_case():
+    options = {key.lower(): value for key, value in {**READ, "maxOffsetsPerTrigger": "7"}.items()}
+    assert OptionSet.parse(options).for_stream_read().max_offsets_per_trigger == 7
+
+
+def test_reader_groups_may_be_named():
+    assert batch(readerGroups="r1, r2").client.reader_groups == ("r1", "r2")
+
+
+def test_the_default_group_is_made_of_the_topics():
+    """Two queries of one group must read the same topics, else the master refuses the second."""
+    assert batch(subscribe="orders,demo").client.group == batch(subscribe="demo,orders").client.group
+    assert batch(subscribe="orders,demo").client.group == "tubemq_spark-demo-orders"
+    assert batch(subscribe="x" * 64).client.group == f"tubemq_spark-{'x' * 64}"
+    long = {
+        batch(subscribe=",".join(f"{head}{'x' * 60}" for head in heads)).client.group
+        for heads in ("abcd", "abce")
+    }
+    assert len(long) == 2
+    assert all(group.startswith("tubemq_spark-4topics-") and len(group) == 29 for group in long)
+
+
+def test_what_is_missing_is_named_with_an_example():
+    with pytest.raises(OptionError, match="Option 'subscribe' must be specified for a batch read") as caught:
+        OptionSet.parse(BASE).for_batch_read()
+    assert caught.value.condition == "TUBEMQ_OPTION_MISSING"
+    with pytest.raises(OptionError, match=r"must be specified for a streaming read; .*subscribe=demo,orders"):
+        OptionSet.parse(BASE).for_stream_read()
+    for make in (OptionSet.for_batch_read, OptionSet.for_stream_read):
+        with pytest.raises(OptionError, match=r"'tubemq.master.servers' must be specified"):
+            make(OptionSet.parse({"subscribe": "demo"}))
+    with pytest.raises(OptionError, match=r"'tubemq.master.servers' must be specified for a write"):
+        OptionSet.parse({}).for_write()
+
+
+def test_nothing_is_demanded_before_the_mode_is_known():
+    """Spark makes a data source with no option at all to ask for the schema of a table."""
+    options = OptionSet.parse({})
+    assert options.include_attributes is False
+    assert OptionSet.parse({"includeAttributes": "true"}).include_attributes is True
+
+
+def test_blank_topics_are_refused():
+    for text in ("", " , "):
+        assert "No topics to subscribe to" in refused("TUBEMQ_NO_TOPICS", batch, subscribe=text)
+
+
+def test_a_batch_read_cannot_start_at_latest():
+    assert "for every partition" in refused("TUBEMQ_POSITION_IN_BATCH", batch, startingOffsets="latest")
+    text = refused("TUBEMQ_POSITION_IN_BATCH", batch, startingOffsets='{"demo":{"1:0":-1,"1:1":0}}')
+    assert "Option 'startingOffsets' can't be latest in a batch read, as it is for demo/1:0" in text
+
+
+def test_a_batch_read_cannot_end_at_earliest():
+    text = refused("TUBEMQ_POSITION_IN_BATCH", batch, endingOffsets='{"demo":"earliest"}')
+    assert "Option 'endingOffsets' can't be earliest in a batch read, as it is for topic demo" in text
+
+
+def test_a_stream_may_start_and_not_end_where_it_likes():
+    assert stream(startingOffsets="earliest").starting is Edge.EARLIEST
+    assert stream(startingOffsets="latest").starting is Edge.LATEST
+    assert "availableNow" in refused("TUBEMQ_ENDING_IN_STREAM", stream, endingOffsets="latest")
+
+
+@pytest.mark.parametrize(("one", "other"), [("username", "password"), ("password", "username")])
+def test_a_user_needs_a_password_and_the_reverse(one, other):
+    text = refused("TUBEMQ_OPTION_ALONE", batch, **{f"tubemq.{one}": "hidden"})
+    assert f"Option 'tubemq.{one}' is given without 'tubemq.{other}'" in text
+    assert "hidden" not in text
+
+
+def test_named_reader_groups_have_no_number():
+    options = {"readerGroups": "r1", "readerGroups.size": "3"}
+    text = refused("TUBEMQ_OPTIONS_EXCLUSIVE", batch, **options)
+    assert "'readerGroups' and 'readerGroups.size'" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("maxOffsetsPerTrigger", "0"),
+        ("maxOffsetsPerTrigger", str(2**63)),
+        ("failOnDataLoss", "maybe"),
+        ("subscribe", "no-topic"),
+        ("topic", ""),
+        ("tubemq.group", "1"),
+        ("tubemq.master.servers", "m1:port"),
+        ("tubemq.rpcTimeoutMs", "10s"),
+        ("readerGroups", ","),
+        ("readerGroups.size", "257"),
+        ("fetchOffset.numRetries", "0"),
+        ("messageTimeZone", "Mars"),
+    ],
+)
+def test_wrong_values_are_refused_before_the_mode_is_known(name, text):
+    with pytest.raises(OptionError) as caught:
+        OptionSet.parse({name: text})
+    assert caught.value.condition == "TUBEMQ_OPTION_VALUE"
+    assert f"Option '{name}' is '{text}', and must be " in str(caught.value)
+
+
+def test_wrong_offsets_and_unknown_options_are_refused_before_the_mode_is_known():
+    with pytest.raises(OffsetFormatError):
+        OptionSet.parse({"startingoffsets": '{"demo":{"1:0":5}}'})
+    with pytest.raises(OptionError):
+        OptionSet.parse({"startingoffset": "latest"})
+
+
+def test_a_group_too_long_for_its_reader_groups_is_refused():
+    assert "reader" in batch(readerGroups="reader", **{"tubemq.group": "g" * 1024}).client.reader_groups
+    refused("TUBEMQ_BAD_SETTING", batch, **{"tubemq.group": "g" * 1024})
+
+
+def test_options_without_effect_are_named(caplog):
+    every = {
+        **READ,
+        "topic": "demo",
+        "maxOffsetsPerTrigger": "1",
+        "tubemq.sendWindowBytes": "1",
+        "path": "demo",
+        "checkpointLocation": "/tmp/x",
+    }
+    options = OptionSet.parse(every)
+    with caplog.at_level(logging.WARNING):
+        options.for_batch_read()
+    path = "'path' has no effect in a batch read; topics are named by options"
+    assert [record.getMessage() for record in caplog.records] == [
+        "option 'maxOffsetsPerTrigger' has no effect in a batch read",
+        "option 'topic' has no effect in a batch read",
+        "option 'tubemq.sendWindowBytes' has no effect in a batch read",
+        path,
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        options.for_write()
+    assert [record.getMessage() for record in caplog.records] == [
+        "option 'subscribe' has no effect in a write",
+        "option 'maxOffsetsPerTrigger' has no effect in a write",
+        path.replace("batch read", "write"),
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert options.for_stream_read().max_offsets_per_trigger == 1
+    assert len(caplog.records) == 3
+
+
+def test_no_warning_without_reason(caplog):
+    with caplog.at_level(logging.WARNING):
+        batch(), stream(), write()
+    assert caplog.records == []
+
+
+def test_values_survive_pickling():
+    options = OptionSet.parse({**READ, "startingOffsets": '{"demo":{"1:0":0}}', "path": "x"})
+    assert pickle.loads(pickle.dumps(options)) == options
+    for value in (options.for_batch_read(), options.for_stream_read(), options.for_write()):
+        assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_values_are_frozen():
+    for value, field in ((OptionSet.parse({}), "_given"), (batch(), "topics"), (write(), "topic")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, field, None)
+
+
+def test_secrets_stay_out_of_text():
+    options = OptionSet.parse({**READ, "tubemq.username": "alice", "tubemq.password": "hidden"})
+    assert repr(options) == (
+        "OptionSet(subscribe='demo', tubemq.master.servers='m1:8000,m2:8715', tubemq.username='alice', "
+        "tubemq.password='***')"
+    )
+    for value in (options, options.for_batch_read(), options.for_stream_read(), options.for_write()):
+        assert "hidden" not in repr(value)
+        assert "hidden" not in str(value)
+        assert "hidden" not in f"{value}"
