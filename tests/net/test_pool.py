@@ -7,6 +7,7 @@ import pytest
 from tests.rpc_server import RpcServer
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import pool as pool_module
 from tubemq_spark.net.pool import ChannelPool, process_pool
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import master_pb2
@@ -88,6 +89,41 @@ def test_an_unreachable_peer_does_not_keep_others_waiting():
         pool.get(server.endpoint)
         assert time.monotonic() - began < 0.25
         thread.join()
+
+
+def test_threads_that_ask_together_for_a_peer_that_is_away_fail_together(monkeypatch):
+    attempts = []
+
+    def slow_failure(endpoint, timeout_ms):
+        attempts.append(endpoint)
+        time.sleep(0.1)
+        raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="timed out")
+
+    monkeypatch.setattr(pool_module.RpcChannel, "connect", slow_failure)
+    together = threading.Barrier(8)
+    errors = []
+    with ChannelPool(1_000) as pool:
+
+        def ask():
+            together.wait()
+            try:
+                pool.get(Endpoint("10.1.2.3", 8123))
+            except TubeMQConnectionError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert len({str(error) for error in errors}) == 1
+        assert len(errors) == 8
+        assert len(attempts) < 3
+
+        with pytest.raises(TubeMQConnectionError):
+            pool.get(Endpoint("10.1.2.3", 8123))
+        assert len(attempts) > 1
 
 
 def test_a_peer_that_comes_back_is_reached_again():

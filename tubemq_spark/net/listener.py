@@ -40,14 +40,14 @@ Service = Callable[[Sequence[rpc.Request]], Sequence[Answer]]
 """Answers the requests that one read from one connection brought, in their order; it never raises."""
 
 
-class Listener:
-    """Listens on a port and lets a service answer what comes in; it listens from the start.
+class Acceptor:
+    """Listens on a port from the start and gives each connection to a thread of its own."""
 
-    Bytes that break the protocol close the connection they came on and nothing else.
-    """
+    def __init__(self, name: str, host: str, port: int, serve: Callable[[socket.socket], None]) -> None:
+        """Open the port (0: any free one).
 
-    def __init__(self, name: str, host: str, port: int, serve: Service) -> None:
-        """Open the port (0: any free one); ``name`` is part of the threads' names.
+        ``serve`` gets each connection, which is closed when it returns; it may raise OSError when the peer
+        is gone. ``name`` is part of the threads' names.
 
         Raises:
             TubeMQConnectionError: the port cannot be opened.
@@ -61,8 +61,8 @@ class Listener:
         self._socket = _listen(host, port)
         self.endpoint = Endpoint(host, self._socket.getsockname()[1])
         self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._acceptor = threading.Thread(target=self._accept, name=f"tubemq-listen-{name}", daemon=True)
-        self._acceptor.start()
+        self._thread = threading.Thread(target=self._accept, name=f"tubemq-listen-{name}", daemon=True)
+        self._thread.start()
 
     @property
     def connection_count(self) -> int:
@@ -76,7 +76,7 @@ class Listener:
             return
         self._closing.set()
         self._wake_sender.close()
-        self._acceptor.join()
+        self._thread.join()
         self._socket.close()
         self._wake_receiver.close()
         with self._lock:
@@ -97,7 +97,7 @@ class Listener:
                 try:
                     connected, _ = self._socket.accept()
                 except BlockingIOError:
-                    continue  # the peer has gone again
+                    continue  # The peer has gone again.
                 except OSError as error:
                     logger.warning("%s cannot accept a connection: %s", self._name, error)
                     self._closing.wait(_ACCEPT_PAUSE_S)
@@ -119,9 +119,7 @@ class Listener:
 
     def _run(self, connected: socket.socket) -> None:
         try:
-            self._serve_connection(connected)
-        except ProtocolError as error:
-            logger.info("%s closes a connection: %s", self._name, error)
+            self._serve(connected)
         except OSError as error:
             logger.debug("%s lost a connection: %s", self._name, error)
         finally:
@@ -129,18 +127,39 @@ class Listener:
                 del self._connections[connected]
                 connected.close()
 
+
+class Listener(Acceptor):
+    """Listens on a port and lets a service answer the requests that come in.
+
+    Bytes that break the protocol close the connection they came on and nothing else.
+    """
+
+    def __init__(self, name: str, host: str, port: int, service: Service) -> None:
+        """Open the port (0: any free one); ``name`` is part of the threads' names.
+
+        Raises:
+            TubeMQConnectionError: the port cannot be opened.
+        """
+        self._service = service
+        super().__init__(name, host, port, self._serve_connection)
+
     def _serve_connection(self, connected: socket.socket) -> None:
         connection = RpcConnection(Role.SERVER)
-        while data := connected.recv(_RECEIVE_BYTES):
-            requests = [event for event in connection.receive_data(data) if isinstance(event, rpc.Request)]
-            for request, answer in zip(requests, self._serve(requests), strict=True):
-                if isinstance(answer, Fault):
-                    connection.send_failure(request, answer.status, answer.exception_name, answer.text)
-                else:
-                    connection.send_response(request, answer)
-            # All answers of one read in one go: a sender that pipelines gets few packets, not thousands.
-            if answers := connection.data_to_send():
-                connected.sendall(answers)
+        try:
+            while data := connected.recv(_RECEIVE_BYTES):
+                connected.sendall(self._answer(connection, data))
+        except ProtocolError as error:
+            logger.info("%s closes a connection: %s", self._name, error)
+
+    def _answer(self, connection: RpcConnection, data: bytes) -> bytes:
+        """Return all answers to one read: a sender that pipelines gets few packets, not thousands."""
+        requests = [event for event in connection.receive_data(data) if isinstance(event, rpc.Request)]
+        for request, answer in zip(requests, self._service(requests), strict=True):
+            if isinstance(answer, Fault):
+                connection.send_failure(request, answer.status, answer.exception_name, answer.text)
+            else:
+                connection.send_response(request, answer)
+        return connection.data_to_send()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 import atexit
 import os
 import threading
+import time
 import weakref
 from typing import Final, Self
 
@@ -19,6 +20,8 @@ class _Slot:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.channel: RpcChannel | None = None
+        self.failure: TubeMQConnectionError | None = None
+        self.failed_at = 0.0
 
 
 class ChannelPool:
@@ -50,6 +53,7 @@ class ChannelPool:
         Raises:
             TubeMQConnectionError: the peer could not be reached, or the pool is closed.
         """
+        asked_at = time.monotonic()
         with self._lock:
             slot = self._slots.setdefault(endpoint, _Slot())
         with slot.lock:
@@ -58,7 +62,7 @@ class ChannelPool:
                     "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="the pool of connections is closed"
                 )
             if slot.channel is None or slot.channel.closed:
-                slot.channel = RpcChannel.connect(endpoint, connect_timeout_ms or self._connect_timeout_ms)
+                return _connect(slot, endpoint, connect_timeout_ms or self._connect_timeout_ms, asked_at)
             return slot.channel
 
     def close(self) -> None:
@@ -78,6 +82,21 @@ class ChannelPool:
                 slot.channel.abandon()
         self._lock = threading.Lock()
         self._slots = {}
+
+
+def _connect(slot: _Slot, endpoint: Endpoint, timeout_ms: int, asked_at: float) -> RpcChannel:
+    """Open a slot's channel; who waited while another thread failed to, fails with it.
+
+    Else threads that ask together for a peer that is away would time out one after the other.
+    """
+    if slot.failure is not None and slot.failed_at >= asked_at:
+        raise TubeMQConnectionError(slot.failure.condition, **slot.failure.parameters)
+    try:
+        slot.channel = RpcChannel.connect(endpoint, timeout_ms)
+    except TubeMQConnectionError as error:
+        slot.failure, slot.failed_at = error, time.monotonic()
+        raise
+    return slot.channel
 
 
 _pools: "weakref.WeakSet[ChannelPool]" = weakref.WeakSet()

@@ -1,0 +1,54 @@
+"""Servers and connections to them, closed at the end of a test."""
+
+import contextlib
+
+import pytest
+from hypothesis import settings
+
+from tests.embedded.wire import BrokerClient, MasterClient
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+
+@pytest.fixture
+def closing():
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def start(closing):
+    """Start a server; its topics are one ``demo`` with one partition unless something else is said."""
+
+    def start_server(data=None, topics=None, **arguments):
+        topics = {"demo": (1, 1)} if topics is None else topics
+        return closing.enter_context(EmbeddedTubeMQ(data, topics, **arguments))
+
+    return start_server
+
+
+@pytest.fixture
+def tubemq(start):
+    return start()
+
+
+@pytest.fixture
+def connect(closing):
+    """Connect to a server's broker."""
+
+    def connect_to(server, **arguments):
+        return closing.enter_context(BrokerClient(server.broker, **arguments))
+
+    return connect_to
+
+
+@pytest.fixture
+def broker(tubemq, connect):
+    return connect(tubemq)
+
+
+@pytest.fixture
+def master(tubemq, closing):
+    return closing.enter_context(MasterClient(tubemq.master))

@@ -1,0 +1,15 @@
+"""A server in a process of its own, to be killed: writes its broker's address and runs until then."""
+
+import sys
+import time
+from pathlib import Path
+
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+
+SETTINGS = EmbeddedSettings(data_segment_bytes=64 << 10, index_segment_bytes=28 * 200)
+
+if __name__ == "__main__":
+    server = EmbeddedTubeMQ(Path(sys.argv[1]), {"demo": (2, 1)}, settings=SETTINGS)
+    sys.stdout.write(server.broker + "\n")
+    sys.stdout.flush()
+    time.sleep(600)

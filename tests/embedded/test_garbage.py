@@ -1,0 +1,114 @@
+"""Bytes that are no TubeMQ on the two RPC ports: one connection ends, the server goes on."""
+
+import random
+import socket
+import struct
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from tests.embedded.wire import connect, is_closed, send_request
+from tubemq_spark.protocol.connection import Role, RpcConnection
+
+TOKEN = 0xFF7FF4FE
+
+
+def header(token=TOKEN, serial=1, chunks=1, length=None):
+    raw = struct.pack(">Iii", token, serial, chunks)
+    return raw if length is None else raw + struct.pack(">i", length)
+
+
+@pytest.fixture(params=["master", "broker"])
+def port(request, tubemq):
+    return getattr(tubemq, request.param)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        header(token=0xFF7FF4FF),
+        header(chunks=0),
+        header(chunks=-1),
+        header(chunks=3585),
+        header(length=-1),
+        header(length=(28 << 20) + 1),
+        header(length=0x7FFFFFFF),
+        header(chunks=2, length=28 << 20) + bytes(28 << 20) + struct.pack(">i", 1),
+    ],
+    ids=["http", "token", "no chunk", "negative chunks", "many chunks", "negative", "long", "huge", "sum"],
+)
+def test_a_broken_frame_closes_its_connection(port, broker, garbage):
+    with connect(port) as connected:
+        try:
+            connected.sendall(garbage)
+        except ConnectionError:
+            return
+        assert is_closed(connected)
+    assert broker.try_send().success
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(garbage=st.binary(max_size=300), after_token=st.booleans())
+def test_random_bytes_never_harm_others(tubemq, garbage, after_token):
+    for port in (tubemq.master, tubemq.broker):
+        with connect(port) as connected:
+            connected.sendall((header(length=len(garbage)) if after_token else b"") + garbage)
+            connected.shutdown(socket.SHUT_WR)
+            is_closed(connected)
+
+
+def test_damaged_requests_never_harm_others(tubemq, broker):
+    """Whole frames with wrong bytes inside get an answer each, and the connection stays open."""
+    generator = random.Random(1)
+    client = RpcConnection(Role.CLIENT)
+    client.send_request(*send_request(b"payload", msgType="kind"), 1000)
+    good = client.data_to_send()
+    for _ in range(300):
+        raw = bytearray(good)
+        for _ in range(generator.randint(1, 4)):
+            raw[generator.randrange(16, len(raw))] = generator.randrange(256)
+        _, method, body = send_request(b"payload", msgType="kind")
+        del body
+        broker.socket.sendall(raw)
+        assert broker.socket.recv(1 << 16).startswith(struct.pack(">I", TOKEN)), method
+    assert broker.try_send().success
+
+
+def test_a_stream_that_ends_inside_a_frame(tubemq, broker):
+    for cut in (1, 4, 15, 16, 30):
+        with connect(tubemq.broker) as connected:
+            connected.sendall((header(length=100) + bytes(100))[:cut])
+    assert broker.try_send().success
+
+
+def test_no_thread_is_left_of_many_broken_connections(tubemq, broker):
+    assert broker.try_send().success
+    before = set(threading.enumerate())
+    for _ in range(30):
+        with connect(tubemq.broker) as connected:
+            connected.sendall(b"garbage garbage")
+            assert is_closed(connected)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert broker.try_send().success
+
+
+def test_a_request_without_timeout_is_answered(broker):
+    """Java executes it and never answers."""
+    _, method, body = send_request(b"x")
+    stream = b"\x02\x08\x00" + b"\x02\x08\x03" + bytes([len(body) + 4, 8, method, 0x1A, len(body)]) + body
+    broker.socket.sendall(header(serial=77, length=len(stream)) + stream)
+    assert broker.socket.recv(1 << 16)[:8] == struct.pack(">Ii", TOKEN, 77)
+
+
+def test_one_serial_number_twice_at_once_closes_the_connection(tubemq, broker):
+    client = RpcConnection(Role.CLIENT)
+    client.send_request(*send_request(b"x"), 1000)
+    twice = client.data_to_send() * 2
+    with connect(tubemq.broker) as connected:
+        connected.sendall(twice)
+        assert is_closed(connected)
+    assert broker.try_send().success

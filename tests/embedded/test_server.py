@@ -1,0 +1,279 @@
+"""The whole server: what outlives it, its ends, good and bad."""
+
+import contextlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.embedded import crash_server
+from tests.embedded.wire import BrokerClient, MasterClient, send_answer, send_request
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec, Traffic
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
+
+
+def test_a_restart_keeps_messages_offsets_and_topics(tmp_path, start, connect):
+    first = start(tmp_path, {"demo": (2, 2), "other": TopicSpec(retention_ms=5000)})
+    broker = connect(first)
+    broker.send(b"1", b"2", b"3", partition_id=10_001)
+    broker.register(10_001)
+    broker.fetch(10_001)
+    broker.commit(10_001)
+    broker.send(b"4", partition_id=10_001)
+    broker.fetch(10_001)
+    first.add_topic("later", stores=3)
+    first.close()
+
+    second = start(tmp_path, {})
+    assert second.topics() == {
+        "demo": TopicSpec(2, 2),
+        "later": TopicSpec(3),
+        "other": TopicSpec(retention_ms=5000),
+    }
+    broker = connect(second)
+    assert broker.fetch(10_001).errCode == 411, "who holds a partition is forgotten"
+    assert broker.register(10_001).currOffset == 112, "a good end takes what is in flight as consumed"
+    assert broker.register(10_001, currOffset=0).maxOffset == 112
+    assert broker.drain(10_001) == [b"1", b"2", b"3", b"4"]
+    assert broker.send(b"5", partition_id=10_001)[0].appendOffset == 112
+
+
+def test_the_same_ports_again(tmp_path, start, connect):
+    first = start(tmp_path)
+    connect(first).send(b"kept")
+    with pytest.raises(OptionError, match=r"^\[TUBEMQ_DATA_DIR_IN_USE\]"):
+        first.reopened()
+    first.close()
+    with first.reopened() as second:
+        for name in ("master", "broker", "master_web", "broker_web", "data"):
+            assert getattr(second, name) == getattr(first, name)
+        client = connect(second)
+        client.register()
+        assert client.drain() == [b"kept"]
+
+
+def test_after_a_restart_the_ids_of_brokers_and_layout_are_others(tmp_path, start, closing):
+    ids = set()
+    for _ in range(2):
+        server = start(tmp_path)
+        master = closing.enter_context(MasterClient(server.master))
+        master.register_consumer()
+        layout = master.layout()
+        ids.add((layout.brokerConfigId, layout.topicMetaInfoId))
+        server.close()
+        time.sleep(0.002)
+    assert len(ids) == 2
+
+
+def test_close_is_done_once(start):
+    server = start()
+    server.close()
+    server.close()
+
+
+def test_a_temporary_directory_goes_with_the_server():
+    with EmbeddedTubeMQ() as server:
+        assert server.data.is_dir()
+        server.add_topic("demo")
+    assert not server.data.exists()
+
+
+def test_a_directory_is_made_and_used_by_one_server_only(tmp_path, start):
+    data = tmp_path / "not" / "there"
+    start(data)
+    with pytest.raises(
+        OptionError, match=r"^\[TUBEMQ_DATA_DIR_IN_USE\] The directory .* is in use by process \d+;"
+    ):
+        EmbeddedTubeMQ(data)
+
+
+def test_a_port_in_use_leaves_nothing_open(tmp_path, start):
+    taken = int(start().broker_web.rpartition(":")[2])
+    for ports in (
+        {"broker_port": taken},
+        {"master_port": taken},
+        {"broker_web_port": taken},
+        {"master_web_port": taken},
+    ):
+        with pytest.raises(TubeMQConnectionError, match=r"^\[TUBEMQ_LISTEN_FAILED\]"):
+            EmbeddedTubeMQ(tmp_path, **ports)
+    start(tmp_path)
+
+
+def test_a_bad_topic_leaves_nothing_open(tmp_path, start):
+    with pytest.raises(OptionError, match=r"^\[TUBEMQ_BAD_TOPIC_NAME\]"):
+        EmbeddedTubeMQ(tmp_path, {"good": (1, 1), "b-a-d": (1, 1)})
+    assert set(start(tmp_path, {}).topics()) == {"good"}
+
+
+def test_topics_grow_and_never_shrink(start, connect):
+    server = start()
+    assert connect(server).try_send(partition_id=10_000).errCode == 403
+    server.add_topic("demo", stores=2, partitions=3)
+    assert connect(server).try_send(partition_id=10_002).success
+    with pytest.raises(OptionError, match="can only grow"):
+        server.add_topic("demo", stores=1, partitions=3)
+
+
+def test_the_advertised_host_is_what_clients_are_told(start, closing):
+    server = start(host="0.0.0.0", advertised_host="localhost")
+    assert {server.master, server.broker} == {
+        f"localhost:{server.master.rpartition(':')[2]}",
+        f"localhost:{server.broker.rpartition(':')[2]}",
+    }
+    master = closing.enter_context(MasterClient(server.master))
+    assert list(master.register_producer().brokerInfos) == [f"1:{server.broker}"]
+    assert start(host="0.0.0.0").master.startswith("127.0.0.1:")
+
+
+def test_an_address_that_the_protocol_cannot_carry_is_refused():
+    with pytest.raises(OptionError, match=r"^\[TUBEMQ_BAD_ADDRESS\]"):
+        EmbeddedTubeMQ(advertised_host="::1")
+
+
+def test_the_traffic_is_counted(start, connect):
+    server = start()
+    assert server.stats() == Traffic()
+    broker = connect(server)
+    broker.send(b"four", b"five!")
+    broker.register()
+    for _ in range(2):
+        broker.fetch()
+    assert server.stats() == Traffic(messages_in=2, bytes_in=9, messages_out=4, bytes_out=18)
+    assert server.broker_id == 1
+
+
+def test_retention_by_age_takes_whole_files_only(start, connect):
+    server = start(settings=EmbeddedSettings(data_segment_bytes=1, index_segment_bytes=1))
+    server._state.set_topic("demo", TopicSpec(retention_ms=1))
+    broker = connect(server)
+    for payload in (b"1", b"2", b"3"):
+        broker.send(payload)
+    time.sleep(0.02)
+    server.apply_retention("nosuch")
+    server.apply_retention("demo")
+    assert broker.register(currOffset=0).currOffset == 56
+    assert broker.drain() == [b"3"], "the last file stays"
+    server.apply_retention("demo", older_than_ms=0)
+    assert broker.register(currOffset=0).currOffset == 84
+
+
+def test_old_data_go_by_themselves(start, connect):
+    settings = EmbeddedSettings(data_segment_bytes=1, index_segment_bytes=1, retention_check_ms=10)
+    server = start(topics={"demo": TopicSpec(retention_ms=1)}, settings=settings)
+    broker = connect(server)
+    for payload in (b"1", b"2", b"3"):
+        broker.send(payload)
+    deadline = time.monotonic() + 5
+    while broker.register(currOffset=0).currOffset != 56 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert broker.drain() == [b"3"]
+
+
+def test_flushing_and_saving_go_by_themselves(tmp_path, start, connect):
+    settings = EmbeddedSettings(flush_check_ms=10, offsets_save_ms=10)
+    server = start(tmp_path, {"demo": TopicSpec(flush_messages=1)}, settings=settings)
+    broker = connect(server)
+    broker.register(qryPriorityId=101)
+    broker.send(b"x")
+    deadline = time.monotonic() + 5
+    while not broker.fetch().success and time.monotonic() < deadline:
+        time.sleep(0.01)
+    broker.commit()
+    while '"0": 28' not in (tmp_path / "offsets.json").read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert '"0": 28' in (tmp_path / "offsets.json").read_text()
+
+
+def test_a_topic_half_removed_is_removed_at_the_next_start(tmp_path, start, connect):
+    server = start(tmp_path, {"demo": (1, 1), "other": (1, 1)})
+    connect(server).send(b"x")
+    server.close()
+    catalog = (tmp_path / "topics.json").read_text()
+    (tmp_path / "topics.json").write_text(catalog.replace('"status": 0', '"status": 2', 1))
+    server = start(tmp_path, {"demo": (1, 1)})
+    broker = connect(server)
+    assert broker.register().maxOffset == 0
+    assert set(server.topics()) == {"demo", "other"}
+
+
+def test_a_store_on_disk_is_known_before_anybody_uses_it(tmp_path, start, connect):
+    server = start(tmp_path)
+    connect(server).send(b"x")
+    server.close()
+    assert set(start(tmp_path)._state.stores.all()) == {("demo", 0)}
+
+
+# --- kill -9
+
+
+@contextlib.contextmanager
+def killed_at_the_end(data):
+    command = [sys.executable, "-m", crash_server.__name__, str(data)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+class Load(threading.Thread):
+    """Sends windows of messages to one partition until the server is gone; keeps what was acknowledged."""
+
+    def __init__(self, address, partition_id, seed):
+        super().__init__(name=f"load-{partition_id}")
+        self.address, self.partition_id = address, partition_id
+        self.random = random.Random(seed)
+        self.acknowledged = {}
+        self.sent = []
+
+    def run(self):
+        with contextlib.suppress(ConnectionError), BrokerClient(self.address) as client:
+            while True:
+                window = [self.random.randbytes(self.random.randint(1, 3000)) for _ in range(20)]
+                self.sent += window
+                requests = [send_request(payload, partition_id=self.partition_id) for payload in window]
+                for payload, answer in zip(window, client.exchange(*requests), strict=True):
+                    self.acknowledged[send_answer(answer).appendOffset] = payload
+
+
+@pytest.mark.parametrize("run", range(2))
+def test_nothing_acknowledged_is_lost_when_the_process_is_killed_under_load(tmp_path, connect, start, run):
+    with killed_at_the_end(tmp_path) as address:
+        loads = [Load(address, partition_id, (run, partition_id).__hash__()) for partition_id in (0, 10_000)]
+        with BrokerClient(address) as reader:
+            for load in loads:
+                load.start()
+            reader.register(0)
+            deadline = time.monotonic() + 0.6 + 0.2 * run
+            last_read = 0
+            while time.monotonic() < deadline:
+                answer = reader.fetch(0, lastPackConsumed=True)
+                last_read = max(last_read, answer.currOffset)
+    for load in loads:
+        load.join()
+        assert len(load.acknowledged) > 100
+    server = start(tmp_path, {}, settings=crash_server.SETTINGS)
+    broker = connect(server, group="after")
+    for load in loads:
+        latest = broker.register(load.partition_id).maxOffset
+        assert latest > max(load.acknowledged), "offsets never go back below what was acknowledged"
+        stored = broker.drain(load.partition_id)
+        assert len(stored) == latest // 28
+        for offset, payload in load.acknowledged.items():
+            assert stored[offset // 28] == payload
+        assert stored == load.sent[: len(stored)], "in order, nothing twice, nothing else"
+    mine = connect(server)
+    assert mine.register(0).currOffset <= last_read, "at most a moment of commits is read again"
+
+
+def test_a_killed_server_leaves_its_directory_free(tmp_path, start):
+    with killed_at_the_end(tmp_path) as address:
+        assert address
+        with pytest.raises(OptionError, match=r"^\[TUBEMQ_DATA_DIR_IN_USE\]"):
+            EmbeddedTubeMQ(tmp_path)
+    assert set(start(tmp_path, {}).topics()) == {"demo"}

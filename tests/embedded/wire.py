@@ -1,0 +1,220 @@
+"""A small TubeMQ client that says exactly what a test wants on the wire."""
+
+import socket
+
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.constants import Method, OpType, ServiceType
+from tubemq_spark.protocol.pb import broker_pb2, master_pb2
+
+TIMEOUT_S = 10
+
+
+def connect(address):
+    host, _, port = address.rpartition(":")
+    connected = socket.create_connection((host, int(port)), TIMEOUT_S)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+def is_closed(connected):
+    """Read to the end; that the peer resets the connection is an end too."""
+    try:
+        while connected.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+class Wire:
+    """One connection; requests are sent one by one or many at once, answers come in their order."""
+
+    def __init__(self, address):
+        self.socket = connect(address)
+        self.connection = RpcConnection(Role.CLIENT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def exchange(self, *requests):
+        """Send (service, method, body) at once and return the answers in the order of the requests."""
+        numbers = [self.connection.send_request(*request, 10_000) for request in requests]
+        self.socket.sendall(self.connection.data_to_send())
+        answers = {}
+        while len(answers) < len(numbers):
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            answers.update((event.serial_no, event) for event in self.connection.receive_data(data))
+        return [answers[number] for number in numbers]
+
+    def call(self, service, method, request, response_type):
+        (answer,) = self.exchange((service, method, request.SerializeToString()))
+        assert isinstance(answer, rpc.Response), answer
+        assert answer.method == method
+        return rpc.parse_message(response_type, answer.body)
+
+
+def send_request(data, topic="demo", partition_id=0, *, client="producer-1", **fields):
+    """Return a message to send, as a request to ``Wire.exchange``."""
+    fields = {"flag": 0, "checkSum": -1, "sentAddr": 0, **fields}
+    message = broker_pb2.SendMessageRequestP2B(
+        clientId=client, topicName=topic, partitionId=partition_id, data=data, **fields
+    )
+    return ServiceType.BROKER_WRITE, Method.SEND_MESSAGE, message.SerializeToString()
+
+
+def fetch_request(partition_id=0, *, group="group", client="consumer-1", topic="demo", **fields):
+    """Return a fetch, as a request to ``Wire.exchange``."""
+    message = broker_pb2.GetMessageRequestC2B(
+        **{"clientId": client, "partitionId": partition_id, "groupName": group, "topicName": topic, **fields}
+    )
+    return ServiceType.BROKER_READ, Method.GET_MESSAGE, message.SerializeToString()
+
+
+def send_answer(answer):
+    return rpc.parse_message(broker_pb2.SendMessageResponseB2P, answer.body)
+
+
+class BrokerClient(Wire):
+    """The broker's methods, with the usual values filled in."""
+
+    def __init__(self, address, group="group", client="consumer-1", topic="demo"):
+        super().__init__(address)
+        self.group, self.client, self.topic = group, client, topic
+
+    def send(self, *payloads, **fields):
+        """Send messages in one go and return their answers, which must be successes."""
+        answers = [
+            send_answer(answer)
+            for answer in self.exchange(*(send_request(data, **fields) for data in payloads))
+        ]
+        assert all(answer.success for answer in answers), answers
+        return answers
+
+    def try_send(self, data=b"x", **fields):
+        return send_answer(self.exchange(send_request(data, **fields))[0])
+
+    def register(self, partition_id=0, *, status=0, op=OpType.REGISTER, **fields):
+        request = broker_pb2.RegisterRequestC2B(
+            **{
+                "opType": op,
+                "clientId": self.client,
+                "groupName": self.group,
+                "topicName": self.topic,
+                "partitionId": partition_id,
+                "readStatus": status,
+                **fields,
+            }
+        )
+        return self.call(
+            ServiceType.BROKER_READ, Method.PARTITION_REGISTER, request, broker_pb2.RegisterResponseB2C
+        )
+
+    def unregister(self, partition_id=0, *, status=0, **fields):
+        return self.register(partition_id, status=status, op=OpType.UNREGISTER, **fields)
+
+    def fetch(self, partition_id=0, **fields):
+        request = broker_pb2.GetMessageRequestC2B(
+            **{
+                "clientId": self.client,
+                "partitionId": partition_id,
+                "groupName": self.group,
+                "topicName": self.topic,
+                **fields,
+            }
+        )
+        return self.call(
+            ServiceType.BROKER_READ, Method.GET_MESSAGE, request, broker_pb2.GetMessageResponseB2C
+        )
+
+    def commit(self, partition_id=0, **fields):
+        request = broker_pb2.CommitOffsetRequestC2B(
+            **{
+                "clientId": self.client,
+                "topicName": self.topic,
+                "partitionId": partition_id,
+                "groupName": self.group,
+                **fields,
+            }
+        )
+        return self.call(
+            ServiceType.BROKER_READ, Method.COMMIT_OFFSET, request, broker_pb2.CommitOffsetResponseB2C
+        )
+
+    def heartbeat(self, *partitions, **fields):
+        request = broker_pb2.HeartBeatRequestC2B(
+            clientId=self.client, groupName=self.group, readStatus=0, partitionInfo=partitions, **fields
+        )
+        return self.call(
+            ServiceType.BROKER_READ, Method.PARTITION_HEARTBEAT, request, broker_pb2.HeartBeatResponseB2C
+        )
+
+    def drain(self, partition_id=0):
+        """Fetch and confirm until the end; return the payloads."""
+        payloads = []
+        while (answer := self.fetch(partition_id, lastPackConsumed=True)).success:
+            payloads += [message.payLoadData for message in answer.messages]
+        assert answer.errCode == 404, answer
+        return payloads
+
+
+class MasterClient(Wire):
+    """The master's methods, with the usual values filled in."""
+
+    def _ask(self, method, request, response_type):
+        return self.call(ServiceType.MASTER, method, request, response_type)
+
+    def register_producer(self, client="producer-1", topics=(), checksum=-1, host="127.0.0.1", **fields):
+        request = master_pb2.RegisterRequestP2M(
+            clientId=client, topicList=topics, brokerCheckSum=checksum, hostName=host, **fields
+        )
+        return self._ask(Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P)
+
+    def producer_heartbeat(self, client="producer-1", topics=(), checksum=-1, host="127.0.0.1", **fields):
+        request = master_pb2.HeartRequestP2M(
+            clientId=client, topicList=topics, brokerCheckSum=checksum, hostName=host, **fields
+        )
+        return self._ask(Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P)
+
+    def close_producer(self, client="producer-1"):
+        request = master_pb2.CloseRequestP2M(clientId=client)
+        return self._ask(Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P)
+
+    def register_consumer(
+        self, client="consumer-1", group="group", topics=("demo",), source_count=-2, node_id=-2, **fields
+    ):
+        request = master_pb2.RegisterRequestC2MV2(
+            **{
+                "clientId": client,
+                "groupName": group,
+                "hostName": "127.0.0.1",
+                "sourceCount": source_count,
+                "nodeId": node_id,
+                "topicList": topics,
+                **fields,
+            }
+        )
+        return self._ask(Method.BALANCE_REGISTER, request, master_pb2.RegisterResponseM2CV2)
+
+    def consumer_heartbeat(self, client="consumer-1", group="group", **report):
+        request = master_pb2.HeartRequestC2MV2(clientId=client, groupName=group)
+        if report:
+            request.subRepInfo.CopyFrom(
+                master_pb2.ClientSubRepInfo(**{"brokerConfigId": -2, "topicMetaInfoId": -2, **report})
+            )
+        return self._ask(Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2)
+
+    def layout(self, client="consumer-1", group="group", brokers=-2, layout=-2):
+        request = master_pb2.GetPartMetaRequestC2M(
+            clientId=client, groupName=group, brokerConfigId=brokers, topicMetaInfoId=layout
+        )
+        return self._ask(Method.BALANCE_PARTITION_META, request, master_pb2.GetPartMetaResponseM2C)
+
+    def close_consumer(self, client="consumer-1", group="group"):
+        request = master_pb2.CloseRequestC2M(clientId=client, groupName=group)
+        return self._ask(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C)

@@ -1,0 +1,184 @@
+"""Accepting and serving connections: answers in order, ends that leave nothing behind."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.net import listener as listener_module
+from tubemq_spark.net.listener import Acceptor, Fault, Listener
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.constants import Status
+
+
+def echo(requests):
+    return [request.body for request in requests]
+
+
+@pytest.fixture
+def listen():
+    opened = []
+
+    def start(service=echo, port=0):
+        opened.append(Listener("test", "127.0.0.1", port, service))
+        return opened[-1]
+
+    yield start
+    for listener in opened:
+        listener.close()
+
+
+def dial(listener):
+    return socket.create_connection((listener.endpoint.host, listener.endpoint.port), 5)
+
+
+def ask(connected, *bodies):
+    """Send requests in one piece and return their answers."""
+    client = RpcConnection(Role.CLIENT)
+    for body in bodies:
+        client.send_request(1, 2, body, 1000)
+    connected.sendall(client.data_to_send())
+    answers = []
+    while len(answers) < len(bodies):
+        answers += client.receive_data(connected.recv(1 << 16))
+    return answers
+
+
+def test_requests_of_one_read_come_together_and_are_answered_in_order(listen):
+    seen = []
+
+    def service(requests):
+        seen.append(len(requests))
+        return echo(requests)
+
+    with dial(listen(service)) as connected:
+        answers = ask(connected, *(b"%d" % number for number in range(50)))
+    assert [answer.body for answer in answers] == [b"%d" % number for number in range(50)]
+    assert sum(seen) == 50
+    assert len(seen) < 50
+
+
+def test_a_fault_is_an_exception(listen):
+    with dial(
+        listen(lambda requests: [Fault(Status.ERROR, "x.StandbyException", "no") for _ in requests])
+    ) as connected:
+        (answer,) = ask(connected, b"")
+    assert isinstance(answer, rpc.Failure)
+    assert (answer.status, answer.exception_class, answer.text) == (Status.ERROR, "StandbyException", "no")
+
+
+def test_connections_are_served_side_by_side(listen):
+    both = threading.Barrier(2, timeout=5)
+
+    def service(requests):
+        both.wait()
+        return echo(requests)
+
+    listener = listen(service)
+    with dial(listener) as first, dial(listener) as second:
+        other = threading.Thread(target=ask, args=(first, b"a"))
+        other.start()
+        assert ask(second, b"b")[0].body == b"b"
+        other.join()
+
+
+def test_a_broken_frame_closes_its_connection_only(listen):
+    listener = listen()
+    with dial(listener) as good, dial(listener) as bad:
+        ask(good, b"1")
+        bad.sendall(b"this is not TubeMQ")
+        assert bad.recv(1) == b""
+        assert ask(good, b"2")[0].body == b"2"
+        assert listener.connection_count == 1
+
+
+def test_an_unreadable_request_is_answered_and_the_connection_stays(listen):
+    with dial(listen()) as connected:
+        connected.sendall(b"\xff\x7f\xf4\xfe" + b"\0\0\0\1" * 3 + b"\xff")
+        assert connected.recv(1 << 16).startswith(b"\xff\x7f\xf4\xfe")
+        assert ask(connected, b"2")[0].body == b"2"
+
+
+def test_a_peer_that_does_not_read_holds_up_nobody_and_not_the_end(listen):
+    listener = listen(lambda requests: [bytes(1 << 20) for _ in requests])
+    with dial(listener) as lazy, dial(listener) as other:
+        client = RpcConnection(Role.CLIENT)
+        for _ in range(20):
+            client.send_request(1, 2, b"", 1000)
+        lazy.sendall(client.data_to_send())
+        assert len(ask(other, b"")[0].body) == 1 << 20
+        listener.close()
+    assert listener.connection_count == 0
+
+
+def test_close_ends_open_connections_and_is_done_once(listen):
+    listener = listen()
+    with dial(listener) as connected:
+        ask(connected, b"")
+        listener.close()
+        assert connected.recv(1) == b""
+    listener.close()
+    with pytest.raises(ConnectionRefusedError):
+        dial(listener)
+
+
+def test_a_port_can_be_used_again_at_once(listen):
+    first = listen()
+    with dial(first) as connected:
+        ask(connected, b"")
+        first.close()
+    second = listen(port=first.endpoint.port)
+    assert second.endpoint == first.endpoint
+    with dial(second) as connected:
+        assert ask(connected, b"again")[0].body == b"again"
+
+
+def test_a_port_in_use_is_an_error_that_says_so(listen):
+    taken = listen().endpoint
+    with pytest.raises(TubeMQConnectionError, match=rf"^\[TUBEMQ_LISTEN_FAILED\] Cannot listen on {taken}:"):
+        listen(port=taken.port)
+
+
+def test_a_failed_accept_is_logged_and_tried_again(listen, monkeypatch, caplog):
+    """Out of file descriptors: it passes."""
+    monkeypatch.setattr(listener_module, "_ACCEPT_PAUSE_S", 0.01)
+    real = socket.socket.accept
+    failures = [OSError(24, "Too many open files"), BlockingIOError()]
+
+    def failing(self):
+        if failures:
+            raise failures.pop()
+        return real(self)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    with dial(listen()) as connected:
+        assert ask(connected, b"x")[0].body == b"x"
+    assert "test cannot accept a connection: [Errno 24] Too many open files" in caplog.text
+
+
+def test_threads_are_named_and_end_with_their_connection(listen):
+    listener = listen()
+    with dial(listener) as connected:
+        ask(connected, b"")
+        names = {thread.name for thread in threading.enumerate()}
+        assert {"tubemq-listen-test", "tubemq-serve-test-1"} <= names
+    deadline = time.monotonic() + 5
+    while listener.connection_count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert listener.connection_count == 0
+
+
+def test_an_acceptor_hands_sockets_over_and_closes_them():
+    def greet(connected):
+        connected.sendall(b"hello")
+
+    acceptor = Acceptor("plain", "127.0.0.1", 0, greet)
+    try:
+        with dial(acceptor) as connected:
+            assert connected.recv(5) == b"hello"
+            assert connected.recv(5) == b""
+    finally:
+        acceptor.close()

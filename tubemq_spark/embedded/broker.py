@@ -1,0 +1,64 @@
+"""The broker of an embedded TubeMQ: its port, its handlers, and what it does every so often."""
+
+import itertools
+from collections.abc import Sequence
+
+from tubemq_spark.embedded.consume import ConsumerHandlers
+from tubemq_spark.embedded.dispatch import Dispatcher
+from tubemq_spark.embedded.produce import SendHandler
+from tubemq_spark.embedded.state import BrokerState
+from tubemq_spark.net.listener import Answer, Listener
+from tubemq_spark.net.scheduler import Scheduler
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.constants import Method, ServiceType
+
+
+class Broker:
+    """Serves one ``BrokerState`` on a port, from the start."""
+
+    def __init__(self, state: BrokerState, host: str, port: int, scheduler: Scheduler) -> None:
+        """Open the port (0: any free one).
+
+        Raises:
+            TubeMQConnectionError: the port cannot be opened.
+        """
+        self.state = state
+        consumers = ConsumerHandlers(state)
+        services = frozenset({ServiceType.BROKER_READ, ServiceType.BROKER_WRITE})
+        # Sends are not in the table: they are handled many at a time.
+        self._dispatcher = Dispatcher(services, consumers.operations)
+        self._sends = SendHandler(state, self._dispatcher)
+        settings = state.settings
+        self._listener = Listener("broker", host, port, self.serve)
+        self._tasks = [
+            scheduler.every(settings.scan_period_ms, consumers.expire_leases, "expiring leases"),
+            scheduler.every(settings.flush_check_ms, state.stores.flush_due, "flushing stores"),
+            scheduler.every(settings.offsets_save_ms, state.offsets.save, "saving offsets"),
+            scheduler.every(settings.retention_check_ms, state.stores.expire, "deleting old data"),
+        ]
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._listener.endpoint.port
+
+    def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
+        """Answer the requests of one read in their order; it never raises."""
+        answers: list[Answer] = []
+        for is_send, group in itertools.groupby(requests, key=_is_send):
+            if is_send:
+                answers += self._sends.serve(list(group))
+            else:
+                answers += [self._dispatcher.answer(request) for request in group]
+        return answers
+
+    def close(self) -> None:
+        """Refuse new requests and close the port; the state is its owner's to close."""
+        self.state.stopping.set()
+        for task in self._tasks:
+            task.cancel()
+        self._listener.close()
+
+
+def _is_send(request: rpc.Request) -> bool:
+    return request.method == Method.SEND_MESSAGE

@@ -1,0 +1,139 @@
+"""From an RPC request to a handler and back, with TubeMQ's answers to what cannot be handled."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic
+
+from google.protobuf.message import Message as ProtobufMessage
+
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.net.listener import Answer, Fault
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.constants import METHODS_OF, Method, ServiceType, Status
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.rpc import AnyMessage
+
+logger = logging.getLogger(__name__)
+
+_JAVA_EXCEPTION: Final = "java.lang.Exception"
+_HANDLED_METHODS: Final[frozenset[int]] = frozenset(Method) - {
+    # Balancing by the master, and brokers of other processes: unknown here, as to a TubeMQ without them.
+    Method.CONSUMER_REGISTER,
+    Method.CONSUMER_HEARTBEAT,
+    Method.BROKER_REGISTER,
+    Method.BROKER_HEARTBEAT,
+    Method.BROKER_CLOSE,
+}
+
+
+class RefusedError(Exception):
+    """A handler says no: becomes an answer with a result code. It never leaves this package."""
+
+    def __init__(self, code: ErrCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def trimmed(name: str, value: str | bytes) -> str:
+    """Return a parameter without blanks around it.
+
+    Raises:
+        RefusedError: it is not UTF-8 (protobuf then leaves it as bytes): 400.
+    """
+    if isinstance(value, bytes):
+        raise RefusedError(ErrCode.BAD_REQUEST, f"{name} is no UTF-8 text!")
+    return value.strip()
+
+
+def required(name: str, value: str | bytes, max_characters: int) -> str:
+    """Return a parameter that must be there (PBParameterUtils.getStringParameter).
+
+    Raises:
+        RefusedError: it is blank, too long, or not UTF-8: 400.
+    """
+    text = trimmed(name, value)
+    if not text:
+        raise RefusedError(ErrCode.BAD_REQUEST, f"Request miss necessary {name} data!")
+    if len(text) > max_characters:
+        raise RefusedError(
+            ErrCode.BAD_REQUEST, f"{name}'s length over max value, allowed max length is {max_characters}"
+        )
+    return text
+
+
+MAX_NAME_CHARACTERS: Final = 1024
+"""Client ids and groups."""
+MAX_TOPIC_CHARACTERS: Final = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operation(Generic[AnyMessage]):
+    """How one method is handled."""
+
+    request_type: type[AnyMessage]
+    handle: Callable[[AnyMessage], ProtobufMessage]
+    failure: Callable[[int, str], ProtobufMessage]
+    """Makes the answer that carries a result code and a text."""
+
+
+class Dispatcher:
+    """The methods of one port."""
+
+    def __init__(self, services: frozenset[ServiceType], operations: Mapping[int, Operation[Any]]) -> None:
+        self._services = services
+        self._operations = operations
+
+    def answer(self, request: rpc.Request) -> Answer:
+        """Handle one request; it never raises."""
+        operation = self._operations.get(request.method)
+        if operation is None:
+            return self.misdirected(request) or _unsupported(request.method)
+        try:
+            message = rpc.parse_message(operation.request_type, request.body)
+        except RemoteProtocolError as error:
+            return unreadable(error)
+        return self.misdirected(request) or run(operation, message)
+
+    def misdirected(self, request: rpc.Request) -> Fault | None:
+        """Return TubeMQ's answer to a method that does not belong to its service, or not to this port."""
+        if request.method not in _HANDLED_METHODS:
+            return _unsupported(request.method)
+        if request.service not in METHODS_OF:
+            return Fault(Status.ERROR, _JAVA_EXCEPTION, "Service Type is invalid!")
+        if request.method not in METHODS_OF[ServiceType(request.service)]:
+            text = f"Unsupported method {request.method}in service type {request.service}!"
+            return Fault(Status.ERROR, _JAVA_EXCEPTION, text)
+        if request.service not in self._services:
+            text = f"No service {request.service} found on the server"
+            return Fault(Status.ERROR, _JAVA_EXCEPTION, text)
+        return None
+
+
+def run(operation: Operation[Any], message: ProtobufMessage) -> Answer:
+    """Let an operation answer a parsed message; it never raises."""
+    try:
+        try:
+            response = operation.handle(message)
+        except RefusedError as refused:
+            response = operation.failure(refused.code, refused.text)
+        return rpc.serialize_message(response)
+    except RemoteProtocolError as error:
+        logger.warning("a %s could not be handled: %s", message.DESCRIPTOR.name, error)
+    except Exception:
+        logger.exception("a %s could not be handled", message.DESCRIPTOR.name)
+    return Fault(Status.ERROR, "java.lang.reflect.InvocationTargetException", "")
+
+
+def unreadable(error: RemoteProtocolError) -> Fault:
+    """Return TubeMQ's answer to a request whose message does not parse."""
+    return _fatal("com.google.protobuf.InvalidProtocolBufferException", str(error))
+
+
+def _unsupported(method: int) -> Fault:
+    return _fatal(_JAVA_EXCEPTION, f"Unsupported method ID :{method}")
+
+
+def _fatal(exception_name: str, text: str) -> Fault:
+    return Fault(Status.FATAL, exception_name, f"IPC server handle request error :{text}")

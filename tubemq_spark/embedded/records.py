@@ -1,0 +1,47 @@
+"""The two layouts on disk: an entry of the index log and the header of a record in the data log.
+
+Both are TubeMQ's (DataStoreUtils.STORE_INDEX_HEAD_LEN, STORE_DATA_HEADER_LEN), big-endian.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+INDEX_ENTRY: Final = struct.Struct(">iqiiq")
+"""Partition, position in the data log, size there, key code, time received in ms."""
+
+INDEX_DTYPE: Final = np.dtype(
+    [("partition", ">i4"), ("position", ">i8"), ("size", ">i4"), ("key", ">i4"), ("time", ">i8")]
+)
+"""The same entry for numpy."""
+
+RECORD_HEADER: Final = struct.Struct(">iIiiqqiiqi")
+"""Length (48 + payload), magic, checksum, partition, index offset, time, sender, key code, id, flag."""
+
+RECORD_MAGIC: Final = 0x02C998B8
+LENGTH_BYTES: Final = 4
+"""The length in a record's header does not count its own four bytes."""
+
+NO_KEY: Final = -1
+"""Key code of a message without type."""
+
+
+class NewRecord(NamedTuple):
+    """A message to store. A named tuple: one is made for every message sent."""
+
+    partition_id: int
+    payload: bytes
+    checksum: int
+    key_code: int
+    sent_address: int
+    flag: int
+
+
+class StoredMessage(NamedTuple):
+    """A message as a consumer gets it; the fields of TransferedMessage in their order."""
+
+    message_id: int
+    checksum: int
+    payload: bytes
+    flag: int

@@ -1,0 +1,182 @@
+"""One append-only log on disk, as files that follow each other without a gap.
+
+A file is named after the position of its first byte in the log, 20 digits (FileSegmentList). Writers come
+one at a time (the store's lock sees to that); readers need no lock and may read while files are dropped.
+"""
+
+import bisect
+import contextlib
+import dataclasses
+import os
+from pathlib import Path
+from typing import Final
+
+from tubemq_spark.errors import DataLossError
+
+_NAME_DIGITS: Final = 20
+_KEEP_OPEN_MS: Final = 120_000
+"""A dropped file stays open that long, so that a read under way can end (TubeMQ deletes as late)."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Segment:
+    """One file: bytes ``start`` to ``end`` of the log."""
+
+    path: Path
+    fd: int
+    start: int
+    end: int
+
+
+class SegmentedLog:
+    """The files of one log in one directory, told apart from others there by their suffix."""
+
+    def __init__(self, directory: Path, suffix: str, segment_bytes: int) -> None:
+        """Open the log, or begin one at position 0; a file as long as ``segment_bytes`` is the last but one.
+
+        Raises:
+            DataLossError: the files do not follow each other; nothing is changed then.
+        """
+        self._directory = directory
+        self._suffix = suffix
+        self._segment_bytes = segment_bytes
+        self._dropped: list[tuple[int, Segment]] = []
+        directory.mkdir(parents=True, exist_ok=True)
+        self._segments: tuple[Segment, ...] = ()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            for path in sorted(directory.glob("[0-9]" * _NAME_DIGITS + suffix)):
+                self._adopt(path)
+            if not self._segments:
+                self._begin_segment(0)
+            undo.pop_all()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The files, oldest first; there is always one."""
+        return self._segments
+
+    @property
+    def start(self) -> int:
+        """Position of the first byte that is still there."""
+        return self._segments[0].start
+
+    @property
+    def end(self) -> int:
+        """Position after the last byte."""
+        return self._segments[-1].end
+
+    def find(self, position: int) -> Segment | None:
+        """Return the file that holds a position; None for one before the start or at the end."""
+        segments = self._segments
+        index = bisect.bisect_right(segments, position, key=lambda segment: segment.start) - 1
+        if index < 0 or position >= segments[index].end:
+            return None
+        return segments[index]
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read up to ``size`` bytes, not beyond the end of the position's file; none where nothing is."""
+        segment = self.find(position)
+        if segment is None:
+            return b""
+        return os.pread(segment.fd, min(size, segment.end - position), position - segment.start)
+
+    def append(self, data: bytes) -> None:
+        """Write at the end, into one file; a file that is full is followed by a new one first.
+
+        Raises:
+            OSError: not all could be written; the log is as it was.
+        """
+        last = self._segments[-1]
+        if last.end - last.start >= self._segment_bytes:
+            last = self.roll()
+        at = last.end - last.start
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.pwrite(last.fd, rest, at + len(data) - len(rest)) :]
+        except OSError:
+            # Whole records of a failed write must not come back when the log is opened again.
+            with contextlib.suppress(OSError):
+                os.ftruncate(last.fd, at)
+            raise
+        last.end += len(data)
+
+    def roll(self) -> Segment:
+        """Begin a new file, unless the last one is empty; what is before it is on the disk then."""
+        last = self._segments[-1]
+        if last.end == last.start:
+            return last
+        os.fsync(last.fd)
+        return self._begin_segment(last.end)
+
+    def sync(self) -> None:
+        """Bring everything to the disk; only the last file can have bytes that are not."""
+        os.fsync(self._segments[-1].fd)
+
+    def truncate(self, end: int) -> None:
+        """Cut off everything from a position on, which is not before the log's start."""
+        kept = tuple(segment for segment in self._segments if segment.start <= end)
+        for segment in self._segments[len(kept) :]:
+            os.close(segment.fd)
+            segment.path.unlink()
+        self._segments = kept
+        if (last := kept[-1]).end > end:
+            os.ftruncate(last.fd, end - last.start)
+            last.end = end
+
+    def drop_before(self, position: int, now_ms: int) -> None:
+        """Delete the files that end at or before a position; the last one always stays."""
+        count = sum(segment.end <= position for segment in self._segments[:-1])
+        for segment in self._segments[:count]:
+            segment.path.unlink()
+            self._dropped.append((now_ms, segment))
+        self._segments = self._segments[count:]
+        while self._dropped and self._dropped[0][0] + _KEEP_OPEN_MS <= now_ms:
+            os.close(self._dropped.pop(0)[1].fd)
+
+    def expired_end(self, written_before_ms: int) -> int:
+        """Return where the log would start without the files that were last written before a time."""
+        start = self.start
+        for segment in self._segments[:-1]:
+            if os.fstat(segment.fd).st_mtime_ns // 1_000_000 > written_before_ms:
+                break
+            start = segment.end
+        return start
+
+    def close(self) -> None:
+        """Close the files; nobody may read any more."""
+        for segment in (*self._segments, *(segment for _, segment in self._dropped)):
+            os.close(segment.fd)
+        self._segments = ()
+        self._dropped.clear()
+
+    def _adopt(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        start = int(path.name.removesuffix(self._suffix))
+        segment = Segment(path, fd, start, start + os.fstat(fd).st_size)
+        previous = self._segments[-1:]
+        self._segments += (segment,)
+        if previous and previous[0].end != start:
+            raise DataLossError(
+                "TUBEMQ_STORE_DAMAGED",
+                path=self._directory,
+                what=f"{previous[0].path.name} ends at {previous[0].end}, but {path.name} follows",
+            )
+
+    def _begin_segment(self, start: int) -> Segment:
+        path = self._directory / f"{start:0{_NAME_DIGITS}d}{self._suffix}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        segment = Segment(path, fd, start, start)
+        self._segments += (segment,)
+        sync_directory(self._directory)
+        return segment
+
+
+def sync_directory(directory: Path) -> None:
+    """Bring a directory's entries to the disk: without it a new file's name can be lost with the power."""
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

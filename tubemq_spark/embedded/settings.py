@@ -1,0 +1,55 @@
+"""How an embedded TubeMQ behaves where TubeMQ lets its operator choose."""
+
+import dataclasses
+from typing import Final
+
+from tubemq_spark.embedded.records import INDEX_ENTRY
+
+BROKER_ID: Final = 1
+"""The id of the one broker of an embedded TubeMQ."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EmbeddedSettings:
+    """Times in ms, sizes in bytes. The defaults are TubeMQ's where nothing else is said."""
+
+    lease_timeout_ms: int = 30_000
+    """A partition is free again when its consumer was not heard of for so long (consumerRegTimeoutMs)."""
+    client_timeout_ms: int = 30_000
+    """The master forgets a client after this (producerHeartbeatTimeoutMs, consumerHeartbeatTimeoutMs)."""
+    scan_period_ms: int = 1_000
+    """How often to look for leases and clients that have run out."""
+
+    transfer_bytes: int = 512 << 10
+    """One fetch stops after the message that reaches this (transferSize) ..."""
+    first_transfer_bytes: int = 320 << 10
+    """... the first one after a register after this."""
+    max_entries: int = 6_000
+    """Index entries that one fetch looks at, those of other partitions too."""
+
+    data_segment_bytes: int = 1 << 30
+    """A data file that has reached this is followed by a new one (maxSegmentSize)."""
+    index_segment_bytes: int = 700_000 * INDEX_ENTRY.size
+    """The same for index files (maxIndexSegmentSize); a fetch never crosses the border."""
+    flush_check_ms: int = 200
+    """How often to look whether data have to be brought to the disk."""
+    offsets_save_ms: int = 1_000
+    """How often to write committed offsets to their file: a kill loses that much (TubeMQ: up to 11 s)."""
+    retention_check_ms: int = 180_000
+    """How often to delete files that are too old (logClearupDurationMs)."""
+
+    query_priority: int = 303
+    """What consumers see that do not say it themselves. 303: everything at once. TubeMQ's own default is
+    301: with it filtered consumers see a message only after it was brought to the disk."""
+    halving_quirk: bool = False
+    """Let a fetch look at half of the entries only, as TubeMQ does when it reads from files."""
+    moving_404: bool = False
+    """Answer 404 where a fetch passed entries of which none is for the consumer, as TubeMQ does when it
+    reads from memory; the position has moved all the same."""
+
+    check_visit_tokens: bool = False
+    """Refuse (415) requests to the broker without a token of the master."""
+    visit_token_period_ms: int = 0
+    """How often the token changes (TubeMQ: every 4 minutes); 0 for never."""
+    admin_token: str = "abc"  # noqa: S105  TubeMQ's own default, known to everybody
+    """What changing calls of the master's web API must carry (confModAuthToken)."""

@@ -1,0 +1,118 @@
+"""What the handlers of a broker share."""
+
+import dataclasses
+import logging
+import threading
+
+from tubemq_spark.embedded.catalog import Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.dispatch import MAX_TOPIC_CHARACTERS, RefusedError, required
+from tubemq_spark.embedded.leases import LeaseTable
+from tubemq_spark.embedded.offsets import OffsetTable, Seat
+from tubemq_spark.embedded.settings import EmbeddedSettings
+from tubemq_spark.embedded.store import Store
+from tubemq_spark.embedded.stores import StoreSet
+from tubemq_spark.embedded.tokens import VisitTokens
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A broker's topics, logs and consumers; each part locks for itself."""
+
+    settings: EmbeddedSettings
+    host: str
+    """How the broker calls itself in its answers."""
+    catalog: Catalog
+    stores: StoreSet
+    offsets: OffsetTable
+    leases: LeaseTable
+    tokens: VisitTokens
+    stopping: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def check_running(self, service: str) -> None:
+        """Refuse (503) while the broker stops."""
+        if self.stopping.is_set():
+            raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{service} temporary unavailable!")
+
+    def check_token(self, info: common_pb2.AuthorizedInfo) -> None:
+        """Refuse (415) a visit token that the master did not give lately, where tokens are checked.
+
+        A request without token counts as one with token 0 (SimpleCertificateBrokerHandler).
+        """
+        if self.settings.check_visit_tokens and not self.tokens.accepts(info.visitAuthorizedToken):
+            raise RefusedError(ErrCode.CERTIFICATE_FAILURE, "Visit Authorized Token is invalid!")
+
+    def topic(self, name: str) -> tuple[str, TopicSpec]:
+        """Return a topic by the name in a request (PBParameterUtils.getTopicNameParameter).
+
+        Raises:
+            RefusedError: the name is blank or too long (400), or there is no such topic (403).
+        """
+        topic = required("topicName", name, MAX_TOPIC_CHARACTERS)
+        spec = self.catalog.get(topic)
+        if spec is None:
+            raise RefusedError(
+                ErrCode.FORBIDDEN, f"topicName {topic} not existed, please check your configure"
+            )
+        return topic, spec
+
+    def open_partition(self, name: str, partition_id: int) -> tuple[str, TopicSpec]:
+        """Return the topic of a partition that exists and is not closed.
+
+        Raises:
+            RefusedError: as ``topic``; the topic is being removed or has no such partition (403).
+        """
+        topic, spec = self.topic(name)
+        if spec.status is not TopicStatus.NORMAL:
+            raise RefusedError(ErrCode.FORBIDDEN, f"topicName {topic} has been closed")
+        if not has_partition(spec, partition_id):
+            what = f"partitionId {topic}-{partition_id}"
+            raise RefusedError(ErrCode.FORBIDDEN, f"{what} not existed, please check your configure")
+        return topic, spec
+
+    def set_topic(self, topic: str, spec: TopicSpec) -> None:
+        """Add a topic or change one; one whose status is REMOVED is deleted with all that belongs to it.
+
+        Raises:
+            OptionError: the catalog refuses it.
+        """
+        self.catalog.add(topic, spec)
+        self.stores.configure(topic, spec)
+        self.finish_removals()
+
+    def finish_removals(self) -> None:
+        """Delete the topics whose status is REMOVED; interrupted anywhere, it can be done again."""
+        for topic, spec in self.catalog.all().items():
+            if spec.status is TopicStatus.REMOVED:
+                self.stores.remove(topic)
+                self.leases.forget_topic(topic)
+                self.offsets.forget_topic(topic)
+                self.catalog.remove(topic)
+                logger.info("topic %s and its data were removed", topic)
+
+    def store(self, seat: Seat, failure: str) -> Store:
+        """Return the store of a partition that exists.
+
+        Raises:
+            RefusedError: it cannot be opened (500); ``failure`` begins the text.
+        """
+        try:
+            return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_A_STORE)
+        except (OSError, KeyError, TubeMQError) as error:
+            logger.exception("the store of %s:%d cannot be opened", seat.topic, seat.partition_id)
+            raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{error}") from error
+
+
+def has_partition(spec: TopicSpec, partition_id: int) -> bool:
+    """Whether a topic has a partition of this number.
+
+    TubeMQ's brokers look at the number inside the store only and make a store of any number; here the
+    store must exist as well.
+    """
+    store, index = divmod(partition_id, PARTITIONS_A_STORE)
+    return 0 <= store < spec.stores and index < spec.partitions

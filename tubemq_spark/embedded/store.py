@@ -1,0 +1,324 @@
+"""The log of one store: an index of fixed-size entries and the records they point to, on disk.
+
+All partitions of a store share both (MessageStore, MsgFileStore). An append is acknowledged when it is in
+the files: the kernel keeps it when this process is killed; ``flush`` makes it outlast a loss of power.
+"""
+
+import dataclasses
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tubemq_spark.embedded.reading import Batch, ReadLimits, read_batch
+from tubemq_spark.embedded.records import (
+    INDEX_ENTRY,
+    LENGTH_BYTES,
+    RECORD_HEADER,
+    RECORD_MAGIC,
+    NewRecord,
+)
+from tubemq_spark.embedded.recovery import FlushedPointFile, LogPoint, recover
+from tubemq_spark.embedded.segments import SegmentedLog
+
+logger = logging.getLogger(__name__)
+
+_ENTRY_BYTES: Final = INDEX_ENTRY.size
+
+
+def wall_ms() -> int:
+    """Return the time of day in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Sizes of the files in bytes, and when to bring data to the disk (TubeMQ's names in brackets)."""
+
+    data_segment_bytes: int = 1 << 30
+    """[maxSegmentSize]"""
+    index_segment_bytes: int = 700_000 * _ENTRY_BYTES
+    """[maxIndexSegmentSize]"""
+    flush_messages: int = 1000
+    """[unflushThreshold]"""
+    flush_interval_ms: int = 10_000
+    """[unflushInterval]"""
+    flush_bytes: int = 0
+    """[unflushDataHold]; 0 = does not count."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a store begins and ends: offsets in index bytes, ``data_*`` in bytes of the data log."""
+
+    earliest: int
+    latest: int
+    flushed: int
+    """``latest`` as far as it is on the disk."""
+    data_earliest: int
+    data_latest: int
+
+    def clamp(self, offset: int) -> int:
+        """Return the offset of this store that is nearest, rounded down to an entry."""
+        inside = min(max(offset, self.earliest), self.latest)
+        return inside - inside % _ENTRY_BYTES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went: its i-th message has offset ``offset + 28 * i`` and id ``message_id + i``."""
+
+    offset: int
+    message_id: int
+    time_ms: int
+
+
+@dataclasses.dataclass(slots=True)
+class Traffic:
+    """Messages and payload bytes that came in and went out since the start."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+
+    def add(self, other: "Traffic") -> None:
+        """Count what another counted as well."""
+        self.messages_in += other.messages_in
+        self.bytes_in += other.bytes_in
+        self.messages_out += other.messages_out
+        self.bytes_out += other.bytes_out
+
+
+class Store:
+    """One store of one topic; appends are serialised, reads run beside them."""
+
+    def __init__(self, directory: Path, settings: StoreSettings, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Open the store in a directory, or make it; cuts what a killed process left unfinished.
+
+        Raises:
+            DataLossError: files are missing in the middle of the log.
+        """
+        self._directory = directory
+        self._settings = settings
+        self._now_ms = now_ms
+        self._lock = threading.Condition(threading.Lock())
+        self._flushing = threading.Lock()
+        self._readers = 0
+        self._closed = False
+        self._data = SegmentedLog(directory, ".tube", settings.data_segment_bytes)
+        self._index = SegmentedLog(directory / "index", ".index", settings.index_segment_bytes)
+        self._point_file = FlushedPointFile(directory / "flushed")
+        self._recover()
+        self._earliest = self._first_readable()
+        self._last_id = self._newest_id()
+        self._flushed = LogPoint(-1, -1)
+        self._flushed_at_ms = now_ms()
+        self._traffic = Traffic()
+        self.flush()
+
+    @property
+    def bounds(self) -> Bounds:
+        """Where the store begins and ends now.
+
+        Raises:
+            OSError: the store is closed.
+        """
+        with self._lock:
+            self._require_open()
+            return Bounds(
+                self._earliest, self._index.end, self._flushed.index, self._data.start, self._data.end
+            )
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went through since the start."""
+        with self._lock:
+            return dataclasses.replace(self._traffic)
+
+    def configure(self, settings: StoreSettings) -> None:
+        """Use other rules for flushing from now on; sizes of files keep to those at the opening."""
+        self._settings = settings
+
+    def append(self, records: Sequence[NewRecord]) -> Appended:
+        """Store messages in their order; they are visible, and safe from a kill, on return.
+
+        Raises:
+            OSError: they could not be written, or the store is closed; none of them is stored.
+        """
+        with self._lock:
+            self._require_open()
+            appended = Appended(self._index.end, max(self._last_id + 1, time.time_ns()), self._now_ms())
+            index, data = _encode(records, appended, self._data.end)
+            before = self._data.end
+            # Data first: an index entry must never point to what is not there.
+            self._data.append(data)
+            try:
+                self._index.append(index)
+            except OSError:
+                self._data.truncate(before)
+                raise
+            self._last_id = appended.message_id + len(records) - 1
+            self._traffic.messages_in += len(records)
+            self._traffic.bytes_in += len(data) - RECORD_HEADER.size * len(records)
+        return appended
+
+    def read(self, partition_id: int, start: int, limits: ReadLimits) -> Batch | None:
+        """Read messages of one partition from an offset on; None when there is nothing that may be seen.
+
+        Raises:
+            OSError: the files could not be read, or the store is closed.
+        """
+        with self._lock:
+            self._require_open()
+            self._readers += 1
+        batch = None
+        try:
+            batch = read_batch(self._index, self._data, partition_id, start, limits)
+        finally:
+            with self._lock:
+                self._readers -= 1
+                self._lock.notify_all()
+                if batch is not None:
+                    self._traffic.messages_out += len(batch.messages)
+                    self._traffic.bytes_out += sum(len(message.payload) for message in batch.messages)
+        return batch
+
+    def flush_if_due(self) -> None:
+        """Flush when enough messages, bytes or time have gathered since the last time."""
+        settings = self._settings
+        with self._lock:
+            if self._closed:
+                return
+            waiting = self._index.end - self._flushed.index
+            waiting_bytes = self._data.end - self._flushed.data
+        waited_ms = self._now_ms() - self._flushed_at_ms
+        if waiting and (
+            waiting >= settings.flush_messages * _ENTRY_BYTES
+            or waited_ms >= settings.flush_interval_ms
+            or 0 < settings.flush_bytes <= waiting_bytes
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring everything stored so far to the disk; appends go on meanwhile.
+
+        Raises:
+            OSError: the disk refused, or the store is closed; nothing more counts as flushed then.
+        """
+        with self._flushing:
+            with self._lock:
+                self._require_open()
+                point = LogPoint(self._index.end, self._data.end)
+            self._flushed_at_ms = self._now_ms()
+            if point != self._flushed:
+                self._data.sync()
+                self._index.sync()
+                self._point_file.save(point)
+                with self._lock:
+                    self._flushed = point
+
+    def expire(self, older_than_ms: int, *, roll: bool = False) -> int:
+        """Delete files last written longer ago than that; return the earliest offset then.
+
+        As in TubeMQ the last file of the index and that of the data stay, unless ``roll`` makes them the
+        last but one. Index and data go separately; the earliest offset is that of a message whose data
+        still are there.
+        """
+        now_ms = self._now_ms()
+        with self._lock:
+            self._require_open()
+            if roll:
+                self._index.roll()
+                self._data.roll()
+            for log in (self._index, self._data):
+                log.drop_before(log.expired_end(now_ms - older_than_ms), now_ms)
+            self._earliest = self._first_readable()
+            return self._earliest
+
+    def close(self) -> None:
+        """Flush and close the files, when the reads under way have ended.
+
+        Raises:
+            OSError: the disk refused to flush; the files are closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            with self._flushing, self._lock:
+                self._closed = True
+                self._lock.wait_for(lambda: self._readers == 0)
+                self._data.close()
+                self._index.close()
+                self._point_file.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
+
+    def _recover(self) -> None:
+        cut = recover(self._index, self._data, self._point_file.load())
+        if cut.index_bytes or cut.data_bytes:
+            logger.warning(
+                "Store %s was not closed properly: cut %d unfinished index entries (%d bytes) "
+                "and %d bytes of data; %d messages are there",
+                self._directory.name,
+                -(-cut.index_bytes // _ENTRY_BYTES),
+                cut.index_bytes,
+                cut.data_bytes,
+                (self._index.end - self._index.start) // _ENTRY_BYTES,
+            )
+
+    def _first_readable(self) -> int:
+        """Offset of the first entry whose record has not expired; positions rise, so halving finds it."""
+        low, high = self._index.start // _ENTRY_BYTES, self._index.end // _ENTRY_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            _, position, *_ = INDEX_ENTRY.unpack(self._index.read(middle * _ENTRY_BYTES, _ENTRY_BYTES))
+            if position < self._data.start:
+                low = middle + 1
+            else:
+                high = middle
+        return low * _ENTRY_BYTES
+
+    def _newest_id(self) -> int:
+        """Id of the last message, so that ids go on rising after a restart whatever the clock does."""
+        raw = self._index.read(self._index.end - _ENTRY_BYTES, _ENTRY_BYTES)
+        if not raw:
+            return 0
+        _, position, *_ = INDEX_ENTRY.unpack(raw)
+        header = self._data.read(position, RECORD_HEADER.size)
+        return int(RECORD_HEADER.unpack(header)[8]) if len(header) == RECORD_HEADER.size else 0
+
+
+def _encode(records: Sequence[NewRecord], place: Appended, position: int) -> tuple[bytes, bytes]:
+    """Return the index entries and the data records of messages that go to a place."""
+    entries: list[bytes] = []
+    parts: list[bytes] = []
+    pack_entry, pack_header = INDEX_ENTRY.pack, RECORD_HEADER.pack
+    offset, message_id, now = place.offset, place.message_id, place.time_ms
+    for partition_id, payload, crc, key_code, address, flag in records:
+        size = RECORD_HEADER.size + len(payload)
+        entries.append(pack_entry(partition_id, position, size, key_code, now))
+        parts.append(
+            pack_header(
+                size - LENGTH_BYTES,
+                RECORD_MAGIC,
+                crc,
+                partition_id,
+                offset,
+                now,
+                address,
+                key_code,
+                message_id,
+                flag,
+            )
+        )
+        parts.append(payload)
+        offset += _ENTRY_BYTES
+        position += size
+        message_id += 1
+    return b"".join(entries), b"".join(parts)
