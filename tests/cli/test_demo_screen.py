@@ -1,0 +1,58 @@
+"""What is shown where there is no terminal: one line a phase, and whole tables."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tubemq_spark.cli.demo_screen import Screen
+
+
+@pytest.fixture
+def shown():
+    return io.StringIO()
+
+
+@pytest.fixture
+def screen(shown):
+    ticks = iter(range(0, 1000, 2))
+    return Screen(Console(file=shown, width=100), clock=lambda: next(ticks))
+
+
+def test_a_phase_is_one_line_with_its_rate(screen, shown):
+    with screen.phase("publish lines", "lines", 3_000) as phase:
+        phase.advance(1_000)
+        phase.advance(2_000)
+        phase.note = "done"
+    (line,) = shown.getvalue().splitlines()
+    assert " ".join(line.split()) == "publish lines 3,000 lines 6.0 s 500 lines/s done"
+
+
+def test_a_phase_of_nothing_is_no_error(screen, shown):
+    with screen.phase("publish lines", "lines", 0):
+        pass
+    assert "0 lines/s" in shown.getvalue()
+
+
+def test_a_step_is_one_line_with_its_time(screen, shown):
+    with screen.step("start Spark"):
+        pass
+    assert shown.getvalue().split() == ["start", "Spark", "2.0", "s"]
+
+
+def test_a_failed_phase_writes_no_line_of_success(screen, shown):
+    with pytest.raises(ValueError, match="boom"), screen.phase("publish", "lines", 1):
+        raise ValueError("boom")
+    assert shown.getvalue() == ""
+
+
+def test_brackets_are_text_and_not_markup(screen, shown):
+    screen.say("[bold] is text")
+    screen.table("[t]", ["[h]", "n"], [["[c]", 1_000]])
+    for text in ("[bold] is text", "[h]", "[c]", "1,000"):
+        assert text in shown.getvalue()
+
+
+def test_a_table_without_rows_is_shown(screen, shown):
+    screen.table("empty", ["a", "b"], [])
+    assert "empty" in shown.getvalue()

@@ -1,0 +1,100 @@
+"""Arguments and exit codes."""
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from tubemq_spark import __version__
+from tubemq_spark.cli import main as cli
+from tubemq_spark.cli.embedded import describe, parse_topic, snippet
+
+
+def _refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_topics_are_read():
+    assert parse_topic("clicks:3:2") == ("clicks", 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("clicks", "is not NAME:STORES:PARTITIONS"),
+        ("clicks:3", "is not NAME:STORES:PARTITIONS"),
+        ("clicks:3:one", "is not NAME:STORES:PARTITIONS"),
+        ("clicks:3:1:1", "is not NAME:STORES:PARTITIONS"),
+        ("clicks:-3:1", "is not NAME:STORES:PARTITIONS"),
+        ("clicks:0:1", "has no partition"),
+        ("clicks:1:0", "has no partition"),
+        (":1:1", "is no name of a topic"),
+        ("a:1:1", "is no name of a topic"),
+        ("a" * 65 + ":1:1", "is no name of a topic"),
+        ("my-clicks:1:1", "is no name of a topic"),
+    ],
+)
+def test_a_wrong_topic_is_refused(capsys, text, complaint):
+    with pytest.raises(argparse.ArgumentTypeError, match=complaint):
+        parse_topic(text)
+    assert complaint in _refused(capsys, "embedded", "--topic", text)
+
+
+def test_names_of_the_lengths_tubemq_takes():
+    assert parse_topic("ab:1:1")[0] == "ab"
+    assert parse_topic("a" * 64 + ":1:1")[0] == "a" * 64
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", ""])
+def test_a_wrong_number_of_rows_is_refused(capsys, number):
+    assert "is not a number from 1 on" in _refused(capsys, "demo", f"--rows-per-batch={number}")
+
+
+@pytest.mark.parametrize("master", ["", "host", "host:0", "a:1,", ":8715"])
+def test_a_wrong_master_is_refused(capsys, master):
+    assert "is not an address" in _refused(capsys, "demo", f"--master={master}")
+
+
+def test_a_command_is_needed(capsys):
+    assert "COMMAND" in _refused(capsys)
+
+
+def test_missing_input_is_exit_code_2_and_a_sentence(capsys, tmp_path):
+    assert cli.main(["demo", "--input", str(tmp_path / "nowhere")]) == 2
+    assert "tubemq-spark: [TUBEMQ_DEMO_INPUT]" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_exit_code_130(monkeypatch):
+    def interrupted(_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tubemq_spark.cli.embedded.run", interrupted)
+    assert cli.main(["embedded"]) == 130
+
+
+def test_what_the_server_says_of_itself(tmp_path):
+    text = describe("h:1", "h:2", "h:3", {"clicks": (3, 1), "other": (1, 2)}, tmp_path)
+    for part in ("h:1", "http://h:2", "http://h:3", "clicks: 3 stores", "other: 1 stores", str(tmp_path)):
+        assert part in text
+    assert '.option("subscribe", "clicks")' in text
+
+
+def test_the_snippet_is_python():
+    compile(snippet("127.0.0.1:8715", "clicks"), "snippet", "exec")
+
+
+def test_the_package_runs_and_loads_nothing_heavy():
+    code = (
+        "import sys; from tubemq_spark.cli.main import build_parser; build_parser(); "
+        "print([m for m in ('pyspark', 'pyarrow', 'rich', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    done = subprocess.run(
+        [sys.executable, "-m", "tubemq_spark", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"tubemq_spark {__version__}"

@@ -1,0 +1,1 @@
+"""The command line: ``tubemq-spark embedded`` and ``tubemq-spark demo``."""

@@ -1,0 +1,108 @@
+"""What the demo shows: a bar while a phase runs on a terminal, a line when it has ended anywhere."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_NARROWEST: Final = 100
+"""Columns of a line where there is no terminal, so that tables and paths are not cut."""
+
+
+class Phase:
+    """A running phase of known size."""
+
+    def __init__(self, on_advance: Callable[[int], None]) -> None:
+        self._on_advance = on_advance
+        self.done = 0
+        self.note = ""
+        """Stands behind the numbers of the line that ends the phase."""
+
+    def advance(self, count: int) -> None:
+        """Count what was done since the last call."""
+        self.done += count
+        self._on_advance(count)
+
+
+class Screen:
+    """Writes to standard output, in colour and with bars on a terminal and plainly elsewhere."""
+
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._console = console if console is not None else _standard_output()
+        self._clock = clock
+
+    def say(self, text: str) -> None:
+        """Write a line as it is."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def success(self, text: str) -> None:
+        """Write the line everything was done for."""
+        self._console.print(f"\n{text}", style="bold green", markup=False, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Time everything and say at the end how long it took."""
+        began = self._clock()
+        yield
+        self.say(f"{self._clock() - began:.1f} s in all")
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Time something of no known size: ``start Spark                        4.1 s``."""
+        began = self._clock()
+        with self._console.status(what):
+            yield
+        self.say(f"{what:<52}{self._clock() - began:>7.1f} s")
+
+    @contextmanager
+    def phase(self, what: str, unit: str, total: int) -> Iterator[Phase]:
+        """Time something of ``total`` units and show how many of them a second."""
+        began = self._clock()
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(f"{unit}, {{task.fields[rate]:,.0f}} a second"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        with bar:
+            task = bar.add_task(what, total=total, rate=0.0)
+
+            def on_advance(count: int) -> None:
+                bar.update(task, advance=count, rate=_rate(phase.done, self._clock() - began))
+
+            phase = Phase(on_advance)
+            yield phase
+        seconds = self._clock() - began
+        speed = f"{_rate(phase.done, seconds):,.0f} {unit}/s"
+        self.say(f"{what:<34}{phase.done:>9,} {unit:<8}{seconds:>7.1f} s{speed:>18}  {phase.note}".rstrip())
+
+    def table(self, title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Show rows; numbers stand right, with thousands set apart."""
+        listed = [list(row) for row in rows]
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for index, name in enumerate(header):
+            numbers = bool(listed) and all(isinstance(row[index], int) for row in listed)
+            table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        for row in listed:
+            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        self._console.print()
+        self._console.print(table, highlight=False, markup=False)
+
+
+def _standard_output() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_NARROWEST)
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0

@@ -1,0 +1,164 @@
+"""``tubemq-spark embedded``: the embedded server as a process of its own."""
+
+import argparse
+import re
+import signal
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
+"""What TubeMQ's administration takes as a topic's name."""
+TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
+
+TopicShape = tuple[str, int, int]
+"""A topic's name, stores and partitions a store."""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the command and its arguments."""
+    parser = commands.add_parser(
+        "embedded",
+        help="serve topics from this process, kept in a directory",
+        description="Serve TubeMQ topics from this process until SIGINT or SIGTERM. "
+        "With --data the topics' messages outlive the process.",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="directory of the messages (default: a temporary one)"
+    )
+    parser.add_argument(
+        "--topic",
+        type=parse_topic,
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="NAME:STORES:PARTITIONS",
+        help="a topic, its stores and the partitions of each store; may be given several times",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    for option, port, what in (
+        ("--master-port", 8715, "the master"),
+        ("--broker-port", 8123, "the broker"),
+        ("--master-web-port", 8080, "the master's HTTP administration"),
+        ("--broker-web-port", 8081, "the broker's HTTP administration"),
+    ):
+        parser.add_argument(
+            option,
+            type=int,
+            default=port,
+            metavar="PORT",
+            help=f"port of {what} (default: {port}; 0: any free one)",
+        )
+    parser.set_defaults(run=run)
+
+
+def parse_topic(text: str) -> TopicShape:
+    """Read ``name:stores:partitions``.
+
+    Raises:
+        argparse.ArgumentTypeError: the text has another form, or a number is 0.
+    """
+    match = TOPIC_TEXT.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME:STORES:PARTITIONS; clicks:3:1 has three stores of one partition"
+        )
+    name, stores, partitions = match["name"], int(match["stores"]), int(match["partitions"])
+    if not TOPIC_NAME.fullmatch(name):
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is no name of a topic; take a letter and then letters, digits or _, 2 to 64 in all"
+        )
+    if not stores or not partitions:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no partition; give one store and one partition at least"
+        )
+    return name, stores, partitions
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+    topics = {name: (stores, partitions) for name, stores, partitions in arguments.topics}
+    with (
+        _until_signalled() as stop,
+        EmbeddedTubeMQ(
+            data=arguments.data,
+            topics=topics,
+            host=arguments.host,
+            master_port=arguments.master_port,
+            broker_port=arguments.broker_port,
+            master_web_port=arguments.master_web_port,
+            broker_web_port=arguments.broker_web_port,
+        ) as server,
+    ):
+        _say(describe(server.master, server.master_web, server.broker_web, topics, arguments.data))
+        stop.wait()
+        _say("stopping")
+    return 0
+
+
+def describe(
+    master: str, master_web: str, broker_web: str, topics: dict[str, tuple[int, int]], data: Path | None
+) -> str:
+    """Return what a user needs to work with the server: addresses, topics, and lines for PySpark."""
+    lines = [
+        f"master            {master}",
+        f"administration    http://{master_web} (master), http://{broker_web} (broker)",
+        f"data              {data if data is not None else 'temporary, removed at the end'}",
+        *(
+            f"topic             {name}: {stores} stores of {partitions} partitions"
+            for name, (stores, partitions) in topics.items()
+        ),
+        "",
+        "To read a topic in PySpark:",
+        "",
+        textwrap.indent(snippet(master, next(iter(topics), "my_topic")), "    "),
+        "",
+        "Stop with Ctrl-C.",
+    ]
+    return "\n".join(lines)
+
+
+def snippet(master: str, topic: str) -> str:
+    """Return PySpark lines that print a topic as it grows."""
+    return textwrap.dedent(f"""\
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+        rows = (
+            spark.readStream.format("tubemq")
+            .option("tubemq.master.servers", "{master}")
+            .option("tubemq.group", "try_it")
+            .option("subscribe", "{topic}")
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        rows.writeStream.format("console").start().awaitTermination()""")
+
+
+@contextmanager
+def _until_signalled() -> Iterator[threading.Event]:
+    """Give an event that SIGINT and SIGTERM set, and put the old handlers back afterwards."""
+    stop = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    # Flushed, because whoever starts this process reads the addresses through a pipe.
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,46 @@
+"""``tubemq-spark``: arguments in, an exit code out.
+
+Exit codes: 0 done, 1 failed, 2 the arguments are wrong, 130 interrupted. Spark and rich are imported
+by the commands that need them, when they run.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from tubemq_spark import __version__
+from tubemq_spark.cli import demo, embedded
+from tubemq_spark.errors import OptionError, TubeMQError
+
+FAILED: Final = 1
+WRONG_ARGUMENTS: Final = 2
+INTERRUPTED: Final = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; a command's function is its ``run`` value."""
+    parser = argparse.ArgumentParser(
+        prog="tubemq-spark", description="Try, serve and watch TubeMQ topics for Apache Spark."
+    )
+    parser.add_argument("--version", action="version", version=f"tubemq_spark {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    embedded.add_command(commands)
+    demo.add_command(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Raises:
+        SystemExit: the arguments are wrong (2), or ask for help or the version (0).
+    """
+    parsed = build_parser().parse_args(arguments)
+    try:
+        return int(parsed.run(parsed))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (TubeMQError, OSError) as error:
+        sys.stderr.write(f"tubemq-spark: {error}\n")
+        return WRONG_ARGUMENTS if isinstance(error, OptionError) else FAILED
