@@ -1,0 +1,78 @@
+"""The Spark queries that tests have in common."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from integration_tests.servers import Server
+
+Spark = Any
+Frame = Any
+Query = Any
+
+
+def read(spark: Spark, server: Server, topic: str, **options: str) -> Frame:
+    """Return a batch read of a topic."""
+    return spark.read.format("tubemq").options(**server.options(subscribe=topic, **options)).load()
+
+
+def numbers(frame: Frame) -> list[int]:
+    """Return the values of a frame, which are numbers as text."""
+    return [int(row.value) for row in frame.select("value").collect()]
+
+
+def read_stream(spark: Spark, server: Server, topic: str, **options: str) -> Frame:
+    """Return a stream of a topic from its earliest message on, unless the options say otherwise."""
+    wanted = {"subscribe": topic, "startingOffsets": "earliest", **options}
+    return spark.readStream.format("tubemq").options(**server.options(**wanted)).load()
+
+
+def write(frame: Frame, server: Server, **options: str) -> None:
+    """Write a frame to TubeMQ."""
+    frame.write.format("tubemq").options(**server.options(**options)).mode("append").save()
+
+
+class Collected:
+    """A sink that keeps what each micro-batch brought, in the order they came; replays come again."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[int]]] = []
+        """The number of a micro-batch, and its rows' values as numbers."""
+
+    def __call__(self, frame: Frame, batch: int) -> None:
+        """Take a micro-batch, as ``foreachBatch`` hands it over."""
+        self.batches.append((batch, numbers(frame)))
+
+    @property
+    def rows(self) -> list[int]:
+        """All rows of all micro-batches."""
+        return [row for _, rows in self.batches for row in rows]
+
+
+def start(frame: Frame, sink: Any, checkpoint: Path, **trigger: Any) -> Query:
+    """Start a query that hands its micro-batches to a function."""
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger).start()
+
+
+def run(frame: Frame, sink: Any, checkpoint: Path) -> Query:
+    """Run a query to the end of what is there now."""
+    query = start(frame, sink, checkpoint, availableNow=True)
+    query.awaitTermination()
+    return query
+
+
+def to_files(
+    frame: Frame, folder: Path, checkpoint: Path, options: Mapping[str, str] | None = None
+) -> Query:
+    """Run a query to the end of what is there now, into Parquet files."""
+    query = (
+        frame.writeStream.format("parquet")
+        .options(**(options or {}))
+        .option("path", str(folder))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query

@@ -1,0 +1,150 @@
+"""The files that a TubeMQ master and a broker read at their start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .admin import INDEX_ENTRY_BYTES
+
+MASTER_HOST: Final = "127.0.0.1"
+ADMIN_TOKEN: Final = "abc"
+
+LOG4J2: Final = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="WARN">
+  <Appenders>
+    <Console name="console" target="SYSTEM_OUT">
+      <PatternLayout pattern="%d{HH:mm:ss.SSS} %-5level %logger{1} %msg%n"/>
+    </Console>
+  </Appenders>
+  <Loggers>
+    <Logger name="org.apache.velocity" level="ERROR"/>
+    <Root level="WARN"><AppenderRef ref="console"/></Root>
+  </Loggers>
+</Configuration>
+"""
+"""Warnings and errors to the console; the configuration shipped logs every step."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What a test may want otherwise; the defaults make small data do what large data does."""
+
+    max_segment_bytes: int = 4 << 20
+    """When a store's data log rolls over to its next file."""
+
+    max_index_segment_bytes: int = 5_000 * INDEX_ENTRY_BYTES
+    """When a store's index rolls over; no single fetch reaches across that border."""
+
+    heartbeat_ms: int = 200
+    """How often a broker reports to the master; changes of configuration travel with it."""
+
+    consumer_timeout_ms: int = 20_000
+    """After which silence a broker frees a partition; the broker allows no less than 20 s."""
+
+    balance_period_ms: int = 2_000
+    """How often the master shares out partitions to the groups it balances."""
+
+    use_memory_store: bool = True
+    """Whether a broker acknowledges from memory, as TubeMQ does by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterPorts:
+    """Every port a master opens."""
+
+    rpc: int
+    web: int
+    replication: int
+    metrics: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    """Every port a broker opens."""
+
+    rpc: int
+    web: int
+    metrics: int
+
+
+def master_ini(ports: MasterPorts, settings: ServerSettings, directory: Path) -> str:
+    """Write the configuration of a lone master that keeps its state in Berkeley DB."""
+    return _render(
+        {
+            "master": {
+                "hostName": MASTER_HOST,
+                "port": ports.rpc,
+                "webPort": ports.web,
+                "webResourcePath": "resources",
+                "confModAuthToken": ADMIN_TOKEN,
+                "consumerBalancePeriodMs": settings.balance_period_ms,
+            },
+            "meta_bdb": {
+                "repGroupName": "tubemqMasterGroup",
+                "repNodeName": "master",
+                "repNodePort": ports.replication,
+                "repHelperHost": f"{MASTER_HOST}:{ports.replication}",
+                "metaDataPath": directory / "meta",
+                "metaLocalSyncPolicy": 1,
+                "metaReplicaSyncPolicy": 3,
+                "repReplicaAckPolicy": 1,
+                "repStatusCheckTimeoutMs": 2000,
+            },
+            # The port is opened even when its use is switched off.
+            "prometheus": {"promEnable": "false", "promHttpPort": ports.metrics},
+        }
+    )
+
+
+def broker_host(broker_id: int) -> str:
+    """Return a broker's own loopback address.
+
+    A master refuses two brokers on one address. Linux answers on all of 127.0.0.0/8 unasked.
+    """
+    return f"127.0.0.{broker_id}"
+
+
+def broker_ini(
+    broker_id: int,
+    ports: BrokerPorts,
+    settings: ServerSettings,
+    directory: Path,
+    master_address: str,
+) -> str:
+    """Write the configuration of one broker."""
+    return _render(
+        {
+            "broker": {
+                "brokerId": broker_id,
+                "hostName": broker_host(broker_id),
+                "port": ports.rpc,
+                "webPort": ports.web,
+                "masterAddressList": master_address,
+                "primaryPath": directory / "data",
+                "maxSegmentSize": settings.max_segment_bytes,
+                "maxIndexSegmentSize": settings.max_index_segment_bytes,
+                "transferSize": 524288,
+                "consumerRegTimeoutMs": settings.consumer_timeout_ms,
+                "heartbeatPeriodMs": settings.heartbeat_ms,
+                "offsetStgCacheFlushMs": 1000,
+                "logFlushMemDurMs": 10000,
+                "logFlushDiskDurMs": 10000,
+                "logClearupDurationMs": 60000,
+                "enableMemStore": str(settings.use_memory_store).lower(),
+            },
+            "audit": {"auditEnable": "false"},
+            "prometheus": {"promEnable": "false", "promHttpPort": ports.metrics},
+        }
+    )
+
+
+def _render(sections: Mapping[str, Mapping[str, object]]) -> str:
+    blocks = (
+        "\n".join([f"[{name}]", *(f"{key}={value}" for key, value in values.items()), ""])
+        for name, values in sections.items()
+    )
+    return "\n".join(blocks)

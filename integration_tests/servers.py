@@ -1,0 +1,106 @@
+"""The TubeMQ servers every integration test runs on: the embedded one, and the Java one."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+from integration_tests.real.admin import BrokerAdmin, MasterAdmin
+from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+
+SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
+"""Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""
+
+_TOPICS: Final[Mapping[str, int]] = {"1x1": 60, "3x1": 24, "2x3": 16}
+"""How many there are of each shape, made at once: a later topic costs a restart of the Java master."""
+
+_MEMORY: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
+"""What a store of the Java broker keeps in memory; with its default it refuses messages under load."""
+
+
+def _names() -> dict[str, Iterator[str]]:
+    return {shape: iter([f"t{shape}_{n:02d}" for n in range(count)]) for shape, count in _TOPICS.items()}
+
+
+@dataclasses.dataclass
+class Server:
+    """A running server, and fresh topics on it."""
+
+    name: str
+    master: str
+    broker: str
+    """Where its one broker, number 1, listens."""
+    admin: MasterAdmin
+    broker_admin: BrokerAdmin
+    restart_broker: Callable[[], None]
+    """Stop the broker in good order and start it again; returns when it serves."""
+    _unused: dict[str, Iterator[str]] = dataclasses.field(default_factory=_names)
+
+    def fresh_topic(self, shape: str = "1x1") -> str:
+        """Return the name of an empty topic of that shape, which nobody else uses."""
+        return next(self._unused[shape])
+
+    def stored(self, topic: str) -> int:
+        """Return how many messages of a topic the broker says it has."""
+        return self.broker_admin.message_count(topic)
+
+    def pick(self, *, embedded: int, real: int) -> int:
+        """Return how much of something a test does on this server."""
+        return real if self.name == "real" else embedded
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Return the connection's options for Spark, and some more."""
+        return {"tubemq.master.servers": self.master, "tubemq.group": "it_group", **more}
+
+
+def partitions(shape: str) -> list[str]:
+    """Return the partitions of a topic of a shape, as offsets in JSON name them."""
+    stores, partitions_a_store = SHAPES[shape]
+    return [f"1:{10_000 * store + index}" for store in range(stores) for index in range(partitions_a_store)]
+
+
+@contextmanager
+def real_server() -> Iterator[Server]:
+    """Start the Java TubeMQ: one master, one broker, small segments."""
+    topics = {
+        name: TopicSpec(*SHAPES[shape], properties=_MEMORY)
+        for shape, names in _names().items()
+        for name in names
+    }
+    with RealTubeMQ(topics) as cluster:
+        broker = cluster.brokers[1]
+        yield Server(
+            "real",
+            cluster.master,
+            broker.address,
+            cluster.admin,
+            broker.admin,
+            lambda: cluster.restart_broker(1),
+        )
+
+
+@contextmanager
+def embedded_server(data: Path) -> Iterator[Server]:
+    """Start the embedded TubeMQ on a directory of its own."""
+    topics = {name: SHAPES[shape] for shape, names in _names().items() for name in names}
+    running = EmbeddedTubeMQ(data=data, topics=topics)
+
+    def restart() -> None:
+        nonlocal running
+        running.close()
+        running = running.reopened()
+
+    try:
+        yield Server(
+            "embedded",
+            running.master,
+            running.broker,
+            MasterAdmin(running.master_web),
+            BrokerAdmin(running.broker_web),
+            restart,
+        )
+    finally:
+        running.close()

@@ -1,0 +1,273 @@
+"""Whatever is wrong, the user reads one sentence of ours, nothing is written, and the server goes on."""
+
+import json
+import re
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from integration_tests.produce import produce_numbers
+from integration_tests.queries import Collected, read, run, write
+from tubemq_spark.errors import CONDITIONS
+
+SENTENCE = re.compile(r"\[(TUBEMQ_[A-Z_.]+)\] (.+)")
+SPARKS_OWN_END = re.compile(r"(\s*SQLSTATE: \w+)*\s*(=== Streaming Query ===.*)?$", re.DOTALL)
+"""What Spark writes below every error of a Python data source: a code, and what the query was."""
+
+
+def refusal(action):
+    """Do what must fail; return the condition and the sentence in the last line that Spark shows of it."""
+    with pytest.raises(Exception) as failed:  # noqa: PT011 - Spark has several, and the text is what counts
+        action()
+    last = SPARKS_OWN_END.sub("", str(failed.value)).splitlines()[-1]
+    found = SENTENCE.search(last)
+    assert found, str(failed.value)
+    assert found[1] in CONDITIONS
+    return found[1], found[2]
+
+
+@pytest.fixture
+def topic(server):
+    """A topic with 20 messages, which is as it was when the test is over."""
+    topic = server.fresh_topic()
+    produce_numbers(server.master, topic, range(20))
+    yield topic
+    assert server.stored(topic) == 20
+
+
+def stream(spark, server, folder, schema=None, **options):
+    """Run a stream of a topic to its end."""
+    reader = spark.readStream.format("tubemq").options(**server.options(**options))
+    frame = (reader.schema(schema) if schema else reader).load()
+    return run(frame, Collected(), folder)
+
+
+# --- options and offsets of a read
+
+
+@pytest.mark.parametrize(
+    ("options", "condition", "told"),
+    [
+        ({"startingOffset": "latest"}, "TUBEMQ_OPTION_UNKNOWN", "did you mean 'startingOffsets'?"),
+        ({"kafka.bootstrap.servers": "x:1"}, "TUBEMQ_OPTION_UNSUPPORTED", "tubemq.master.servers"),
+        ({"failOnDataLoss": "maybe"}, "TUBEMQ_OPTION_VALUE", "true or false"),
+        ({"startingOffsets": "begin"}, "TUBEMQ_OFFSETS_MALFORMED", "begin"),
+        ({"startingOffsets": '{"TOPIC": {"1:0": 28'}, "TUBEMQ_OFFSETS_MALFORMED", "1:0"),
+        ({"startingOffsets": '{"TOPIC": {"1:0": 30}}'}, "TUBEMQ_OFFSETS_MALFORMED", "multiple of 28"),
+        ({"startingOffsets": '{"TOPIC": {"1:0": -3}}'}, "TUBEMQ_OFFSETS_MALFORMED", "-3"),
+        ({"startingOffsets": '{"TOPIC": {"1:0": 588}}'}, "TUBEMQ_OFFSET_BEYOND_LOG", "0 to 560"),
+        ({"startingOffsets": '{"TOPIC": {"1:0": 0, "1:9": 0}}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "1:9"),
+        ({"startingOffsets": '{"TOPIC": {}}'}, "TUBEMQ_OFFSETS_MISSING_PARTITIONS", "1:0"),
+        ({"startingOffsets": '{"other": "earliest"}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "other"),
+        ({"subscribe": "nowhere"}, "TUBEMQ_RPC", "nowhere"),
+        ({"subscribe": " , "}, "TUBEMQ_NO_TOPICS", "subscribe"),
+        ({"tubemq.master.servers": "no port"}, "TUBEMQ_OPTION_VALUE", "host:port"),
+    ],
+)
+def test_a_read_that_cannot_be(spark, server, topic, options, condition, told, tmp_path):
+    """The same refusal for a batch read and for a stream."""
+    options = {"subscribe": topic} | {key: text.replace("TOPIC", topic) for key, text in options.items()}
+
+    in_batch = refusal(lambda: spark.read.format("tubemq").options(**server.options(**options)).load().count())
+    in_stream = refusal(lambda: stream(spark, server, tmp_path, **options))
+
+    assert in_batch == in_stream
+    assert in_batch[0] == condition
+    assert told in in_batch[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "condition"),
+    [
+        ({"startingOffsets": "latest"}, "TUBEMQ_POSITION_IN_BATCH"),
+        ({"endingOffsets": "earliest"}, "TUBEMQ_POSITION_IN_BATCH"),
+        ({"endingOffsets": '{"TOPIC": {"1:0": 588}}'}, "TUBEMQ_OFFSET_BEYOND_LOG"),
+        (
+            {"startingOffsets": '{"TOPIC": {"1:0": 280}}', "endingOffsets": '{"TOPIC": {"1:0": 252}}'},
+            "TUBEMQ_START_AFTER_END",
+        ),
+    ],
+)
+def test_a_batch_read_that_cannot_be(spark, server, topic, options, condition):
+    options = {key: text.replace("TOPIC", topic) for key, text in options.items()}
+
+    assert refusal(lambda: read(spark, server, topic, **options).count())[0] == condition
+
+
+def test_a_stream_has_no_end(spark, server, topic, tmp_path):
+    found = refusal(lambda: stream(spark, server, tmp_path, subscribe=topic, endingOffsets="latest"))
+
+    assert found[0] == "TUBEMQ_ENDING_IN_STREAM"
+
+
+@pytest.mark.parametrize(
+    ("schema", "condition"),
+    [
+        ("values binary", "TUBEMQ_SCHEMA_UNKNOWN_COLUMN"),
+        ("value string", "TUBEMQ_SCHEMA_WRONG_TYPE"),
+        ("value binary, offset long not null", "TUBEMQ_SCHEMA_NOT_NULL"),
+    ],
+)
+def test_columns_that_no_row_has(spark, server, topic, schema, condition, tmp_path):
+    reader = spark.read.format("tubemq").options(**server.options(subscribe=topic))
+
+    assert refusal(lambda: reader.schema(schema).load().count())[0] == condition
+    assert refusal(lambda: stream(spark, server, tmp_path, schema, subscribe=topic))[0] == condition
+
+
+# --- writes
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "condition"),
+    [
+        (["'x' as body"], {}, "TUBEMQ_SINK_UNKNOWN_COLUMN"),
+        (["'x' as key"], {}, "TUBEMQ_SINK_NO_VALUE"),
+        (["1 as value"], {}, "TUBEMQ_SINK_WRONG_TYPE"),
+        (["'x' as value", "'a' as attributes"], {}, "TUBEMQ_SINK_WRONG_TYPE"),
+        (["'x' as value", "1 as partition"], {}, "TUBEMQ_SINK_HALF_ROUTE"),
+        (["'x' as value"], {"topic": ""}, "TUBEMQ_OPTION_VALUE"),
+        (["'x' as value"], {"subscrib": "x"}, "TUBEMQ_OPTION_UNKNOWN"),
+        (["cast(null as string) as value"], {}, "TUBEMQ_SINK_NULL_VALUE"),
+        (["repeat('x', 1048577) as value"], {}, "TUBEMQ_MESSAGE_TOO_LONG"),
+        (["'x' as value", "map('a=b', 'c') as attributes"], {}, "TUBEMQ_BAD_MESSAGE"),
+        (["'x' as value", "1 as brokerId", "7 as partition"], {}, "TUBEMQ_PARTITION_UNKNOWN"),
+        (["'x' as value"], {"topic": "nowhere", "tubemq.rpcTimeoutMs": "2000"}, "TUBEMQ_TOPIC_UNPUBLISHABLE"),
+    ],
+)
+def test_a_write_that_cannot_be(spark, server, topic, columns, options, condition):
+    frame = spark.range(1).selectExpr(*columns)
+
+    assert refusal(lambda: write(frame, server, **{"topic": topic, **options}))[0] == condition
+
+
+def test_a_row_without_a_topic(spark, server, topic):
+    without_column = spark.range(1).selectExpr("'x' as value")
+    without_value = spark.range(1).selectExpr("'x' as value", "cast(null as string) as topic")
+
+    assert refusal(lambda: write(without_column, server))[0] == "TUBEMQ_SINK_NO_TOPIC"
+    assert refusal(lambda: write(without_value, server))[0] == "TUBEMQ_SINK_NULL_TOPIC"
+
+
+def test_a_topic_is_not_overwritten(spark, server, topic):
+    writer = spark.range(1).selectExpr("'x' as value").write.format("tubemq")
+
+    found = refusal(lambda: writer.options(**server.options(topic=topic)).mode("overwrite").save())
+
+    assert found[0] == "TUBEMQ_SINK_OVERWRITE"
+
+
+def test_a_stream_that_cannot_be_written(spark, server, topic, tmp_path):
+    """A stream fails with our sentence too, from its task and from its start."""
+    source = server.fresh_topic()
+    produce_numbers(server.master, source, range(3))
+    frame = spark.readStream.format("tubemq").options(
+        **server.options(subscribe=source, startingOffsets="earliest")
+    )
+
+    def write_stream(column, name):
+        writer = frame.load().selectExpr(column).writeStream.format("tubemq")
+        writer = writer.options(**server.options(topic=topic)).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / name)).start().awaitTermination()
+
+    assert refusal(lambda: write_stream("cast(null as string) as value", "null"))[0] == "TUBEMQ_SINK_NULL_VALUE"
+    assert refusal(lambda: write_stream("1 as value", "type"))[0] == "TUBEMQ_SINK_WRONG_TYPE"
+
+
+# --- servers that are none
+
+
+@contextmanager
+def deaf_server():
+    """Listen on a port and never answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield "{}:{}".format(*listening.getsockname())
+
+
+@contextmanager
+def closed_port():
+    """Name a port on which nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield "{}:{}".format(*bound.getsockname())
+
+
+@contextmanager
+def answering(text):
+    """Listen on a port and answer everybody with the same text."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(text)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield "{}:{}".format(*listening.getsockname())
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "somebody",
+    [deaf_server, closed_port, lambda: answering(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")],
+    ids=["deaf", "closed", "http"],
+)
+def test_a_master_that_is_none(spark, somebody):
+    """Soon there is an error that names the address."""
+    patience = {
+        "tubemq.rpcTimeoutMs": "1000",
+        "tubemq.connectTimeoutMs": "1000",
+        "fetchOffset.numRetries": "1",
+    }
+    with somebody() as address:
+        options = {"tubemq.master.servers": address, **patience}
+        begin = time.monotonic()
+        reading = refusal(
+            lambda: spark.read.format("tubemq").options(subscribe="demo", **options).load().count()
+        )
+        frame = spark.range(1).selectExpr("'x' as value").write.format("tubemq")
+        writing = refusal(lambda: frame.options(topic="demo", **options).mode("append").save())
+
+        assert time.monotonic() - begin < 60
+    for condition, sentence in (reading, writing):
+        assert condition == "TUBEMQ_NO_MASTER"
+        assert address in sentence
+
+
+# --- clients that are none
+
+
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "zeros": bytes(5000),
+    "a huge frame": bytes.fromhex("ff7ff4fe 00000001 7fffffff"),
+    "half a frame": bytes.fromhex("ff7ff4fe 00000001 00000001 00000100") + b"half",
+    "a frame of garbage": bytes.fromhex("ff7ff4fe 00000001 00000001 00000008") + b"\xff" * 8,
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_does_not_disturb_a_server(server, garbage):
+    topic = server.fresh_topic()
+    for address in (server.master, server.broker):
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(garbage)
+            connection.settimeout(0.3)
+            try:
+                connection.recv(1000)
+            except (TimeoutError, ConnectionError):
+                pass  # a server may answer, hang up or wait for more
+
+    produce_numbers(server.master, topic, range(10))
+    assert server.stored(topic) == 10

@@ -1,0 +1,62 @@
+"""Hundreds of thousands of messages from TubeMQ's own load producer, counted and checked.
+
+Batch read and stream read must agree with each other and with the broker's own count. The producer's
+count bounds it: a message without an answer may be stored or not.
+"""
+
+import pytest
+
+from integration_tests.queries import read, read_stream, to_files
+from integration_tests.servers import SHAPES, partitions
+
+pytestmark = pytest.mark.timeout(300)
+
+SIZE = 100
+PARTS = ["partition", "offset", "messageId", "length(value) as size", "xxhash64(value) as body"]
+
+
+AGGREGATES = {
+    "rows": "count(*)",
+    "ids": "count(distinct messageId)",
+    "shortest": "min(size)",
+    "longest": "max(size)",
+    "offsets": "count(distinct offset)",
+    "first": "min(offset)",
+    "last": "max(offset)",
+    "content": "bit_xor(xxhash64(offset, messageId, body))",
+}
+
+
+def facts(frame):
+    """Return what is compared of the rows of each partition."""
+    from pyspark.sql.functions import expr
+
+    columns = [expr(text).alias(name) for name, text in AGGREGATES.items()]
+    return {row.partition: row for row in frame.groupBy("partition").agg(*columns).collect()}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_message_of_the_load_producer_is_read(spark, server, java_load, shape, tmp_path):
+    topic = server.fresh_topic(shape)
+    count = server.pick(embedded=20_000, real=500_000)
+    produced = java_load(server.master, topic, count, size=SIZE)
+    stored = server.stored(topic)
+    assert produced.accepted <= stored <= produced.accepted + produced.unanswered
+    assert produced.accepted > 0.9 * count
+
+    batch = facts(read(spark, server, topic).selectExpr(*PARTS))
+    to_files(
+        read_stream(spark, server, topic, maxOffsetsPerTrigger=str(stored // 2 + 1)).selectExpr(*PARTS),
+        tmp_path / "rows",
+        tmp_path / "checkpoint",
+    )
+    stream = facts(spark.read.parquet(str(tmp_path / "rows")))
+
+    assert batch == stream
+    assert sum(of_one.rows for of_one in batch.values()) == stored
+    assert {f"1:{partition}" for partition in batch} == set(partitions(shape))
+    for of_one in batch.values():
+        assert of_one.ids == of_one.rows
+        assert (of_one.shortest, of_one.longest) == (SIZE, SIZE)
+        if shape != "2x3":
+            assert (of_one.offsets, of_one.first, of_one.last) == (of_one.rows, 0, 28 * (of_one.rows - 1))

@@ -1,0 +1,90 @@
+"""Both sinks on every server, read back by our own source."""
+
+import datetime
+
+from integration_tests.produce import produce_numbers
+from integration_tests.truth import assert_same_rows
+
+
+def read(spark, server, topic):
+    options = server.options(subscribe=topic, includeAttributes="true")
+    return spark.read.format("tubemq").options(**options).load()
+
+
+def test_a_frame_is_written_with_all_its_columns(spark, server):
+    topic = server.fresh_topic("3x1")
+    minute = datetime.datetime(2024, 2, 29, 12, 34, tzinfo=datetime.UTC)
+    rows = [(f"value {n}", topic, f"key {n % 7}", f"type_{n % 3}", minute, {"n": str(n)}) for n in range(500)]
+    frame = spark.createDataFrame(
+        rows,
+        "value string, topic string, key string, messageType string, timestamp timestamp, "
+        "attributes map<string,string>",
+    )
+
+    frame.write.format("tubemq").options(**server.options()).mode("append").save()
+
+    found = read(spark, server, topic).collect()
+    assert_same_rows(
+        [(bytes(r.value).decode(), r.messageType, r.attributes["n"]) for r in found],
+        [(row[0], row[3], row[5]["n"]) for row in rows],
+    )
+    by_key = {}
+    for row in found:
+        by_key.setdefault(int(row.attributes["n"]) % 7, set()).add(row.partition)
+    assert all(len(partitions) == 1 for partitions in by_key.values())
+    assert {row.timestamp.astimezone(datetime.UTC) for row in found} == {minute}
+
+
+def test_the_topic_option_wins_and_an_explicit_route_is_taken(spark, server):
+    topic = server.fresh_topic("2x3")
+    frame = spark.range(60).selectExpr(
+        "cast(id as string) as value",
+        "'nowhere' as topic",
+        "1 as brokerId",
+        "cast(10000 + id % 3 as int) as partition",
+    )
+
+    frame.write.format("tubemq").options(**server.options(topic=topic)).mode("append").save()
+
+    found = read(spark, server, topic).collect()
+    assert_same_rows([(int(r.value), r.partition) for r in found], [(n, 10000 + n % 3) for n in range(60)])
+
+
+def test_a_frame_read_from_tubemq_can_be_written_back(spark, server):
+    source, target = server.fresh_topic(), server.fresh_topic()
+    produce_numbers(server.master, source, range(200))
+
+    read(spark, server, source).write.format("tubemq").options(**server.options(topic=target)).mode(
+        "append"
+    ).save()
+
+    assert_same_rows([int(r.value) for r in read(spark, server, target).collect()], range(200))
+
+
+def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
+    """Source and sink in one query, in several micro-batches, stopped and started again."""
+    source, target = server.fresh_topic("3x1"), server.fresh_topic("3x1")
+
+    def run():
+        query = (
+            spark.readStream.format("tubemq")
+            .options(
+                **server.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="300")
+            )
+            .load()
+            .select("value")
+            .writeStream.format("tubemq")
+            .options(**server.options(topic=target))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return query
+
+    produce_numbers(server.master, source, range(1000))
+    assert len(run().recentProgress) >= 4
+    produce_numbers(server.master, source, range(1000, 1500))
+    run()
+
+    assert_same_rows([int(r.value) for r in read(spark, server, target).collect()], range(1500))
