@@ -188,8 +188,12 @@ class MasterSession(abc.ABC):
 
     def _beat(self) -> None:
         with self._lock:
-            if self._heartbeats is not None:
+            if self._heartbeats is None:
+                return
+            try:
                 self._registered(self._heartbeat)
+            except TubeMQError as error:
+                logger.warning("%s missed a heartbeat: %s", self.client_id, error)
 
     def _registered(self, ask: Callable[[], Answer]) -> Answer:
         """Ask; when the master does not know us any more, register again and repeat."""

@@ -61,7 +61,7 @@ def _check_target(
     on_loss: LossPolicy,
 ) -> None:
     """Report stores that lost records which the target counts on."""
-    for partition in positions:
+    for partition in sorted(positions):
         store = partition.store_id
         if store in latest and latest[store] < target.get(store, 0):
             on_loss(Loss.TRUNCATED, partition, latest[store], target[store])

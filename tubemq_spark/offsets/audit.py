@@ -37,7 +37,7 @@ def audit(
     """
     positions: dict[TopicPartition, int] = {}
     losses = removals(known, partitions)
-    for partition in known.keys() & set(partitions):
+    for partition in sorted(known.keys() & set(partitions)):
         held = bounds.get(partition.store_id)
         if held is None:
             positions[partition] = known[partition]
@@ -46,7 +46,7 @@ def audit(
             losses += _compare(partition, known[partition], held)
     appeared = {
         partition: bounds[partition.store_id].earliest
-        for partition in set(partitions) - known.keys()
+        for partition in sorted(set(partitions) - known.keys())
         if partition.store_id in bounds
     }
     losses += _expired_unseen(known, appeared)

@@ -45,7 +45,7 @@ class ReadOptions:
     """Whether the default schema has the column ``attributes``."""
     message_time_zone: str = "UTC"
     """Time zone of the message times in TubeMQ."""
-    offset_fetch_attempts: int = 3
+    offset_fetch_attempts: int = 30
     """How often the driver asks for partitions and offsets before it fails."""
     offset_fetch_retry_ms: int = 1_000
     """How long the driver waits before it asks again."""

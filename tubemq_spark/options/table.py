@@ -193,8 +193,9 @@ FETCH_ATTEMPTS: Final = OptionSpec(
     "fetchOffset.numRetries",
     integer(1, 1000),
     _READS,
-    "How often the driver asks for the topics' partitions and offsets before the query fails.",
-    3,
+    "How often the driver asks for the topics' partitions and offsets before the query fails. The default lets a "
+    "broker restart.",
+    30,
 )
 FETCH_RETRY: Final = OptionSpec(
     "fetchOffset.retryIntervalMs",

@@ -1,0 +1,62 @@
+"""Reading ranges from the model broker: what the tests of ranges share."""
+
+import time
+
+from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.range_reader import RangeRequest, read_range
+from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import fail_on_loss
+
+TOPIC = "demo"
+STORE = StoreId(TOPIC, BROKER_ID, 0)
+ROW = 28
+
+
+def partition(number=0):
+    return TopicPartition(TOPIC, BROKER_ID, number)
+
+
+def config(broker, **changes):
+    settings = {"rpc_timeout_ms": 2_000, "fetch_timeout_ms": 5_000, "lease_wait_ms": 2_000, **changes}
+    return ClientConfig((broker.endpoint,), "etl", **settings).validate()
+
+
+def hurry(seconds):
+    time.sleep(min(seconds, 0.001))
+
+
+def request(broker, start, end, number=0, token=TOKEN):
+    return RangeRequest(OffsetRange(partition(number), start, end), broker.endpoint, token)
+
+
+def batches(broker, start, end, number=0, on_loss=fail_on_loss, token=TOKEN, **changes):
+    with ChannelPool() as pool:
+        yield from read_range(
+            config(broker, **changes), pool, request(broker, start, end, number, token), on_loss, hurry
+        )
+
+
+def values_of(batch):
+    return [batch.columns.message(row).value for row in range(len(batch.columns))]
+
+
+def read(broker, start, end, number=0, **more):
+    return [value for batch in batches(broker, start, end, number, **more) for value in values_of(batch)]
+
+
+def broker_of(count=10, partitions=1, flushed=0, limits=None):
+    """A broker with ``count`` records in turn over the partitions of one store."""
+    store = Store()
+    for number in range(count):
+        store.append(number % partitions, [b"value %d" % number])
+    store.flushed = flushed
+    return ModelBroker({STORE: store}, partitions, limits)
+
+
+SMALL = Limits(file_entries=4, memory_entries=3, segment_entries=5)
+
+
+def values(start, end):
+    return [b"value %d" % number for number in range(start, end)]

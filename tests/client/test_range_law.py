@@ -1,0 +1,96 @@
+"""Whatever goes wrong, a range brings exactly its records."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.client import model_broker as model
+from tests.client.model_broker import Entry, Limits, ModelBroker, Store
+from tests.client.ranges import (
+    ROW,
+    SMALL,
+    STORE,
+    broker_of,
+    partition,
+    read,
+)
+from tubemq_spark.protocol.constants import Method
+
+entries = st.lists(
+    st.tuples(st.integers(0, 2), st.binary(max_size=40), st.sampled_from([True] * 9 + [False])), max_size=40
+)
+limits = st.builds(
+    Limits,
+    file_entries=st.integers(1, 9),
+    memory_entries=st.integers(1, 9),
+    first_bytes=st.integers(1, 500),
+    later_bytes=st.integers(1, 500),
+    segment_entries=st.integers(1, 12),
+    halving=st.booleans(),
+)
+faults = st.dictionaries(st.integers(0, 60), st.sampled_from(list(model.QUICK_FAULTS.values())), max_size=6)
+slow_faults = st.dictionaries(
+    st.integers(0, 40), st.sampled_from(list(model.SLOW_FAULTS.values())), max_size=2
+)
+
+
+def law_holds(rows, partitions, flushed, most, places, faults, **changes):
+    """Read every partition in pieces; each piece must bring exactly its records."""
+    store = Store(flushed=min(flushed, len(rows)))
+    for number, (index, value, readable) in enumerate(rows):
+        store.entries.append(Entry(index % partitions, value, 1_000_003 * number % 999_983, readable))
+    cuts = sorted({0, len(rows), *(place % (len(rows) + 1) for place in places)})
+    with ModelBroker({STORE: store}, partitions, most) as broker:
+        broker.faults = dict(faults)
+        for number in range(partitions):
+            for start, end in itertools.pairwise(cut * ROW for cut in cuts):
+                expected = broker.truth(partition(number), start, end)
+                assert read(broker, start, end, number, **changes) == expected
+        assert not broker.leases() or faults
+
+
+@settings(max_examples=150, deadline=None)
+@given(entries, st.integers(1, 3), st.integers(0, 40), limits, st.lists(st.integers(0, 40), max_size=4))
+def test_ranges_bring_exactly_their_records(rows, partitions, flushed, most, places):
+    law_holds(rows, partitions, flushed, most, places, {})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    entries, st.integers(1, 3), st.integers(0, 40), limits, st.lists(st.integers(0, 40), max_size=3), faults
+)
+def test_whatever_goes_wrong_ranges_bring_exactly_their_records(
+    rows, partitions, flushed, most, places, faults
+):
+    law_holds(rows, partitions, flushed, most, places, faults)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    entries,
+    st.integers(1, 3),
+    st.integers(0, 40),
+    limits,
+    st.lists(st.integers(0, 40), max_size=2),
+    slow_faults,
+)
+def test_unanswered_and_late_requests_change_nothing(rows, partitions, flushed, most, places, faults):
+    law_holds(rows, partitions, flushed, most, places, faults, rpc_timeout_ms=40)
+
+
+QUICK = {name: (fault, 2_000) for name, fault in model.QUICK_FAULTS.items()}
+SLOW = {name: (fault, 30) for name, fault in model.SLOW_FAULTS.items()}
+
+
+@pytest.mark.parametrize("method", [Method.PARTITION_REGISTER, Method.GET_MESSAGE, Method.COMMIT_OFFSET])
+@pytest.mark.parametrize(("fault", "rpc_timeout_ms"), [*QUICK.values(), *SLOW.values()], ids=[*QUICK, *SLOW])
+def test_every_fault_at_every_request_of_a_kind(method, fault, rpc_timeout_ms):
+    with broker_of(12, partitions=2, flushed=6, limits=SMALL) as broker:
+        truth = broker.truth(partition(), 56, 280)
+        for place in itertools.count():
+            broker.fault_of_method[method] = [model.nothing] * place + [fault]
+            assert read(broker, 56, 280, rpc_timeout_ms=rpc_timeout_ms) == truth
+            if broker.fault_of_method[method]:
+                break
+        assert place > 1
