@@ -98,6 +98,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # The demo.
     "TUBEMQ_DEMO_NO_SPARK": "Spark is missing in {python}; install it with: pip install 'tubemq_spark[spark]'.",
     "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories with text.",
+    "TUBEMQ_DEMO_ONE_TOPIC": "Lines and counts cannot both go to the topic {topic}; name two topics.",
     "TUBEMQ_DEMO_NO_TOPIC": "The topic {topic} does not exist; create it at the master's HTTP port: curl 'http://<master>:8080/webapi.htm?type=op_modify&method=admin_add_new_topic_record&topicName={topic}&brokerId=1&numTopicStores=3&numPartitions=1&createUser=demo&confModAuthToken=<token>'.",
     "TUBEMQ_DEMO_SPARK": "Spark failed: {cause}; its log is {log}.",
     "TUBEMQ_DEMO_STALLED": "The query has finished no micro-batch for {seconds} s; look at Spark's log, and whether the brokers answer.",

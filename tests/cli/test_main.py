@@ -68,6 +68,11 @@ def test_missing_input_is_exit_code_2_and_a_sentence(capsys, tmp_path):
     assert "tubemq-spark: [TUBEMQ_DEMO_INPUT]" in capsys.readouterr().err
 
 
+def test_one_topic_for_both_is_refused(capsys):
+    assert cli.main(["demo", "--lines-topic", "same", "--counts-topic", "same"]) == 2
+    assert "[TUBEMQ_DEMO_ONE_TOPIC]" in capsys.readouterr().err
+
+
 def test_an_interrupt_is_exit_code_130(monkeypatch):
     def interrupted(_arguments):
         raise KeyboardInterrupt

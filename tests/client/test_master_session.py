@@ -152,6 +152,14 @@ def test_what_a_balance_session_tells(pool):
         assert request.jdkVersion.startswith("Python 3.")
 
 
+def test_a_silent_master_takes_one_time_out_and_not_one_for_each_attempt(pool):
+    with ScriptedMaster(balance_register=lambda _: None) as master:
+        config = config_for(master, rpc_timeout_ms=150, register_attempts=5, register_retry_ms=0)
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
+            balance(config, pool).open()
+        assert len(master.of(Method.BALANCE_REGISTER)) == 1
+
+
 def test_troubles_that_pass_are_tried_again(pool):
     waits = []
     answers = [registered(503), Fail("any.InvocationTargetException", ""), registered(500), registered()]

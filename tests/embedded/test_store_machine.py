@@ -94,6 +94,7 @@ class StoreMachine(RuleBasedStateMachine):
     def expire(self, roll):
         before = self.store.bounds.earliest
         after = self.store.expire(0, roll=roll)
+        self.flushed = len(self.messages)
         assert before <= after <= len(self.messages) * ENTRY_BYTES
         assert not roll or after == len(self.messages) * ENTRY_BYTES
 

@@ -87,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if not _has_spark():
         raise TubeMQError("TUBEMQ_DEMO_NO_SPARK", python=sys.executable)
+    if arguments.lines_topic == arguments.counts_topic:
+        raise OptionError("TUBEMQ_DEMO_ONE_TOPIC", topic=arguments.lines_topic)
     from tubemq_spark.cli.demo_screen import Screen
 
     screen = Screen()

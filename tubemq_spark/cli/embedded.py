@@ -3,9 +3,9 @@
 import argparse
 import re
 import signal
+import socket
 import sys
 import textwrap
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     topics = {name: (stores, partitions) for name, stores, partitions in arguments.topics}
     with (
-        _until_signalled() as stop,
+        _stop_signal() as stop,
         EmbeddedTubeMQ(
             data=arguments.data,
             topics=topics,
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         ) as server,
     ):
         _say(describe(server.master, server.master_web, server.broker_web, topics, arguments.data))
-        stop.wait()
+        stop.recv(1)
         _say("stopping")
     return 0
 
@@ -143,19 +143,27 @@ def snippet(master: str, topic: str) -> str:
 
 
 @contextmanager
-def _until_signalled() -> Iterator[threading.Event]:
-    """Give an event that SIGINT and SIGTERM set, and put the old handlers back afterwards."""
-    stop = threading.Event()
+def _stop_signal() -> Iterator[socket.socket]:
+    """Give a socket that can be read as soon as SIGINT or SIGTERM came, to whichever thread.
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
+    An event that a handler sets would not do: a signal that comes just before the main thread begins to
+    wait for it is handled only after that wait.
+    """
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        handlers = {number: signal.signal(number, _do_nothing) for number in (signal.SIGINT, signal.SIGTERM)}
+        descriptor = signal.set_wakeup_fd(writer.fileno())
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    """Be a handler: only signals with one are written to the socket."""
 
 
 def _say(text: str) -> None:

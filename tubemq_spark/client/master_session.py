@@ -207,15 +207,17 @@ class MasterSession(abc.ABC):
         return ask()
 
     def _register_patiently(self) -> None:
-        for _ in range(self._config.register_attempts - 1):
+        # Tries and time-outs must not multiply: a master that never answers uses up the time of all tries.
+        deadline = Deadline.after_ms(self._config.rpc_timeout_ms)
+        for attempt in range(1, self._config.register_attempts + 1):
             try:
-                return self._register()
+                self._register()
+                break
             except TubeMQError as error:
-                if not error.retriable:
+                if not error.retriable or deadline.expired or attempt == self._config.register_attempts:
                     raise
                 logger.info("%s could not register: %s", self.client_id, error)
             self._wait(self._config.register_retry_ms / 1000)
-        return self._register()
 
     def _take_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
         self.visit_token = info.visitAuthorizedToken

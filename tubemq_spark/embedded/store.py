@@ -227,7 +227,12 @@ class Store:
         As in TubeMQ the last file of the index and that of the data stay, unless ``roll`` makes them the
         last but one. Index and data go separately; the earliest offset is that of a message whose data
         still are there.
+
+        Raises:
+            OSError: the store cannot be flushed, or is closed.
         """
+        # First, or a loss of power could take what follows a deleted file and give its offsets out again.
+        self.flush()
         now_ms = self._now_ms()
         with self._lock:
             self._require_open()

@@ -56,7 +56,8 @@ class Planner:
         """Return layout and bounds, at most a quarter of a second old, or asked now.
 
         Raises:
-            TubeMQError: the cluster refused, or stayed away for ``fetchOffset.numRetries`` tries.
+            TubeMQError: the cluster refused, never answered, or stayed away for ``fetchOffset.numRetries``
+                tries.
         """
         now = time.monotonic()
         if fresh or self.last is None or now - self.last.bounds_time > _BOUNDS_SECONDS:
@@ -80,7 +81,10 @@ class Planner:
         return tasks
 
     def _look_until_answered(self, *, fresh: bool) -> Snapshot:
-        for _ in range(self._options.offset_fetch_attempts - 1):
+        # A cluster that has never answered is more likely a wrong address than one that restarts: the
+        # session's own tries must do, and the user hears of it soon.
+        attempts = 1 if self.last is None else self._options.offset_fetch_attempts
+        for _ in range(attempts - 1):
             try:
                 return self._look(fresh=fresh)
             except TubeMQError as error:
@@ -89,7 +93,7 @@ class Planner:
                 logger.warning("asking for offsets failed and is tried again: %s", error)
             fresh = True
             threading.Event().wait(self._options.offset_fetch_retry_ms / 1000)
-        return self._look(fresh=True)
+        return self._look(fresh=fresh)
 
     def _look(self, *, fresh: bool) -> Snapshot:
         now = time.monotonic()
