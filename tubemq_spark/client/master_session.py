@@ -207,8 +207,9 @@ class MasterSession(abc.ABC):
         return ask()
 
     def _register_patiently(self) -> None:
-        # Tries and time-outs must not multiply: a master that never answers uses up the time of all tries.
-        deadline = Deadline.after_ms(self._config.rpc_timeout_ms)
+        # Tries and time-outs must not multiply: a master that never answers uses up the time of all tries,
+        # so no try begins after half a time-out.
+        deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2)
         for attempt in range(1, self._config.register_attempts + 1):
             try:
                 self._register()
