@@ -62,9 +62,7 @@ def run(frame: Frame, sink: Any, checkpoint: Path) -> Query:
     return query
 
 
-def to_files(
-    frame: Frame, folder: Path, checkpoint: Path, options: Mapping[str, str] | None = None
-) -> Query:
+def to_files(frame: Frame, folder: Path, checkpoint: Path, options: Mapping[str, str] | None = None) -> Query:
     """Run a query to the end of what is there now, into Parquet files."""
     query = (
         frame.writeStream.format("parquet")

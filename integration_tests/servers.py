@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.embedded.server import EmbeddedTubeMQ
-
 from integration_tests.real.admin import BrokerAdmin, MasterAdmin
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
 """Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""

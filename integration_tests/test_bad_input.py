@@ -1,11 +1,10 @@
 """Whatever is wrong, the user reads one sentence of ours, nothing is written, and the server goes on."""
 
-import json
 import re
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -45,7 +44,7 @@ def stream(spark, server, folder, schema=None, **options):
     return run(frame, Collected(), folder)
 
 
-# --- options and offsets of a read
+# --- options, offsets and columns of a read
 
 
 @pytest.mark.parametrize(
@@ -54,24 +53,40 @@ def stream(spark, server, folder, schema=None, **options):
         ({"startingOffset": "latest"}, "TUBEMQ_OPTION_UNKNOWN", "did you mean 'startingOffsets'?"),
         ({"kafka.bootstrap.servers": "x:1"}, "TUBEMQ_OPTION_UNSUPPORTED", "tubemq.master.servers"),
         ({"failOnDataLoss": "maybe"}, "TUBEMQ_OPTION_VALUE", "true or false"),
+        ({"tubemq.master.servers": "host:port"}, "TUBEMQ_OPTION_VALUE", "host:port addresses"),
+        ({"subscribe": " , "}, "TUBEMQ_NO_TOPICS", "subscribe"),
         ({"startingOffsets": "begin"}, "TUBEMQ_OFFSETS_MALFORMED", "begin"),
         ({"startingOffsets": '{"TOPIC": {"1:0": 28'}, "TUBEMQ_OFFSETS_MALFORMED", "1:0"),
         ({"startingOffsets": '{"TOPIC": {"1:0": 30}}'}, "TUBEMQ_OFFSETS_MALFORMED", "multiple of 28"),
         ({"startingOffsets": '{"TOPIC": {"1:0": -3}}'}, "TUBEMQ_OFFSETS_MALFORMED", "-3"),
+    ],
+)
+def test_options_are_refused_when_the_frame_is_made(spark, server, topic, options, condition, told):
+    options = {"subscribe": topic} | {key: text.replace("TOPIC", topic) for key, text in options.items()}
+
+    found = refusal(lambda: spark.read.format("tubemq").options(**server.options(**options)).load())
+
+    assert found[0] == condition
+    assert told in found[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "condition", "told"),
+    [
         ({"startingOffsets": '{"TOPIC": {"1:0": 588}}'}, "TUBEMQ_OFFSET_BEYOND_LOG", "0 to 560"),
         ({"startingOffsets": '{"TOPIC": {"1:0": 0, "1:9": 0}}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "1:9"),
         ({"startingOffsets": '{"TOPIC": {}}'}, "TUBEMQ_OFFSETS_MISSING_PARTITIONS", "1:0"),
         ({"startingOffsets": '{"other": "earliest"}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "other"),
         ({"subscribe": "nowhere"}, "TUBEMQ_RPC", "nowhere"),
-        ({"subscribe": " , "}, "TUBEMQ_NO_TOPICS", "subscribe"),
-        ({"tubemq.master.servers": "no port"}, "TUBEMQ_OPTION_VALUE", "host:port"),
     ],
 )
-def test_a_read_that_cannot_be(spark, server, topic, options, condition, told, tmp_path):
-    """The same refusal for a batch read and for a stream."""
+def test_what_does_not_fit_the_topic(spark, server, topic, options, condition, told, tmp_path):
+    """The same sentence for a batch read and for a stream."""
     options = {"subscribe": topic} | {key: text.replace("TOPIC", topic) for key, text in options.items()}
 
-    in_batch = refusal(lambda: spark.read.format("tubemq").options(**server.options(**options)).load().count())
+    in_batch = refusal(
+        lambda: spark.read.format("tubemq").options(**server.options(**options)).load().count()
+    )
     in_stream = refusal(lambda: stream(spark, server, tmp_path, **options))
 
     assert in_batch == in_stream
@@ -91,16 +106,10 @@ def test_a_read_that_cannot_be(spark, server, topic, options, condition, told, t
         ),
     ],
 )
-def test_a_batch_read_that_cannot_be(spark, server, topic, options, condition):
+def test_ends_that_a_batch_read_cannot_have(spark, server, topic, options, condition):
     options = {key: text.replace("TOPIC", topic) for key, text in options.items()}
 
     assert refusal(lambda: read(spark, server, topic, **options).count())[0] == condition
-
-
-def test_a_stream_has_no_end(spark, server, topic, tmp_path):
-    found = refusal(lambda: stream(spark, server, tmp_path, subscribe=topic, endingOffsets="latest"))
-
-    assert found[0] == "TUBEMQ_ENDING_IN_STREAM"
 
 
 @pytest.mark.parametrize(
@@ -111,11 +120,24 @@ def test_a_stream_has_no_end(spark, server, topic, tmp_path):
         ("value binary, offset long not null", "TUBEMQ_SCHEMA_NOT_NULL"),
     ],
 )
-def test_columns_that_no_row_has(spark, server, topic, schema, condition, tmp_path):
+def test_columns_that_no_row_has(spark, server, topic, schema, condition):
     reader = spark.read.format("tubemq").options(**server.options(subscribe=topic))
 
     assert refusal(lambda: reader.schema(schema).load().count())[0] == condition
-    assert refusal(lambda: stream(spark, server, tmp_path, schema, subscribe=topic))[0] == condition
+
+
+def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
+    """What is wrong with a new stream, or with one that goes on, is told as well as for a batch read."""
+    unknown_column = refusal(
+        lambda: stream(spark, server, tmp_path / "new", "values binary", subscribe=topic)
+    )
+    assert unknown_column[0] == "TUBEMQ_SCHEMA_UNKNOWN_COLUMN"
+
+    stream(spark, server, tmp_path / "old", subscribe=topic)
+    with_end = {"subscribe": topic, "endingOffsets": "latest"}
+    assert (
+        refusal(lambda: stream(spark, server, tmp_path / "old", **with_end))[0] == "TUBEMQ_ENDING_IN_STREAM"
+    )
 
 
 # --- writes
@@ -173,7 +195,9 @@ def test_a_stream_that_cannot_be_written(spark, server, topic, tmp_path):
         writer = writer.options(**server.options(topic=topic)).trigger(availableNow=True)
         writer.option("checkpointLocation", str(tmp_path / name)).start().awaitTermination()
 
-    assert refusal(lambda: write_stream("cast(null as string) as value", "null"))[0] == "TUBEMQ_SINK_NULL_VALUE"
+    assert (
+        refusal(lambda: write_stream("cast(null as string) as value", "null"))[0] == "TUBEMQ_SINK_NULL_VALUE"
+    )
     assert refusal(lambda: write_stream("1 as value", "type"))[0] == "TUBEMQ_SINK_WRONG_TYPE"
 
 
@@ -211,10 +235,12 @@ def answering(text):
 
     thread = threading.Thread(target=answer)
     thread.start()
-    yield "{}:{}".format(*listening.getsockname())
-    listening.shutdown(socket.SHUT_RDWR)
-    listening.close()
-    thread.join()
+    try:
+        yield "{}:{}".format(*listening.getsockname())
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -264,10 +290,9 @@ def test_garbage_does_not_disturb_a_server(server, garbage):
         with socket.create_connection((host, int(port)), timeout=10) as connection:
             connection.sendall(garbage)
             connection.settimeout(0.3)
-            try:
+            # A server may answer, hang up or wait for more.
+            with suppress(TimeoutError, ConnectionError):
                 connection.recv(1000)
-            except (TimeoutError, ConnectionError):
-                pass  # a server may answer, hang up or wait for more
 
     produce_numbers(server.master, topic, range(10))
     assert server.stored(topic) == 10

@@ -107,9 +107,7 @@ def test_ranges_while_messages_arrive(server, chance):
         layout, bounds = log.look()
         works = [
             RangeRequest(
-                OffsetRange(
-                    partition, ends.get(partition.store_id, 0), bounds[partition.store_id].latest
-                ),
+                OffsetRange(partition, ends.get(partition.store_id, 0), bounds[partition.store_id].latest),
                 endpoint,
                 layout.visit_token,
             )

@@ -158,9 +158,7 @@ def test_a_stream_rests_when_nothing_comes_and_survives_its_broker(spark, server
     produce_numbers(server.master, topic, range(100))
     sink = Collected()
     patient = {"fetchOffset.numRetries": "60", "fetchOffset.retryIntervalMs": "500"}
-    query = start(
-        read_stream(spark, server, topic, **patient), sink, tmp_path, processingTime="0 seconds"
-    )
+    query = start(read_stream(spark, server, topic, **patient), sink, tmp_path, processingTime="0 seconds")
 
     def await_rows(count):
         wait_until(lambda: len(sink.rows) >= count, timeout_s=PATIENCE_SECONDS, what=f"{count} rows")

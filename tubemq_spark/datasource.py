@@ -9,6 +9,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import OptionSet
 
 
@@ -41,10 +42,13 @@ class TubeMQDataSource(DataSource):
         return TubeMQReader(schema, self._options.for_batch_read())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the stream reader."""
-        from tubemq_spark.source.stream import TubeMQStreamReader
+        """Return the stream reader; what is wrong with it is told when it is asked something."""
+        from tubemq_spark.source.stream import RefusedStreamReader, TubeMQStreamReader
 
-        return TubeMQStreamReader(schema, self._options.for_stream_read())
+        try:
+            return TubeMQStreamReader(schema, self._options.for_stream_read())
+        except TubeMQError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer."""

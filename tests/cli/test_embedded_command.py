@@ -43,6 +43,16 @@ def test_a_signal_ends_it_with_exit_code_0(tmp_path, number):
     assert (process.returncode, output, errors) == (0, "stopping\n", "")
 
 
+def test_topics_of_an_earlier_run_are_there_and_shown(tmp_path):
+    for arguments in (["--topic", "old:1:2"], ["--topic", "new:1:1"]):
+        with _serving(*ANY_PORTS, "--data", str(tmp_path), *arguments) as process:
+            introduction = _introduction(process)
+            process.terminate()
+            process.wait(timeout=20)
+    assert "old: 1 stores of 2 partitions" in introduction
+    assert "new: 1 stores of 1 partitions" in introduction
+
+
 def test_a_port_in_use_is_a_sentence_and_exit_code_1():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -200,8 +200,11 @@ def test_a_forgotten_call_leaves_nothing_behind():
 
 
 def test_a_lost_connection_fails_all_calls_under_way():
-    with RpcServer(silent) as server, connected(server) as channel:
+    held = []
+    with RpcServer(held.append) as server, connected(server) as channel:
         calls = [start(channel) for _ in range(3)]
+        while len(held) < len(calls):
+            time.sleep(0.001)
         server.drop_connections()
         for pending in calls:
             with pytest.raises(TubeMQConnectionError, match="was lost while closing") as caught:

@@ -41,6 +41,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="a topic, its stores and the partitions of each store; may be given several times",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--advertised-host",
+        metavar="HOST",
+        help="name under which clients reach this machine (default: that of --host)",
+    )
     for option, port, what in (
         ("--master-port", 8715, "the master"),
         ("--broker-port", 8123, "the broker"),
@@ -95,9 +100,12 @@ def run(arguments: argparse.Namespace) -> int:
             broker_port=arguments.broker_port,
             master_web_port=arguments.master_web_port,
             broker_web_port=arguments.broker_web_port,
+            advertised_host=arguments.advertised_host,
         ) as server,
     ):
-        _say(describe(server.master, server.master_web, server.broker_web, topics, arguments.data))
+        # Those of earlier runs, too.
+        shapes = {name: (spec.stores, spec.partitions) for name, spec in server.topics().items()}
+        _say(describe(server.master, server.master_web, server.broker_web, shapes, arguments.data))
         stop.recv(1)
         _say("stopping")
     return 0

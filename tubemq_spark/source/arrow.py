@@ -36,8 +36,18 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 class BatchBuilder:
     """Turn fetched batches of one partition into record batches of the asked columns."""
 
-    def __init__(self, schema: StructType, time_zone: zoneinfo.ZoneInfo) -> None:
+    def __init__(self, schema: StructType, time_zone: zoneinfo.ZoneInfo, *, exact_offsets: bool) -> None:
+        """Begin with nothing.
+
+        Args:
+            schema: the columns to build.
+            time_zone: in which message times are written.
+            exact_offsets: whether rows of dense batches get their offsets. In a store that partitions
+                share, it depends on the borders of fetches which batches are dense, and a task that is
+                tried again must give the same rows: then no row gets one.
+        """
         self._schema = arrow_schema(schema)
+        self._exact_offsets = exact_offsets
         self._attributes = _AttributeParser(time_zone)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -47,7 +57,8 @@ class BatchBuilder:
         """Take a fetched batch; yield what is worth handing to Spark now."""
         if len(fetched.columns) == 0:
             return
-        rows = _Rows(fetched, self._attributes)
+        first_offset = fetched.start if self._exact_offsets and fetched.dense else None
+        rows = _Rows(fetched, self._attributes, first_offset)
         arrays = [_column(field, rows) for field in self._schema]
         self._pending.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._pending_rows += len(fetched.columns)
@@ -99,11 +110,11 @@ class _AttributeParser:
 class _Rows:
     """A fetched batch and what several columns take from it."""
 
-    def __init__(self, fetched: FetchedBatch, parser: _AttributeParser) -> None:
+    def __init__(self, fetched: FetchedBatch, parser: _AttributeParser, first_offset: int | None) -> None:
         self.partition = fetched.partition
         self.columns = fetched.columns
         self.count = len(fetched.columns)
-        self.first_offset = fetched.start if fetched.dense else None
+        self.first_offset = first_offset
         self._parser = parser
 
     @functools.cached_property

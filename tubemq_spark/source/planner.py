@@ -4,6 +4,7 @@ Spark asks an idle stream for its end some 65 times a second, and an exception i
 ends the query: so answers are kept for a moment, and failures that may pass are tried again here.
 """
 
+import collections
 import dataclasses
 import logging
 import threading
@@ -72,12 +73,15 @@ class Planner:
         """
         tasks = []
         snapshot = self.look()
+        sharing = collections.Counter(partition.store_id for partition in snapshot.layout.partitions)
         for range_ in ranges:
             endpoint = snapshot.layout.partitions.get(range_.partition)
             if endpoint is None:
                 on_loss(Loss.PARTITION_REMOVED, range_.partition, range_.start, range_.end)
                 continue
-            tasks.append(OffsetRangePartition(RangeRequest(range_, endpoint, snapshot.layout.visit_token)))
+            request = RangeRequest(range_, endpoint, snapshot.layout.visit_token)
+            own_store = sharing[range_.partition.store_id] == 1
+            tasks.append(OffsetRangePartition(request, own_store=own_store))
         return tasks
 
     def _look_until_answered(self, *, fresh: bool) -> Snapshot:

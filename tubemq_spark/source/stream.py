@@ -1,7 +1,7 @@
 """The streaming source: ``spark.readStream.format("tubemq")``; Spark's checkpoint keeps the offsets."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import StoreId
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.ranges import ranges_between
@@ -95,3 +96,30 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             self._planner = Planner(self._options)
         return self._planner
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Stands for a reader that cannot be made, and says why at Spark's first question.
+
+    PySpark covers an exception of ``DataSource.streamReader`` with one of its own ("cannot access local
+    variable 'reader'", seen in 4.2 and 4.3), and the user would read that one.
+    """
+
+    def __init__(self, error: TubeMQError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:
+        """Raise the error: a new query asks this first."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:  # noqa: ARG002
+        """Raise the error: a query with a checkpoint asks this first."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:  # noqa: ARG002
+        """Raise the error: a query that repeats its last micro-batch asks this first."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> NoReturn:  # noqa: ARG002
+        """Raise the error."""
+        raise self._error

@@ -14,11 +14,11 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.partition import OffsetRangePartition
 
 logger = logging.getLogger(__name__)
 
@@ -26,14 +26,16 @@ _READ_AHEAD_BATCHES: Final = 2
 _POLL_SECONDS: Final = 0.1
 
 
-def read_rows(work: RangeRequest, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    work: OffsetRangePartition, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range as record batches of the asked columns.
 
     Raises:
         DataLossError: records of the range are gone or damaged and ``failOnDataLoss`` is on.
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
-    yield from _ahead(_batches(work, options, schema), name=f"tubemq-read-{work.range.partition}")
+    yield from _ahead(_batches(work, options, schema), name=f"tubemq-read-{work.request.range.partition}")
 
 
 def loss_policy(options: ReadOptions) -> LossPolicy:
@@ -41,10 +43,12 @@ def loss_policy(options: ReadOptions) -> LossPolicy:
     return fail_on_loss if options.fail_on_data_loss else LossRecorder()
 
 
-def _batches(work: RangeRequest, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    builder = BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone))
+def _batches(
+    work: OffsetRangePartition, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    builder = BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone), exact_offsets=work.own_store)
     cluster = open_cluster(options.client)
-    for fetched in cluster.read_range(work, loss_policy(options)):
+    for fetched in cluster.read_range(work.request, loss_policy(options)):
         yield from builder.add(fetched)
     yield from builder.finish()
 
