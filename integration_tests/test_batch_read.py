@@ -1,23 +1,18 @@
 """``spark.read.format("tubemq")`` on every server."""
 
+import datetime
 import json
 
 import pytest
 
 from integration_tests.produce import produce, produce_numbers
+from integration_tests.queries import numbers, read
 from integration_tests.samples import samples
+from integration_tests.servers import SHAPES, partitions
 from integration_tests.truth import assert_same_rows
 
 
-def read(spark, server, topic, **options):
-    return spark.read.format("tubemq").options(**server.options(subscribe=topic, **options)).load()
-
-
-def numbers(frame):
-    return [int(row.value) for row in frame.select("value").collect()]
-
-
-@pytest.mark.parametrize("shape", ["1x1", "3x1", "2x3"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_message_comes_back_with_its_columns(spark, server, shape):
     """Value, attributes, type and time are what was sent; the place is where it was stored."""
     topic = server.fresh_topic(shape)
@@ -29,7 +24,7 @@ def test_every_message_comes_back_with_its_columns(spark, server, shape):
     found = []
     for row in rows:
         attributes = {k: v for k, v in (row.attributes or {}).items() if not k.startswith("$")}
-        time = row.timestamp and row.timestamp.strftime("%Y%m%d%H%M")
+        time = row.timestamp and row.timestamp.astimezone(datetime.UTC).strftime("%Y%m%d%H%M")
         found.append((bytes(row.value), tuple(attributes.items()), row.messageType, time))
     assert_same_rows(found, [(s.body, s.attributes, s.message_type, s.message_time) for s in sent])
     assert {row.topic for row in rows} == {topic}
@@ -83,8 +78,7 @@ def test_ranges_partition_a_topic_whose_partitions_share_stores(spark, server):
     """Two adjoining ranges hold every message once, also where offsets of partitions are interleaved."""
     topic = server.fresh_topic("2x3")
     produce_numbers(server.master, topic, range(3000))
-    partitions = ["1:0", "1:1", "1:2", "1:10000", "1:10001", "1:10002"]
-    cut = json.dumps({topic: dict.fromkeys(partitions, 28 * 700)})
+    cut = json.dumps({topic: dict.fromkeys(partitions("2x3"), 28 * 700)})
 
     first = numbers(read(spark, server, topic, endingOffsets=cut))
     second = numbers(read(spark, server, topic, startingOffsets=cut))

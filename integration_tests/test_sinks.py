@@ -3,12 +3,12 @@
 import datetime
 
 from integration_tests.produce import produce_numbers
+from integration_tests.queries import read, read_stream, write
 from integration_tests.truth import assert_same_rows
 
 
-def read(spark, server, topic):
-    options = server.options(subscribe=topic, includeAttributes="true")
-    return spark.read.format("tubemq").options(**options).load()
+def rows_of(spark, server, topic):
+    return read(spark, server, topic, includeAttributes="true").collect()
 
 
 def test_a_frame_is_written_with_all_its_columns(spark, server):
@@ -21,9 +21,9 @@ def test_a_frame_is_written_with_all_its_columns(spark, server):
         "attributes map<string,string>",
     )
 
-    frame.write.format("tubemq").options(**server.options()).mode("append").save()
+    write(frame, server)
 
-    found = read(spark, server, topic).collect()
+    found = rows_of(spark, server, topic)
     assert_same_rows(
         [(bytes(r.value).decode(), r.messageType, r.attributes["n"]) for r in found],
         [(row[0], row[3], row[5]["n"]) for row in rows],
@@ -44,9 +44,9 @@ def test_the_topic_option_wins_and_an_explicit_route_is_taken(spark, server):
         "cast(10000 + id % 3 as int) as partition",
     )
 
-    frame.write.format("tubemq").options(**server.options(topic=topic)).mode("append").save()
+    write(frame, server, topic=topic)
 
-    found = read(spark, server, topic).collect()
+    found = rows_of(spark, server, topic)
     assert_same_rows([(int(r.value), r.partition) for r in found], [(n, 10000 + n % 3) for n in range(60)])
 
 
@@ -54,11 +54,9 @@ def test_a_frame_read_from_tubemq_can_be_written_back(spark, server):
     source, target = server.fresh_topic(), server.fresh_topic()
     produce_numbers(server.master, source, range(200))
 
-    read(spark, server, source).write.format("tubemq").options(**server.options(topic=target)).mode(
-        "append"
-    ).save()
+    write(read(spark, server, source, includeAttributes="true"), server, topic=target)
 
-    assert_same_rows([int(r.value) for r in read(spark, server, target).collect()], range(200))
+    assert_same_rows([int(r.value) for r in rows_of(spark, server, target)], range(200))
 
 
 def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
@@ -67,11 +65,7 @@ def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
 
     def run():
         query = (
-            spark.readStream.format("tubemq")
-            .options(
-                **server.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="300")
-            )
-            .load()
+            read_stream(spark, server, source, maxOffsetsPerTrigger="300")
             .select("value")
             .writeStream.format("tubemq")
             .options(**server.options(topic=target))
@@ -87,4 +81,4 @@ def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
     produce_numbers(server.master, source, range(1000, 1500))
     run()
 
-    assert_same_rows([int(r.value) for r in read(spark, server, target).collect()], range(1500))
+    assert_same_rows([int(r.value) for r in rows_of(spark, server, target)], range(1500))

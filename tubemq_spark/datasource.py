@@ -56,8 +56,8 @@ class TubeMQDataSource(DataSource):
 
         return TubeMQWriter(schema, self._options.for_write(), overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the stream writer."""
         from tubemq_spark.sink.stream import TubeMQStreamWriter
 
-        return TubeMQStreamWriter(schema, self._options.for_write())
+        return TubeMQStreamWriter(schema, self._options.for_write(), overwrite=overwrite)

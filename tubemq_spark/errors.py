@@ -23,7 +23,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SCHEMA_NOT_NULL": (
         "Column '{column}' can be null, but the schema says NOT NULL; leave NOT NULL out."
     ),
-    "TUBEMQ_SINK_OVERWRITE": "A TubeMQ topic cannot be overwritten; use mode('append').",
+    "TUBEMQ_SINK_OVERWRITE": "A TubeMQ topic cannot be overwritten, which this mode asks for; write with mode('append') or outputMode('append'), and aggregates with outputMode('update') and foreachBatch.",
     "TUBEMQ_SINK_NO_VALUE": "The frame has no column 'value', only: {found}; name the message's body 'value'.",
     "TUBEMQ_SINK_NO_TOPIC": "No topic is given; set the option 'topic' or add a column 'topic'.",
     "TUBEMQ_SINK_HALF_ROUTE": (

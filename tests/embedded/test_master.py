@@ -6,7 +6,7 @@ import pytest
 
 from tests.embedded.wire import MasterClient, fetch_request
 from tubemq_spark.embedded.catalog import TopicStatus
-from tubemq_spark.embedded.members import Members
+from tubemq_spark.embedded.members import Consumer, GroupTerms, Members
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -221,6 +221,7 @@ def test_node_ids_at_the_border(master, node, fine):
         ({"node_id": 0}, 430),
         ({"node_id": 2}, 200),
         ({"client": "consumer-1", "node_id": 2}, 200),
+        ({"client": "consumer-1", "node_id": 0}, 200),
         ({"topics": ["demo", "other"], "topicCondition": [], "source_count": 4, "node_id": 0}, 425),
         ({"topicCondition": [], "source_count": 4, "node_id": 0}, 426),
         ({"source_count": 4, "node_id": 0}, 429),
@@ -290,6 +291,14 @@ def test_heartbeats_and_layouts_keep_a_client():
     assert members.expire() == []
     now[0] = 199
     assert members.expire() == ["p"]
+    members.add_consumer("g", GroupTerms(frozenset({"demo"}), {}, -2), Consumer("c", -2, 0, -2))
+    now[0] = 298
+    members.hear_consumer("g", "c")
+    now[0] = 397
+    assert members.expire() == []
+    now[0] = 398
+    assert members.expire() == ["c"]
+    assert members.groups == {}
 
 
 # --- tokens

@@ -150,3 +150,16 @@ def test_a_short_write_goes_on(open_log, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda fd, data, position: write(fd, data[:3], position))
     log.append(b"ten bytes!")
     assert log.read(0, 100) == b"ten bytes!"
+
+
+def test_a_file_that_gets_a_successor_is_brought_to_the_disk_first(open_log, monkeypatch):
+    """Otherwise a loss of power could leave a hole between files, and the log would be refused."""
+    log = open_log(segment_bytes=10)
+    log.append(b"x" * 10)
+    synced = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(fd) or sync(fd))
+    full = log.segments[0].fd
+    log.append(b"next")
+    assert synced[0] == full
+    assert len(synced) == 2, "and the directory, for the name of the new one"

@@ -162,6 +162,30 @@ def test_attributes_that_are_not_there_are_not_delivered(open_store, payload, fl
     assert read_all(store)[0] == [payload] * delivered
 
 
+@pytest.mark.parametrize("at", [0, 7, 15, 23], ids=["length", "magic", "partition", "offset"])
+def test_a_record_whose_header_does_not_fit_its_index_entry_is_passed_over(open_store, tmp_path, at):
+    store = open_store()
+    store.append([record(b"aaaa"), record(b"bbbb")])
+    with files(tmp_path, ".tube")[0].open("r+b") as file:
+        file.seek(at)
+        file.write(b"\x55")
+    assert read_all(store)[0] == [b"bbbb"]
+
+
+def test_what_lies_between_far_records_is_not_read(open_store, monkeypatch):
+    store = open_store()
+    store.append(
+        [record(b"x" * (10 if number % 2 else 100_000), partition_id=number % 2) for number in range(10)]
+    )
+    sizes = []
+    read = store._data.read
+    monkeypatch.setattr(
+        store._data, "read", lambda position, size: sizes.append(size) or read(position, size)
+    )
+    assert read_all(store, 1)[0] == [b"x" * 10] * 5
+    assert sizes == [HEADER_BYTES + 10] * 5
+
+
 def test_a_batch_that_cannot_be_written_is_not_stored_at_all(open_store, monkeypatch):
     store = open_store()
     store.append([record(b"before")])
@@ -361,7 +385,12 @@ def test_a_damaged_record_after_the_flushed_point_is_cut_one_before_is_not(open_
     assert read_all(store)[0] == [b"flushed2"]
 
 
-@pytest.mark.parametrize("content", [b"", b"short", b"\0" * 20])
+WRONG_POINT = struct.pack(">qqI", 0, 2 * (HEADER_BYTES + 60), 0)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"short", b"\0" * 20, WRONG_POINT], ids=["none", "short", "zeros", "torn"]
+)
 def test_without_a_flushed_point_the_last_index_file_is_looked_at(open_store, tmp_path, content):
     store = open_store(SMALL_FILES)
     for number in range(8):
@@ -395,3 +424,31 @@ def test_recovery_passes_over_entries_whose_data_have_expired(open_store, tmp_pa
     (tmp_path / "demo-0" / "flushed").write_bytes(b"")
     store = open_store(StoreSettings(data_segment_bytes=1))
     assert (store.bounds.earliest, store.bounds.latest) == (4 * ENTRY_BYTES, 5 * ENTRY_BYTES)
+
+
+def test_an_index_entry_that_points_back_is_cut(open_store, tmp_path):
+    """Where data have expired nothing else could tell it from a good one."""
+    store = open_store(StoreSettings(data_segment_bytes=1))
+    for number in range(5):
+        store.append([record(bytes([number]))])
+    store.expire(0)
+    kill(store)
+    extend_log(tmp_path, ".index", struct.pack(">iqiiq", 0, 0, HEADER_BYTES + 1, -1, 0))
+    assert open_store(StoreSettings(data_segment_bytes=1)).bounds.latest == 5 * ENTRY_BYTES
+
+
+def test_an_index_that_lost_more_than_the_data_that_are_left(open_store, tmp_path):
+    """Only a damaged disk does that; the data have no index then, and go."""
+    settings = StoreSettings(data_segment_bytes=1)
+    store = open_store(settings)
+    for number in range(5):
+        store.append([record(bytes([number]))])
+    store.expire(0)
+    store.close()
+    cut_log(tmp_path, ".index", 2 * ENTRY_BYTES)
+    store = open_store(settings)
+    assert (store.bounds.earliest, store.bounds.latest) == (56, 56)
+    store.append([record(b"new")])
+    assert read_all(store)[0] == [b"new"]
+    store.close()
+    assert read_all(open_store(settings))[0] == [b"new"]

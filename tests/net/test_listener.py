@@ -173,6 +173,7 @@ def test_threads_are_named_and_end_with_their_connection(listen):
 
 def test_an_acceptor_hands_sockets_over_and_closes_them():
     def greet(connected):
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         connected.sendall(b"hello")
 
     acceptor = Acceptor("plain", "127.0.0.1", 0, greet)

@@ -89,9 +89,9 @@ def _standard_error_to(log: Path) -> Iterator[None]:
 class WordCountJob:
     """The same query, as often as it is started: words of a topic's lines, counted by the lines' type.
 
-    It runs in complete mode (Spark lets no Python sink take the mode update): each micro-batch writes the
-    count so far of every word. Counts only grow, so a word's result is its highest count, also where the
-    sink repeats messages after a restart.
+    Each micro-batch writes the count so far of every word it met (through ``foreachBatch``, because Spark
+    lets no Python sink take the output mode update). Counts only grow, so a word's result is its highest
+    count, also where the sink repeats messages after a restart.
     """
 
     def __init__(
@@ -129,14 +129,16 @@ class WordCountJob:
             .load()
         )
         writer = (
-            _as_messages(_count_words(lines))
-            .writeStream.format("tubemq")
-            .option("tubemq.master.servers", self._connection["tubemq.master.servers"])
-            .option("topic", self._counts_topic)
+            _count_words(lines)
+            .writeStream.outputMode("update")
             .option("checkpointLocation", str(self._checkpoint))
-            .outputMode("complete")
+            .foreachBatch(self._write)
         )
         return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    def _write(self, counts: DataFrame, _batch_id: int) -> None:
+        messages = _as_messages(counts).write.format("tubemq").options(**self._connection)
+        messages.option("topic", self._counts_topic).mode("append").save()
 
 
 def follow(

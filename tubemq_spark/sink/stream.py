@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.batch import refuse_overwrite
 from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.receipts import summary
 from tubemq_spark.sink.task import write_rows
@@ -18,11 +19,12 @@ logger = logging.getLogger(__name__)
 class TubeMQStreamWriter(DataSourceStreamArrowWriter):
     """Holds values only: Spark makes a new one for every micro-batch, and another for its commit.
 
-    The output mode ``complete`` appends the whole result with every micro-batch, as Spark's Kafka sink
-    does: a log cannot be truncated, and Spark lets no Python sink take the mode ``update``.
+    For the output mode ``append``: Spark itself keeps ``update`` from Python sinks, and ``complete`` asks
+    to overwrite. Aggregates go through ``foreachBatch`` and the batch sink.
     """
 
-    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+    def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+        refuse_overwrite(overwrite=overwrite)
         self._options = options
         self._columns = SinkColumns.bind(schema, options.topic, options.message_time_zone)
 
