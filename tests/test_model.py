@@ -78,6 +78,23 @@ def test_partitions_and_endpoints_sort_by_number_not_by_text():
     assert sorted(partitions) == [partitions[0], partitions[2], partitions[1]]
 
 
+@given(st.data())
+def test_places_are_equal_when_their_texts_are(data):
+    topics, numbers = st.sampled_from(["a", "b", "a/1"]), st.sampled_from([1, 10, 11])
+    kind = data.draw(
+        st.sampled_from(
+            [
+                st.builds(Endpoint, topics, numbers),
+                st.builds(StoreId, topics, numbers, numbers),
+                st.builds(TopicPartition, topics, numbers, numbers),
+            ]
+        )
+    )
+    one, other = data.draw(kind), data.draw(kind)
+    assert (one == other) == (str(one) == str(other))
+    assert len({one, other}) == len({str(one), str(other)})
+
+
 @pytest.mark.parametrize(
     ("attributes", "message_type", "message_time"),
     [

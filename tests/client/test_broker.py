@@ -14,7 +14,7 @@ from tubemq_spark.model import StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, ReadStatus
-from tubemq_spark.protocol.pb import broker_pb2
+from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 
 PARTITION = TopicPartition("demo", BROKER_ID, 0)
 MINE = Claim(PARTITION, "etl", "etl_me-1-2-3")
@@ -114,9 +114,16 @@ def test_a_user_is_proven_to_brokers(monkeypatch):
     monkeypatch.setattr(broker_module.time, "time_ns", lambda: 1_700_000_000_123_000_000)
     with session_with(username="user", password="password") as (broker, session):
         session.register(MINE, 0)
-        proof = auth.broker_token("user", "password", 1_700_000_000_123, 42)
+        session.heartbeat("etl", MINE.client_id, [PARTITION])
+        session.unregister(MINE)
 
-        assert sent(broker, broker_pb2.RegisterRequestC2B).authInfo.authAuthorizedToken == proof
+        expected = common_pb2.AuthorizedInfo(
+            visitAuthorizedToken=TOKEN,
+            authAuthorizedToken=auth.broker_token("user", "password", 1_700_000_000_123, 42),
+        )
+        assert sent(broker, broker_pb2.RegisterRequestC2B, 0).authInfo == expected
+        assert sent(broker, broker_pb2.HeartBeatRequestC2B, 1).authInfo == expected
+        assert sent(broker, broker_pb2.RegisterRequestC2B, 2).authInfo == expected
 
 
 def test_a_refused_register_is_an_error_that_names_all():

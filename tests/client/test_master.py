@@ -111,6 +111,21 @@ def test_a_broker_that_is_never_listed_is_an_error(pool):
         session.layout()
 
 
+def test_a_broker_that_left_the_list_is_forgotten(pool):
+    answers = [
+        meta("demo#1:1:1:1,2:1:1:1"),
+        meta(brokerConfigId=6, brokerConfigList=["1:10.1.2.10: "]),
+        meta(brokerConfigId=6),
+    ]
+    with (
+        ScriptedMaster(balance_partition_meta=answers) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        assert session.layout().partitions == {partition(1, 0): FIRST, partition(2, 0): SECOND}
+        with pytest.raises(RemoteProtocolError, match=r"\[2\]"):
+            session.layout()
+
+
 def test_a_layout_is_asked_again_after_the_master_forgot_us(pool):
     answers = [meta(code=411), meta("demo#1:1:1:1")]
     with (

@@ -236,6 +236,19 @@ def test_a_forgotten_session_registers_again(pool):
         assert {request.clientId for request in master.of(Method.BALANCE_REGISTER)} == {session.client_id}
 
 
+def test_a_session_goes_over_to_the_master_that_took_over(pool):
+    with (
+        ScriptedMaster(balance_heartbeat=STANDBY) as former,
+        ScriptedMaster(balance_heartbeat=[beat(411), beat()]) as active,
+        balance(config_for(former, active, heartbeat_period_ms=5), pool) as session,
+    ):
+        active.wait_for(Method.BALANCE_HEARTBEAT, 3)
+
+        assert len(former.of(Method.BALANCE_HEARTBEAT)) == 1
+        (request,) = active.of(Method.BALANCE_REGISTER)
+        assert request.clientId == session.client_id
+
+
 def test_heartbeats_survive_a_master_that_is_away_for_a_while(pool, caplog):
     answers = [beat(500), STANDBY, beat()]
     with (

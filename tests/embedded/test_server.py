@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
 
 from tests.embedded import crash_server
@@ -16,7 +17,8 @@ from tests.embedded.wire import BrokerClient, MasterClient, send_answer, send_re
 from tubemq_spark.embedded.catalog import TopicStatus
 from tubemq_spark.embedded.offsets import OffsetTable, Seat
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec, Traffic
-from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.embedded.store import StoreSettings
+from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
 
 
 def test_a_restart_keeps_messages_offsets_and_topics(tmp_path, start, connect):
@@ -126,6 +128,50 @@ def test_a_bad_topic_leaves_nothing_open(tmp_path, start):
     assert set(start(tmp_path, {}).topics()) == {"good"}
 
 
+def test_a_damaged_store_is_refused_leaves_nothing_open_and_is_not_touched(tmp_path, start, connect):
+    settings = EmbeddedSettings(data_segment_bytes=1, index_segment_bytes=1)
+    server = start(tmp_path, settings=settings)
+    for payload in (b"1", b"2", b"3"):
+        connect(server).send(payload)
+    server.close()
+    for suffix in (".index", ".tube"):
+        path = sorted((tmp_path / "stores").rglob(f"*{suffix}"))[1]
+        content = path.read_bytes()
+        path.unlink()
+        before = psutil.Process().num_fds()
+        with pytest.raises(DataLossError, match=r"^\[TUBEMQ_STORE_DAMAGED\]"):
+            EmbeddedTubeMQ(tmp_path)
+        assert psutil.Process().num_fds() == before
+        path.write_bytes(content)
+    broker = connect(start(tmp_path, settings=settings))
+    broker.register()
+    assert broker.drain() == [b"1", b"2", b"3"]
+
+
+def test_a_disk_that_fails_later_does_not_stop_other_stores_or_the_end(start, connect, monkeypatch, caplog):
+    server = start(
+        topics={"bad": (1, 1), "good": (1, 1)}, settings=EmbeddedSettings(flush_check_ms=3_600_000)
+    )
+    broker = connect(server)
+    for topic in ("bad", "good"):
+        broker.send(b"x", topic=topic)
+    bad, good = (server._state.stores.all()[topic, 0] for topic in ("bad", "good"))
+    bad._settings = good._settings = StoreSettings(flush_messages=1)
+
+    def broken():
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(bad._data, "sync", broken)
+    server._state.stores.flush_due()
+    assert (bad.bounds.flushed, good.bounds.flushed) == (0, 28)
+    server._state.stores.expire()
+    server.close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        f"store bad-0 could not be {what}: [Errno 5] Input/output error"
+        for what in ("flushed", "cleaned of old data", "flushed at its end")
+    ]
+
+
 def test_topics_grow_and_never_shrink(start, connect):
     server = start()
     assert connect(server).try_send(partition_id=10_000).errCode == 403
@@ -177,6 +223,8 @@ def test_the_traffic_is_counted(start, connect):
     server._state.set_topic("demo", TopicSpec(status=TopicStatus.REMOVED))
     assert server.stats() == Traffic(messages_in=2, bytes_in=9, messages_out=4, bytes_out=18)
     assert server.broker_id == 1
+    names = ("master", "broker", "master_web", "broker_web")
+    assert server.addresses == {name: getattr(server, name) for name in names}
 
 
 def test_retention_by_age_takes_whole_files_only(start, connect):

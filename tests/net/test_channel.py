@@ -1,5 +1,6 @@
 """Calls over one connection, and everything that may happen instead of an answer."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -326,6 +327,43 @@ def test_nobody_listens():
     with pytest.raises(TubeMQConnectionError, match=f"Cannot connect to {endpoint}") as caught:
         RpcChannel.connect(endpoint, 1_000)
     assert caught.value.retriable
+
+
+def test_a_connection_that_is_not_made_in_time_is_given_up():
+    """A full backlog answers nothing, as a dropped packet."""
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            filler = held.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        began = time.monotonic()
+        with pytest.raises(TubeMQConnectionError, match="timed out"):
+            RpcChannel.connect(Endpoint(*listener.getsockname()), 100)
+        assert 0.09 < time.monotonic() - began < 5
+
+
+def test_a_name_is_resolved_at_every_connect(monkeypatch):
+    with RpcServer(echo) as first, RpcServer(echo) as second:
+        places = [first.endpoint, second.endpoint]
+
+        def resolve(host, port, *_):
+            assert (host, port) == ("master.test", 8715)
+            place = places.pop(0)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (place.host, place.port))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        for server in (first, second):
+            with RpcChannel.connect(Endpoint("master.test", 8715), 1_000) as channel:
+                assert call(channel) == ok("me")
+            assert len(server.accepted) == 1
+
+
+def test_small_requests_do_not_wait_for_more():
+    with RpcServer(echo) as server, connected(server) as channel:
+        assert channel._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_reader_is_named_after_the_peer_and_ends_with_the_channel():

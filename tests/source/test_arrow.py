@@ -1,0 +1,149 @@
+"""Fetched messages become exactly the record batches that Spark expects."""
+
+import datetime
+import zoneinfo
+
+import pytest
+from hypothesis import given, strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tests.source.rows import PARTITION, fetched
+from tubemq_spark.source import arrow
+from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.schema import COLUMNS, default_schema
+
+UTC = zoneinfo.ZoneInfo("UTC")
+ALL_COLUMNS = default_schema(include_attributes=True)
+
+
+def schema_of(*names):
+    return StructType([StructField(name, COLUMNS[name].type) for name in names])
+
+
+def build(batches, schema=ALL_COLUMNS, time_zone=UTC, *, exact_offsets=True):
+    """Return the record batches made of fetched ones."""
+    builder = BatchBuilder(schema, time_zone, exact_offsets=exact_offsets)
+    return [made for batch in batches for made in builder.add(batch)] + list(builder.finish())
+
+
+def one_column(name, batch, **how):
+    (made,) = build([batch], schema_of(name), **how)
+    return made.column(name).to_pylist()
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=20))
+def test_values_are_cut_out_of_the_fetched_bytes(values):
+    assert one_column("value", fetched([(value, "k=v") for value in values])) == values
+
+
+@given(st.permutations(list(COLUMNS)), st.integers(1, len(COLUMNS)), st.booleans())
+def test_a_batch_has_spark_s_own_schema(names, count, dense):
+    """Spark compares it for equality, whatever columns are asked in whatever order."""
+    schema = schema_of(*names[:count])
+
+    (batch,) = build([fetched([(b"a", None), (b"b", "k=v")], dense=dense)], schema)
+
+    assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"), check_metadata=True)
+    assert batch.num_rows == 2
+
+
+def test_every_row_says_where_it_is_from():
+    (batch,) = build([fetched([(b"a", None), (b"b", None)])])
+
+    assert batch.column("topic").to_pylist() == [PARTITION.topic] * 2
+    assert batch.column("brokerId").to_pylist() == [3, 3]
+    assert batch.column("partition").to_pylist() == [10_001, 10_001]
+    assert batch.column("messageId").to_pylist() == [1000, 1001]
+
+
+def test_offsets_count_from_the_batch_s_start_and_skip_damaged_rows():
+    messages = [(b"a", None), (b"b", None), (b"c", None)]
+
+    assert one_column("offset", fetched(messages, 280)) == [280, 308, 336]
+    assert one_column("offset", fetched(messages, 280, ordinals=[0, 2, 5])) == [280, 336, 420]
+
+
+@pytest.mark.parametrize(("dense", "exact"), [(False, True), (True, False), (False, False)])
+def test_an_offset_that_is_not_sure_is_null(dense, exact):
+    batch = fetched([(b"a", None), (b"b", None)], 280, dense=dense)
+
+    assert one_column("offset", batch, exact_offsets=exact) == [None, None]
+
+
+def test_attributes_and_the_type_in_them():
+    texts = ["$msgType$=news,$msgTime$=202402291234,k=v", "k=v", "", None]
+    (batch,) = build([fetched([(b"x", text) for text in texts])])
+
+    assert batch.column("messageType").to_pylist() == ["news", None, None, None]
+    assert [row and dict(row) for row in batch.column("attributes").to_pylist()] == [
+        {"$msgType$": "news", "$msgTime$": "202402291234", "k": "v"},
+        {"k": "v"},
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("202402291234", "UTC", datetime.datetime(2024, 2, 29, 12, 34, tzinfo=datetime.UTC)),
+        ("202402291234", "Asia/Shanghai", datetime.datetime(2024, 2, 29, 4, 34, tzinfo=datetime.UTC)),
+        ("196912312359", "UTC", datetime.datetime(1969, 12, 31, 23, 59, tzinfo=datetime.UTC)),
+        ("999912312359", "UTC", datetime.datetime(9999, 12, 31, 23, 59, tzinfo=datetime.UTC)),
+        ("202302291234", "UTC", None),
+        ("202402292460", "UTC", None),
+        ("000001010000", "UTC", None),
+        ("20240229123", "UTC", None),
+        ("2024022912345", "UTC", None),
+        ("2024-2-29 12", "UTC", None),
+        ("٢٠٢٤٠٢٢٩١٢٣٤", "UTC", None),
+        ("", "UTC", None),
+    ],
+)
+def test_times_are_read_in_the_topic_s_zone_and_wrong_ones_are_null(text, zone, expected):
+    batch = fetched([(b"x", f"$msgTime$={text}"), (b"y", None)])
+
+    assert one_column("timestamp", batch, time_zone=zoneinfo.ZoneInfo(zone)) == [expected, None]
+
+
+def test_the_first_moment_there_is_can_be_read_in_every_zone():
+    batch = fetched([(b"x", "$msgTime$=000101010000")])
+
+    assert build([batch], schema_of("timestamp"), zoneinfo.ZoneInfo("Asia/Shanghai"))[0].num_rows == 1
+
+
+def test_more_texts_than_are_remembered_are_parsed_all_the_same(monkeypatch):
+    monkeypatch.setattr(arrow, "_MAX_DISTINCT_TEXTS", 3)
+    texts = [f"n={number % 7}" for number in range(50)]
+
+    rows = one_column("attributes", fetched([(b"x", text) for text in texts]))
+
+    assert rows == [[("n", str(number % 7))] for number in range(50)]
+
+
+@given(st.lists(st.integers(0, 9), max_size=30))
+def test_small_fetches_are_put_together_in_their_order(sizes):
+    """Every row comes once and in order; all batches but the last are worth handing over."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "TARGET_ROWS", 12)
+        numbers, batches = iter(range(sum(sizes))), []
+        for size in sizes:
+            batches.append(fetched([(b"%d" % next(numbers), None) for _ in range(size)]))
+
+        made = build(batches, schema_of("value"))
+
+    assert [int(value) for batch in made for value in batch.column("value").to_pylist()] == list(
+        range(sum(sizes))
+    )
+    assert all(12 <= batch.num_rows < 12 + 9 for batch in made[:-1])
+    assert all(batch.num_rows for batch in made)
+
+
+def test_a_large_fetch_is_handed_over_at_once(monkeypatch):
+    monkeypatch.setattr(arrow, "TARGET_BYTES", 100)
+    builder = BatchBuilder(schema_of("value"), UTC, exact_offsets=True)
+
+    assert list(builder.add(fetched([(bytes(99), None)]))) == []
+    assert [batch.num_rows for batch in builder.add(fetched([(b"x", None)]))] == [2]
+    assert list(builder.finish()) == []
