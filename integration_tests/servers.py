@@ -16,12 +16,22 @@ SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 60, "3x1": 24, "2x3": 16}
 """How many there are of each shape, made at once: a later topic costs a restart of the Java master."""
 
-_MEMORY: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
-"""What a store of the Java broker keeps in memory; with its default it refuses messages under load."""
+_LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
+"""With its usual few MB for a store, the Java broker refuses messages under load. Only a few topics get more,
+since a broker takes this memory, twice, for each store as soon as it is used."""
+
+
+def _load_topic(shape: str) -> str:
+    return f"load_{shape}"
 
 
 def _names() -> dict[str, Iterator[str]]:
     return {shape: iter([f"t{shape}_{n:02d}" for n in range(count)]) for shape, count in _TOPICS.items()}
+
+
+def _topics() -> dict[str, tuple[int, int]]:
+    usual = {name: SHAPES[shape] for shape, names in _names().items() for name in names}
+    return usual | {_load_topic(shape): SHAPES[shape] for shape in SHAPES}
 
 
 @dataclasses.dataclass
@@ -41,6 +51,10 @@ class Server:
     def fresh_topic(self, shape: str = "1x1") -> str:
         """Return the name of an empty topic of that shape, which nobody else uses."""
         return next(self._unused[shape])
+
+    def load_topic(self, shape: str) -> str:
+        """Return the name of the one topic of that shape that takes messages at full speed."""
+        return _load_topic(shape)
 
     def stored(self, topic: str) -> int:
         """Return how many messages of a topic the broker says it has."""
@@ -64,10 +78,10 @@ def partitions(shape: str) -> list[str]:
 @contextmanager
 def real_server() -> Iterator[Server]:
     """Start the Java TubeMQ: one master, one broker, small segments."""
+    heavy = {_load_topic(shape) for shape in SHAPES}
     topics = {
-        name: TopicSpec(*SHAPES[shape], properties=_MEMORY)
-        for shape, names in _names().items()
-        for name in names
+        name: TopicSpec(*shape, properties=_LOAD_PROPERTIES if name in heavy else {})
+        for name, shape in _topics().items()
     }
     with RealTubeMQ(topics) as cluster:
         broker = cluster.brokers[1]
@@ -84,8 +98,7 @@ def real_server() -> Iterator[Server]:
 @contextmanager
 def embedded_server(data: Path) -> Iterator[Server]:
     """Start the embedded TubeMQ on a directory of its own."""
-    topics = {name: SHAPES[shape] for shape, names in _names().items() for name in names}
-    running = EmbeddedTubeMQ(data=data, topics=topics)
+    running = EmbeddedTubeMQ(data=data, topics=_topics())
 
     def restart() -> None:
         nonlocal running

@@ -37,7 +37,7 @@ def facts(frame):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_message_of_the_load_producer_is_read(spark, server, java_load, shape, tmp_path):
-    topic = server.fresh_topic(shape)
+    topic = server.load_topic(shape)
     count = server.pick(embedded=20_000, real=500_000)
     produced = java_load(server.master, topic, count, size=SIZE)
     stored = server.stored(topic)

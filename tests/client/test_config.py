@@ -18,6 +18,11 @@ def test_the_defaults_are_good():
     assert config().validate() == config()
 
 
+def test_a_dead_reader_s_lease_is_outlived():
+    """It ends 35 s after the last fetch, at a scan each second; the broker refuses once more then."""
+    assert config().lease_wait_ms >= 40_000
+
+
 def test_reader_groups_are_made_from_the_group():
     assert config().reader_groups == default_reader_groups("etl", 16)
     assert config().reader_groups[0] == "etl_r00"

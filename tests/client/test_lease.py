@@ -20,6 +20,7 @@ from tests.client.ranges import (
     request,
     values_of,
 )
+from tubemq_spark.client.lease import Lease
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.errors import (
     DataLossError,
@@ -126,6 +127,16 @@ def test_an_old_visit_token_is_renewed_once():
 
         assert len(read(broker, 0, 280, token=TOKEN)) == 10
         assert broker.leases() == []
+
+
+def test_a_group_found_taken_with_a_renewed_token_is_passed_over():
+    with broker_of() as broker, ChannelPool() as pool:
+        broker.valid_tokens = {TOKEN + 5}
+        take_all_groups(broker, but=1)
+        of_broker = config(broker, reader_groups=config(broker).reader_groups[:2])
+        for _ in range(8):  # the groups come in a random order
+            with Lease(of_broker, pool, partition(), broker.endpoint, TOKEN) as lease:
+                assert lease.take(28).current == 28
 
 
 def test_a_token_that_stays_wrong_is_an_error():

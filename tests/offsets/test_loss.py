@@ -42,6 +42,15 @@ def test_the_recorder_warns_and_remembers_a_loss_once(caplog):
     ]
 
 
+def test_the_recorder_remembers_the_last_losses_only():
+    recorder = LossRecorder()
+    for number in range(2_500):
+        recorder(Loss.EXPIRED, DEMO, 28 * number, 28 * number + 28)
+    assert recorder.records == [
+        LossRecord(Loss.EXPIRED, DEMO, 28 * number, 28 * number + 28) for number in range(1_500, 2_500)
+    ]
+
+
 def test_a_record_is_handed_to_a_policy_as_it_is():
     seen = []
     LossRecord(Loss.CORRUPT, DEMO, 28, 56).report(lambda *what: seen.append(what))

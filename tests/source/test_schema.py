@@ -10,7 +10,9 @@ from tubemq_spark.source.schema import COLUMNS, check_schema, default_schema
 
 def test_attributes_are_only_there_when_asked_for():
     assert default_schema(include_attributes=True).names == list(COLUMNS)
-    assert default_schema(include_attributes=False).names == [name for name in COLUMNS if name != "attributes"]
+    assert default_schema(include_attributes=False).names == [
+        name for name in COLUMNS if name != "attributes"
+    ]
 
 
 @given(st.permutations(list(COLUMNS)), st.integers(1, len(COLUMNS)))

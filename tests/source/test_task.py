@@ -15,7 +15,7 @@ def running():
 
 
 def ahead(batches):
-    return _ahead(batches, name="tubemq-read-test")
+    return _ahead(lambda _: batches, name="tubemq-read-test")
 
 
 def test_everything_comes_in_its_order():
@@ -66,6 +66,28 @@ def test_whoever_stops_reading_stops_the_thread():
     assert running() == []
 
 
+def test_whoever_stops_reading_waits_for_no_broker():
+    """Flow control asks for minutes, and a broker that is away is waited for as long."""
+    waiting, gave_back = threading.Event(), threading.Event()
+
+    def patient(wait):
+        try:
+            yield 0
+            waiting.set()
+            wait(3600)
+            yield 1
+        finally:
+            gave_back.set()
+
+    reading = _ahead(patient, name="tubemq-read-test")
+    next(reading)
+    assert waiting.wait(WAIT_SECONDS)
+    reading.close()
+
+    assert gave_back.is_set()
+    assert running() == []
+
+
 def test_the_thread_goes_only_a_little_ahead():
     produced, blocked = [], threading.Event()
 
@@ -83,3 +105,33 @@ def test_the_thread_goes_only_a_little_ahead():
     assert produced == [0, 1, 2, 3]
     assert next(reading) == 1
     reading.close()
+
+
+def test_whoever_stops_reading_does_not_wait_for_a_broker():
+    """What waits (for a lease, or for a broker that is away) is told."""
+    waiting, closed = threading.Event(), threading.Event()
+
+    def patient(wait):
+        try:
+            yield 1
+            waiting.set()
+            wait(10 * WAIT_SECONDS)
+            yield 2
+        finally:
+            closed.set()
+
+    reading = _ahead(patient, name="tubemq-read-test")
+    assert next(reading) == 1
+    assert waiting.wait(WAIT_SECONDS)
+    reading.close()
+
+    assert closed.is_set()
+    assert running() == []
+
+
+def test_a_wait_that_nobody_cuts_short_ends():
+    def patient(wait):
+        wait(0.001)
+        yield 1
+
+    assert list(_ahead(patient, name="tubemq-read-test")) == [1]

@@ -28,8 +28,9 @@ class ClientConfig:
     register_retry_ms: int = 1_000
     reader_groups: tuple[str, ...] = ()
     """Names under which partitions are leased for reading; by default ``<group>_r00`` to ``_r15``."""
-    lease_wait_ms: int = 35_000
-    """How long to wait when all reader groups are taken; a dead reader's lease lives 30 s."""
+    lease_wait_ms: int = 45_000
+    """How long to wait when all reader groups are taken; a dead reader's lease lives 35 s with the
+    settings TubeMQ ships (``consumerRegTimeoutMs``), and the first request after it is refused as well."""
     fetch_timeout_ms: int = 60_000
     """How long reading a range may stand still before it fails."""
     send_retry_ms: int = 60_000

@@ -106,11 +106,17 @@ class Lease:
         """Register; return None when the group is taken."""
         claim = Claim(self._partition, group, ids.consumer_id(group))
         try:
+            return self._register_with_valid_token(channel, claim, offset)
+        except RpcError as error:
+            if error.code != ErrCode.PARTITION_OCCUPIED:
+                raise
+            self._held = None
+            return None
+
+    def _register_with_valid_token(self, channel: RpcChannel, claim: Claim, offset: int) -> Position:
+        try:
             return self._register(channel, claim, offset)
         except RpcError as error:
-            if error.code == ErrCode.PARTITION_OCCUPIED:
-                self._held = None
-                return None
             if error.code != ErrCode.CERTIFICATE_FAILURE:
                 raise
         # Brokers accept a token for 16 minutes or so; a task may begin long after it was planned.

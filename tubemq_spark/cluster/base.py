@@ -5,12 +5,14 @@ by a direct connection, with the same results and the same errors.
 """
 
 import dataclasses
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import FetchedBatch, RangeRequest
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
 
 
@@ -40,8 +42,10 @@ class Cluster(Protocol):
     def bounds(self, layout: TopicsLayout) -> dict[StoreId, OffsetBounds]:
         """Ask the brokers for the earliest and the latest offset of every store of a layout."""
 
-    def read_range(self, work: RangeRequest, on_loss: LossPolicy) -> Iterator[FetchedBatch]:
-        """Yield exactly the records of a range, in offset order."""
+    def read_range(
+        self, work: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+    ) -> Iterator[FetchedBatch]:
+        """Yield exactly the records of a range, in offset order; what ``wait`` raises ends the reading."""
 
     def producer(self) -> Producer:
         """Return a new producer; the caller closes it."""

@@ -1,5 +1,6 @@
 """The cluster reached directly: this process talks to the master and the brokers."""
 
+import time
 from collections.abc import Iterable, Iterator
 
 from tubemq_spark.client.bounds import store_bounds
@@ -12,7 +13,7 @@ from tubemq_spark.errors import RpcError
 from tubemq_spark.model import OffsetBounds, StoreId
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff
+from tubemq_spark.net.retry import Backoff, Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -31,10 +32,11 @@ class DirectCluster(Cluster):
 
         A short session instead of one for the life of a query: a master remembers a group's topics
         while a member is there, so a long one would refuse a second query of the group with other
-        topics (425), and would show removed topics as long as it lives.
+        topics (425), and would show removed topics as long as it lives. A driver killed in the middle of
+        one is a member for 30 s more, so it is waited for as long as for a dead reader's lease.
         """
         wanted = tuple(topics)
-        deadline = Deadline.after_ms(self._config.rpc_timeout_ms)
+        deadline = Deadline.after_ms(self._config.lease_wait_ms)
         backoff = Backoff(50, 1_000)
         while True:
             try:
@@ -50,9 +52,11 @@ class DirectCluster(Cluster):
         """Ask every store's broker, several brokers at once."""
         return store_bounds(self._config, self._pool, layout.stores(), layout.visit_token)
 
-    def read_range(self, work: RangeRequest, on_loss: LossPolicy) -> Iterator[FetchedBatch]:
+    def read_range(
+        self, work: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+    ) -> Iterator[FetchedBatch]:
         """Read under a reader group's lease, straight from the partition's broker."""
-        return read_range(self._config, self._pool, work, on_loss)
+        return read_range(self._config, self._pool, work, on_loss, wait)
 
     def producer(self) -> Producer:
         """Return a producer of its own connections."""

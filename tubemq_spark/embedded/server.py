@@ -125,6 +125,12 @@ class EmbeddedTubeMQ:
         return self._address(self._ports.broker_web)
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """All four addresses by the names of their properties."""
+        names = ("master", "broker", "master_web", "broker_web")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def broker_id(self) -> int:
         """The id of the one broker."""
         return BROKER_ID

@@ -4,6 +4,7 @@ All partitions of a store share both (MessageStore, MsgFileStore). An append is 
 the files: the kernel keeps it when this process is killed; ``flush`` makes it outlast a loss of power.
 """
 
+import contextlib
 import dataclasses
 import errno
 import logging
@@ -109,16 +110,21 @@ class Store:
         self._flushing = threading.Lock()
         self._readers = 0
         self._closed = False
-        self._data = SegmentedLog(directory, ".tube", settings.data_segment_bytes)
-        self._index = SegmentedLog(directory / "index", ".index", settings.index_segment_bytes)
-        self._point_file = FlushedPointFile(directory / "flushed")
-        self._recover()
-        self._earliest = self._first_readable()
-        self._last_id = self._newest_id()
-        self._flushed = LogPoint(-1, -1)
-        self._flushed_at_ms = now_ms()
         self._traffic = Traffic()
-        self.flush()
+        with contextlib.ExitStack() as undo:
+            self._data = SegmentedLog(directory, ".tube", settings.data_segment_bytes)
+            undo.callback(self._data.close)
+            self._index = SegmentedLog(directory / "index", ".index", settings.index_segment_bytes)
+            undo.callback(self._index.close)
+            self._point_file = FlushedPointFile(directory / "flushed")
+            undo.callback(self._point_file.close)
+            self._recover()
+            self._earliest = self._first_readable()
+            self._last_id = self._newest_id()
+            self._flushed = LogPoint(-1, -1)
+            self._flushed_at_ms = now_ms()
+            self.flush()
+            undo.pop_all()
 
     @property
     def bounds(self) -> Bounds:

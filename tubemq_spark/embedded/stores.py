@@ -1,9 +1,10 @@
 """The open stores of a broker, one directory each: ``<topic>-<store>``."""
 
+import contextlib
 import logging
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tubemq_spark.embedded.catalog import Catalog, TopicSpec, TopicStatus
@@ -89,15 +90,17 @@ class StoreSet:
                 shutil.rmtree(path)
 
     def flush_due(self) -> None:
-        """Flush the stores that are due."""
-        for store in self.all().values():
-            store.flush_if_due()
+        """Flush the stores that are due; one that cannot be flushed does not keep the others."""
+        for key, store in self.all().items():
+            with _logged("flushed", key):
+                store.flush_if_due()
 
     def expire(self) -> None:
-        """Delete what is older than its topic allows."""
-        for (topic, _), store in self.all().items():
-            if (spec := self._catalog.get(topic)) is not None:
-                store.expire(spec.retention_ms)
+        """Delete what is older than its topic allows; a store where that fails does not keep the others."""
+        for key, store in self.all().items():
+            if (spec := self._catalog.get(key[0])) is not None:
+                with _logged("cleaned of old data", key):
+                    store.expire(spec.retention_ms)
 
     def traffic(self) -> Traffic:
         """Return what went through all stores since the start."""
@@ -110,11 +113,9 @@ class StoreSet:
     def close(self) -> None:
         """Flush and close all stores; one that cannot be flushed is logged and does not keep the others."""
         with self._lock:
-            for (topic, number), store in self._stores.items():
-                try:
+            for key, store in self._stores.items():
+                with _logged("flushed at its end", key):
                     store.close()
-                except OSError:
-                    logger.exception("store %s-%d could not be flushed", topic, number)
             self._stores.clear()
 
     def _path(self, key: StoreKey) -> Path:
@@ -128,3 +129,11 @@ class StoreSet:
             flush_interval_ms=spec.flush_interval_ms,
             flush_bytes=spec.flush_bytes,
         )
+
+
+@contextlib.contextmanager
+def _logged(what: str, key: StoreKey) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        logger.error("store %s-%d could not be %s: %s", *key, what, error)

@@ -96,26 +96,29 @@ class Acceptor:
             while selector.select() and not self._closing.is_set():
                 try:
                     connected, _ = self._socket.accept()
+                    self._start(connected)
                 except BlockingIOError:
                     continue  # The peer has gone again.
-                except OSError as error:
-                    logger.warning("%s cannot accept a connection: %s", self._name, error)
+                except (OSError, RuntimeError) as error:
+                    # RuntimeError: there can be no more threads.
+                    logger.warning("%s cannot take a connection: %s", self._name, error)
                     self._closing.wait(_ACCEPT_PAUSE_S)
-                    continue
-                self._start(connected)
 
     def _start(self, connected: socket.socket) -> None:
-        connected.setblocking(True)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         thread = threading.Thread(
             target=self._run,
             args=(connected,),
             name=f"tubemq-serve-{self._name}-{next(self._numbers)}",
             daemon=True,
         )
-        with self._lock:
-            self._connections[connected] = thread
-        thread.start()
+        with contextlib.ExitStack() as undo:
+            undo.callback(connected.close)
+            connected.setblocking(True)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                thread.start()
+                self._connections[connected] = thread
+            undo.pop_all()
 
     def _run(self, connected: socket.socket) -> None:
         try:

@@ -8,11 +8,15 @@ import dataclasses
 import enum
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+_REMEMBERED_LOSSES: Final = 1_000
+"""A stream that never catches up with retention loses records every trigger, for months."""
 
 
 class Loss(enum.Enum):
@@ -75,15 +79,23 @@ class LossRecorder:
     """The policy of ``failOnDataLoss=false``: warn, remember, go on.
 
     The same loss may be found several times on its way (when a trigger is planned, and again when
-    its range is read); it is warned about and kept once.
+    its range is read); it is warned about once, as long as it is among the last that were found.
     """
 
     def __init__(self) -> None:
-        self.records: list[LossRecord] = []
+        self._records: dict[LossRecord, None] = {}
+
+    @property
+    def records(self) -> list[LossRecord]:
+        """The last losses, each once, oldest first."""
+        return list(self._records)
 
     def __call__(self, loss: Loss, partition: TopicPartition, start: int, end: int) -> None:
         """Log the loss as a warning and keep it in ``records``."""
         record = LossRecord(loss, partition, start, end)
-        if record not in self.records:
-            self.records.append(record)
-            logger.warning("data is lost and failOnDataLoss=false, so reading goes on: %s", record)
+        if record in self._records:
+            return
+        if len(self._records) >= _REMEMBERED_LOSSES:
+            del self._records[next(iter(self._records))]
+        self._records[record] = None
+        logger.warning("data is lost and failOnDataLoss=false, so reading goes on: %s", record)

@@ -193,8 +193,8 @@ FETCH_ATTEMPTS: Final = OptionSpec(
     "fetchOffset.numRetries",
     integer(1, 1000),
     _READS,
-    "How often the driver asks for the topics' partitions and offsets before the query fails, once they have "
-    "answered. The default lets a broker restart.",
+    "How often the driver asks for the topics' partitions and offsets before the query fails, once a master "
+    "has answered. The default lets a broker restart.",
     30,
 )
 FETCH_RETRY: Final = OptionSpec(

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
 
 SINK_COLUMNS: Final[dict[str, tuple[DataType, ...]]] = {
     "value": (StringType(), BinaryType()),
@@ -79,11 +80,14 @@ class SinkColumns:
     def messages(self, batch: pa.RecordBatch) -> Iterator[OutgoingMessage]:
         """Yield a record batch's rows as messages.
 
+        Our own source has a message's type and time among the attributes as well; here the columns of
+        their own win.
+
         Raises:
-            ProduceError: a row's value or topic is null.
+            ProduceError: a row's value or topic is null, or its timestamp is beyond the year 9999.
         """
         count = batch.num_rows
-        values = self._column(batch, "value", count)
+        values = self._bytes(batch, "value", count)
         topics = [self.topic] * count if self.topic is not None else self._column(batch, "topic", count)
         columns = zip(
             values,
@@ -91,7 +95,7 @@ class SinkColumns:
             self._column(batch, "attributes", count),
             self._column(batch, "messageType", count),
             self._times(batch, count),
-            self._column(batch, "key", count),
+            self._bytes(batch, "key", count),
             self._routes(batch, count),
             strict=True,
         )
@@ -100,18 +104,25 @@ class SinkColumns:
                 raise ProduceError("TUBEMQ_SINK_NULL_VALUE", topic=topic)
             if topic is None:
                 raise ProduceError("TUBEMQ_SINK_NULL_TOPIC")
+            own, inner_type, inner_time = _without_system(attributes)
             yield OutgoingMessage(
                 topic,
-                _as_bytes(value),
-                None if attributes is None else dict(attributes),
-                message_type,
-                time,
-                None if key is None else _as_bytes(key),
+                value,
+                own,
+                inner_type if message_type is None else message_type,
+                inner_time if time is None else time,
+                key,
                 route,
             )
 
     def _column(self, batch: pa.RecordBatch, name: str, count: int) -> list[Any]:
         return batch.column(name).to_pylist() if name in self.names else [None] * count
+
+    def _bytes(self, batch: pa.RecordBatch, name: str, count: int) -> list[bytes | None]:
+        """Return a column of texts or bytes as bytes: Spark's texts may hold what is no UTF-8."""
+        if name not in self.names:
+            return [None] * count
+        return batch.column(name).cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
 
     def _routes(self, batch: pa.RecordBatch, count: int) -> list[tuple[int, int] | None]:
         brokers = self._column(batch, "brokerId", count)
@@ -136,13 +147,26 @@ def _minute_text(minute: int, zone: zoneinfo.ZoneInfo, texts: dict[int, str]) ->
     """Format a minute since the epoch as TubeMQ's ``yyyyMMddHHmm``; rows share few minutes."""
     text = texts.get(minute)
     if text is None:
-        text = datetime.datetime.fromtimestamp(minute * 60, zone).strftime("%Y%m%d%H%M")
+        try:
+            moment = datetime.datetime.fromtimestamp(minute * 60, zone)
+        except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
+            what = f"its timestamp does not fit into yyyyMMddHHmm ({error})"
+            raise ProduceError("TUBEMQ_BAD_MESSAGE", what=what) from error
+        # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
+        text = f"{moment.year:04d}{moment:%m%d%H%M}"
         texts[minute] = text
     return text
 
 
-def _as_bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
+def _without_system(
+    pairs: list[tuple[str, str]] | None,
+) -> tuple[dict[str, str] | None, str | None, str | None]:
+    """Return attributes without TubeMQ's own, and of these the message's type and time."""
+    if not pairs:
+        return None, None, None
+    attributes = dict(pairs)
+    message_type = attributes.pop(MSG_TYPE_KEY, None)
+    return attributes, message_type, attributes.pop(MSG_TIME_KEY, None)
 
 
 def _check_field(name: str, data_type: DataType) -> None:

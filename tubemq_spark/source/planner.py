@@ -7,10 +7,9 @@ ends the query: so answers are kept for a moment, and failures that may pass are
 import collections
 import dataclasses
 import logging
-import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.base import Cluster, TopicsLayout
@@ -22,6 +21,8 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.partition import OffsetRangePartition
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 _LAYOUT_SECONDS: Final = 10.0
 """How old a layout may be: a new partition is seen that much later."""
@@ -35,9 +36,8 @@ class Snapshot:
 
     layout: TopicsLayout
     bounds: Mapping[StoreId, OffsetBounds]
-    layout_time: float
-    """When the layout was asked, by the monotonic clock, in seconds."""
     bounds_time: float
+    """When the bounds came, by the monotonic clock, in seconds."""
 
     def latest(self) -> dict[StoreId, int]:
         """Return where every store ends, in index bytes."""
@@ -50,6 +50,8 @@ class Planner:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._cluster: Cluster = open_cluster(options.client)
+        self._layout: TopicsLayout | None = None
+        self._layout_time = 0.0
         self.last: Snapshot | None = None
         """What was seen last, however old."""
 
@@ -57,52 +59,56 @@ class Planner:
         """Return layout and bounds, at most a quarter of a second old, or asked now.
 
         Raises:
-            TubeMQError: the cluster refused, never answered, or stayed away for ``fetchOffset.numRetries``
-                tries.
+            TubeMQError: the cluster refused, no master ever answered, or somebody stayed away for
+                ``fetchOffset.numRetries`` tries.
         """
         now = time.monotonic()
         if fresh or self.last is None or now - self.last.bounds_time > _BOUNDS_SECONDS:
-            self.last = self._look_until_answered(fresh=fresh)
+            self.last = self._until_answered(self._look, fresh=fresh)
         return self.last
 
     def partitions(self, ranges: Iterable[OffsetRange], on_loss: LossPolicy) -> list[OffsetRangePartition]:
-        """Return one task a range, with the address of its broker.
+        """Return one task a range, with the address of its broker; the brokers are not asked.
 
         Raises:
             DataLossError: a partition of a planned range does not exist any more, by the policy.
+            TubeMQError: as ``look``.
         """
         tasks = []
-        snapshot = self.look()
-        sharing = collections.Counter(partition.store_id for partition in snapshot.layout.partitions)
+        layout = self._until_answered(self._recent_layout, fresh=False)
+        sharing = collections.Counter(partition.store_id for partition in layout.partitions)
         for range_ in ranges:
-            endpoint = snapshot.layout.partitions.get(range_.partition)
+            endpoint = layout.partitions.get(range_.partition)
             if endpoint is None:
                 on_loss(Loss.PARTITION_REMOVED, range_.partition, range_.start, range_.end)
                 continue
-            request = RangeRequest(range_, endpoint, snapshot.layout.visit_token)
+            request = RangeRequest(range_, endpoint, layout.visit_token)
             own_store = sharing[range_.partition.store_id] == 1
             tasks.append(OffsetRangePartition(request, own_store=own_store))
         return tasks
 
-    def _look_until_answered(self, *, fresh: bool) -> Snapshot:
-        # A cluster that has never answered is more likely a wrong address than one that restarts: the
-        # session's own tries must do, and the user hears of it soon.
-        attempts = 1 if self.last is None else self._options.offset_fetch_attempts
-        for _ in range(attempts - 1):
+    def _until_answered(self, ask: Callable[[bool], Answer], *, fresh: bool) -> Answer:
+        attempt = 1
+        while True:
             try:
-                return self._look(fresh=fresh)
+                return ask(fresh)
             except TubeMQError as error:
-                if not error.retriable:
+                # Masters that have never answered are more likely a wrong address than ones that restart:
+                # the session's own tries must do, and the user hears of it soon.
+                last = self._layout is None or attempt >= self._options.offset_fetch_attempts
+                if last or not error.retriable:
                     raise
                 logger.warning("asking for offsets failed and is tried again: %s", error)
+            attempt += 1
             fresh = True
-            threading.Event().wait(self._options.offset_fetch_retry_ms / 1000)
-        return self._look(fresh=fresh)
+            time.sleep(self._options.offset_fetch_retry_ms / 1000)
 
-    def _look(self, *, fresh: bool) -> Snapshot:
+    def _look(self, fresh: bool) -> Snapshot:
+        layout = self._recent_layout(fresh)
+        return Snapshot(layout, self._cluster.bounds(layout), time.monotonic())
+
+    def _recent_layout(self, fresh: bool) -> TopicsLayout:
         now = time.monotonic()
-        if fresh or self.last is None or now - self.last.layout_time > _LAYOUT_SECONDS:
-            layout, layout_time = self._cluster.layout(self._options.topics), now
-        else:
-            layout, layout_time = self.last.layout, self.last.layout_time
-        return Snapshot(layout, self._cluster.bounds(layout), layout_time, time.monotonic())
+        if fresh or self._layout is None or now - self._layout_time > _LAYOUT_SECONDS:
+            self._layout, self._layout_time = self._cluster.layout(self._options.topics), now
+        return self._layout

@@ -4,23 +4,21 @@ Spark's worker does not flush its output after a batch: without a thread that fe
 the JVM and Python take turns instead of working at the same time.
 """
 
-import logging
 import queue
 import threading
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.partition import OffsetRangePartition
-
-logger = logging.getLogger(__name__)
 
 _READ_AHEAD_BATCHES: Final = 2
 _POLL_SECONDS: Final = 0.1
@@ -35,7 +33,9 @@ def read_rows(
         DataLossError: records of the range are gone or damaged and ``failOnDataLoss`` is on.
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
-    yield from _ahead(_batches(work, options, schema), name=f"tubemq-read-{work.request.range.partition}")
+    yield from _ahead(
+        lambda wait: _batches(work, options, schema, wait), name=f"tubemq-read-{work.request.range.partition}"
+    )
 
 
 def loss_policy(options: ReadOptions) -> LossPolicy:
@@ -44,11 +44,11 @@ def loss_policy(options: ReadOptions) -> LossPolicy:
 
 
 def _batches(
-    work: OffsetRangePartition, options: ReadOptions, schema: StructType
+    work: OffsetRangePartition, options: ReadOptions, schema: StructType, wait: Wait
 ) -> Iterator[pa.RecordBatch]:
     builder = BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone), exact_offsets=work.own_store)
     cluster = open_cluster(options.client)
-    for fetched in cluster.read_range(work.request, loss_policy(options)):
+    for fetched in cluster.read_range(work.request, loss_policy(options), wait):
         yield from builder.add(fetched)
     yield from builder.finish()
 
@@ -62,14 +62,24 @@ class _End:
     pass
 
 
-def _ahead(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+class _AbandonedError(Exception):
+    """Nobody wants the rows any more."""
+
+
+def _ahead(make: Callable[[Wait], Iterator[pa.RecordBatch]], name: str) -> Iterator[pa.RecordBatch]:
     """Yield what an iterator yields while a thread runs it a few items ahead.
 
-    An abandoned generator (LIMIT, a cancelled job) stops the thread and closes the iterator.
+    An abandoned generator (LIMIT, a cancelled job) stops the thread and closes the iterator, also while
+    that waits for its broker by the ``Wait`` it was made with.
     """
     items: queue.Queue[pa.RecordBatch | _Failed | _End] = queue.Queue(_READ_AHEAD_BATCHES)
     abandoned = threading.Event()
-    thread = threading.Thread(target=_fill, args=(batches, items, abandoned), name=name, daemon=True)
+
+    def wait(seconds: float) -> None:
+        if abandoned.wait(seconds):
+            raise _AbandonedError
+
+    thread = threading.Thread(target=_fill, args=(make(wait), items, abandoned), name=name, daemon=True)
     thread.start()
     try:
         while not isinstance(item := items.get(), _End):

@@ -1,0 +1,32 @@
+"""A group whose other members read other topics at this moment."""
+
+import pytest
+
+from tests.client.scripted_master import ScriptedMaster, config_for, partition, registered
+from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.errors import RpcError
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+
+OTHER_TOPICS = registered(425, "the group reads other topics", brokers=())
+
+
+def layout(master, **settings):
+    with ChannelPool() as pool:
+        return DirectCluster(config_for(master, **settings), pool).layout(["demo"])
+
+
+def test_a_killed_driver_s_membership_is_waited_for_though_answers_come_quickly():
+    with ScriptedMaster(balance_register=[*[OTHER_TOPICS] * 5, registered()]) as master:
+        found = layout(master, rpc_timeout_ms=250, lease_wait_ms=20_000)
+
+        assert list(found.partitions) == [partition(1, 0)]
+        assert len(master.of(Method.BALANCE_REGISTER)) == 6
+
+
+def test_a_group_that_stays_busy_is_an_error():
+    with ScriptedMaster(balance_register=OTHER_TOPICS) as master:
+        with pytest.raises(RpcError) as refused:
+            layout(master, lease_wait_ms=60)
+
+        assert refused.value.code == 425

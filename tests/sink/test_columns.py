@@ -1,0 +1,181 @@
+"""A frame's columns and rows become messages, or are refused with the reason."""
+
+import datetime
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.sink.columns import SINK_COLUMNS, SinkColumns
+from tubemq_spark.source.schema import default_schema
+
+ARROW_TYPES = {
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "key": pa.string(),
+    "brokerId": pa.int32(),
+    "partition": pa.int32(),
+    "messageType": pa.string(),
+    "timestamp": pa.timestamp("us", "Etc/UTC"),
+    "attributes": pa.map_(pa.string(), pa.string()),
+}
+
+
+def schema_of(*names):
+    return StructType([StructField(name, SINK_COLUMNS[name][0]) for name in names])
+
+
+def bind(schema, topic="demo", zone="UTC"):
+    return pickle.loads(pickle.dumps(SinkColumns.bind(schema, topic, zone)))
+
+
+def messages(columns, topic="demo", zone="UTC", types=ARROW_TYPES):
+    """Return the messages made of columns of values."""
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(values, types[name]) for name, values in columns.items()], names=list(columns)
+    )
+    return list(bind(schema_of(*columns), topic, zone).messages(batch))
+
+
+def test_a_value_is_enough():
+    (message,) = messages({"value": [b"x"]})
+
+    assert (message.topic, message.value) == ("demo", b"x")
+    rest = (message.attributes, message.message_type, message.message_time, message.key, message.partition)
+    assert rest == (None,) * 5
+
+
+def test_texts_are_sent_as_utf_8():
+    texts = ARROW_TYPES | {"value": pa.large_string()}
+
+    (message,) = messages({"value": ["wörd 中"], "key": ["kéy"]}, types=texts)
+
+    assert (message.value, message.key) == ("wörd 中".encode(), "kéy".encode())
+
+
+def test_a_row_with_everything():
+    moment = datetime.datetime(2024, 2, 29, 12, 34, 56, 789, datetime.UTC)
+    (message,) = messages(
+        {
+            "value": [b"x"],
+            "topic": ["other"],
+            "key": ["k"],
+            "brokerId": [1],
+            "partition": [10_000],
+            "messageType": ["news"],
+            "timestamp": [moment],
+            "attributes": [{"a": "b"}],
+        },
+        topic=None,
+    )
+
+    assert message.topic == "other"
+    assert message.partition == (1, 10_000)
+    assert (message.message_type, message.message_time) == ("news", "202402291234")
+    assert message.attributes == {"a": "b"}
+
+
+def test_the_option_wins_over_the_column():
+    assert [message.topic for message in messages({"value": [b"x"], "topic": [None]}, "demo")] == ["demo"]
+
+
+def test_half_a_route_in_a_row_is_none():
+    rows = messages({"value": [b"x"] * 3, "brokerId": [1, None, 1], "partition": [0, 0, None]})
+
+    assert [row.partition for row in rows] == [(1, 0), None, None]
+
+
+@pytest.mark.parametrize(
+    ("zone", "moment", "expected"),
+    [
+        ("UTC", datetime.datetime(2024, 1, 1, 0, 0, 59, 999_999, datetime.UTC), "202401010000"),
+        ("Asia/Shanghai", datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), "202401010800"),
+        ("UTC", datetime.datetime(1969, 12, 31, 23, 59, 59, tzinfo=datetime.UTC), "196912312359"),
+        ("UTC", datetime.datetime(800, 1, 1, tzinfo=datetime.UTC), "080001010000"),
+        ("UTC", None, None),
+    ],
+)
+def test_times_are_written_in_the_topic_s_zone(zone, moment, expected):
+    (message,) = messages({"value": [b"x"], "timestamp": [moment]}, zone=zone)
+
+    assert message.message_time == expected
+
+
+def test_a_time_that_twelve_digits_cannot_tell():
+    far = 253_402_300_800_000_000  # the year 10000
+
+    with pytest.raises(ProduceError, match="TUBEMQ_BAD_MESSAGE") as refused:
+        messages({"value": [b"x"], "timestamp": [far]})
+    assert "yyyyMMddHHmm" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "condition"),
+    [
+        ({"value": [b"x", None]}, "TUBEMQ_SINK_NULL_VALUE"),
+        ({"value": [b"x", b"y"], "topic": ["demo", None]}, "TUBEMQ_SINK_NULL_TOPIC"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message(columns, condition):
+    with pytest.raises(ProduceError) as refused:
+        messages(columns, topic=None if "topic" in columns else "demo")
+
+    assert refused.value.condition == condition
+
+
+def test_a_frame_of_our_own_source_can_be_written_back():
+    """What says where a row came from is left out."""
+    columns = bind(default_schema(include_attributes=True))
+
+    assert {"offset", "messageId"} & columns.names == set()
+
+
+@pytest.mark.parametrize("value_type", [StringType(), BinaryType()])
+def test_both_types_of_a_value(value_type):
+    assert bind(StructType([StructField("value", value_type)])).names == {"value"}
+
+
+VALUE = StructField("value", StringType())
+
+
+@pytest.mark.parametrize(
+    ("fields", "topic", "condition", "told"),
+    [
+        ([StructField("key", StringType())], "demo", "TUBEMQ_SINK_NO_VALUE", "only: key"),
+        ([VALUE], None, "TUBEMQ_SINK_NO_TOPIC", "'topic'"),
+        ([VALUE, StructField("partition", IntegerType())], "demo", "TUBEMQ_SINK_HALF_ROUTE", "'partition'"),
+        ([VALUE, StructField("brokerId", IntegerType())], "demo", "TUBEMQ_SINK_HALF_ROUTE", "'brokerId'"),
+        (
+            [VALUE, StructField("brokerid", IntegerType())],
+            "demo",
+            "TUBEMQ_SINK_UNKNOWN_COLUMN",
+            "'brokerId'?",
+        ),
+        ([VALUE, StructField("xyzzy", IntegerType())], "demo", "TUBEMQ_SINK_UNKNOWN_COLUMN", "messageType"),
+        ([StructField("value", LongType())], "demo", "TUBEMQ_SINK_WRONG_TYPE", "string or binary"),
+        ([VALUE, StructField("timestamp", LongType())], "demo", "TUBEMQ_SINK_WRONG_TYPE", "timestamp"),
+        (
+            [VALUE, StructField("attributes", MapType(StringType(), TimestampType()))],
+            "demo",
+            "TUBEMQ_SINK_WRONG_TYPE",
+            "map<string,string>",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_written(fields, topic, condition, told):
+    with pytest.raises(OptionError) as refused:
+        SinkColumns.bind(StructType(fields), topic, "UTC")
+
+    assert refused.value.condition == condition
+    assert told in str(refused.value)

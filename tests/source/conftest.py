@@ -1,0 +1,28 @@
+"""What the tests of the source share."""
+
+import types
+
+import pytest
+
+from tests.source.fake_cluster import FakeCluster
+from tubemq_spark.source import planner
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """The cluster that every planner sees."""
+    fake = FakeCluster()
+    monkeypatch.setattr(planner, "open_cluster", lambda _: fake)
+    return fake
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The planner's clock, as a list of one number: seconds."""
+    now = [1000.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(planner, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    return now

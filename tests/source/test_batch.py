@@ -1,0 +1,89 @@
+"""The batch source plans exactly the records between two positions."""
+
+import json
+import pickle
+
+import pytest
+
+from tests.source.fake_cluster import partition
+from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.source.schema import default_schema
+
+
+def plan(**options):
+    """Return the planned ranges, as texts, of a reader that was made and copied as Spark does."""
+    given = {"tubemq.master.servers": "master:8715", "subscribe": "demo"}
+    reader = TubeMQDataSource(given | options).reader(default_schema(include_attributes=False))
+    return [str(task.request.range) for task in pickle.loads(pickle.dumps(reader)).partitions()]
+
+
+def offsets(**changes):
+    return json.dumps({"demo": {"1:0": 56, "1:10000": -2, "1:20000": 84, "1:20001": -1} | changes})
+
+
+def test_everything_is_read_when_nothing_is_said(cluster):
+    assert plan() == [
+        "demo/1:0 [0, 140)",
+        "demo/1:10000 [0, 196)",
+        "demo/1:20000 [0, 252)",
+        "demo/1:20001 [0, 252)",
+    ]
+
+
+def test_the_words_in_offsets_are_the_ends_of_the_log(cluster):
+    assert plan(startingoffsets=offsets(**{"1:20001": 28})) == [
+        "demo/1:0 [56, 140)",
+        "demo/1:10000 [0, 196)",
+        "demo/1:20000 [84, 252)",
+        "demo/1:20001 [28, 252)",
+    ]
+    ends = offsets(**{"1:10000": 28})
+    assert plan(endingoffsets=ends) == [
+        "demo/1:0 [0, 56)",
+        "demo/1:10000 [0, 28)",
+        "demo/1:20000 [0, 84)",
+        "demo/1:20001 [0, 252)",
+    ]
+
+
+def test_an_empty_range_is_no_task(cluster):
+    everywhere = dict.fromkeys(("1:0", "1:10000", "1:20000", "1:20001"), 28)
+    same = json.dumps({"demo": everywhere})
+
+    assert plan(startingoffsets=same, endingoffsets=same) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "condition"),
+    [
+        (56, 28, "TUBEMQ_START_AFTER_END"),
+        (168, 140, "TUBEMQ_OFFSET_BEYOND_LOG"),
+    ],
+)
+def test_ranges_that_cannot_be(cluster, start, end, condition):
+    cluster.partitions = {partition(0)}
+
+    with pytest.raises(OptionError) as refused:
+        plan(
+            startingoffsets=json.dumps({"demo": {"1:0": start}}),
+            endingoffsets=json.dumps({"demo": {"1:0": end}}),
+        )
+    assert refused.value.condition == condition
+
+
+def test_what_retention_removed_is_a_loss_or_skipped(cluster):
+    cluster.partitions, cluster.earliest = {partition(0)}, 84
+    start = json.dumps({"demo": {"1:0": 28}})
+
+    with pytest.raises(TubeMQError) as lost:
+        plan(startingoffsets=start)
+    assert lost.value.condition == "TUBEMQ_DATA_LOSS.EXPIRED"
+    assert plan(startingoffsets=start, failondataloss="false") == ["demo/1:0 [84, 140)"]
+
+
+def test_spark_s_bare_partition_has_no_rows():
+    """It sends one when nothing was planned."""
+    given = {"tubemq.master.servers": "master:8715", "subscribe": "demo"}
+
+    assert list(TubeMQDataSource(given).reader(default_schema(include_attributes=False)).read(None)) == []
