@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from integration_tests.produce import produce_numbers
@@ -17,6 +18,8 @@ from integration_tests.truth import assert_same_rows
 
 PROGRAM = Path(__file__).parent / "programs" / "stream_to_files.py"
 START_SECONDS = 120
+KILLS = 10 if pyspark.__version__ >= "4.3" else 4
+"""The second run of CI, under an older PySpark, need not repeat them all."""
 
 
 @contextmanager
@@ -77,7 +80,7 @@ def kill_and_finish(server, topic, folder, count, kills):
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_ten_kills_lose_and_repeat_nothing(server, tmp_path):
+def test_kills_lose_and_repeat_nothing(server, tmp_path):
     """Five kills of each of two jobs, which run side by side: what takes long is the start of their JVMs."""
     topics = {shape: server.fresh_topic(shape) for shape in ("3x1", "2x3")}
     count, kills = server.pick(embedded=8_000, real=20_000), 5
