@@ -29,6 +29,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SINK_HALF_ROUTE": (
         "The frame has the column '{found}' alone; a route needs both 'brokerId' and 'partition'."
     ),
+    "TUBEMQ_SINK_HALF_NULL_ROUTE": "A row for topic '{topic}' has brokerId {broker} and partition {partition}; give both, or leave both null.",
     "TUBEMQ_SINK_UNKNOWN_COLUMN": (
         "The sink does not know the column '{column}'{suggestion} It takes: {known}; drop the others."
     ),
@@ -92,6 +93,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_DATA_LOSS.EXPIRED": "{partition} is needed from offset {start}, but its log now begins at {end}: retention removed the records between before they were read. Set failOnDataLoss=false to skip them.",
     "TUBEMQ_DATA_LOSS.TRUNCATED": "{partition} is needed up to offset {end}, but its log ends at {start} now: the broker lost or rebuilt its store. Set failOnDataLoss=false to skip what is gone.",
     "TUBEMQ_DATA_LOSS.CORRUPT": "{partition} holds damaged records between the offsets {start} and {end}: their checksum or layout is wrong. Set failOnDataLoss=false to skip them.",
+    "TUBEMQ_DATA_LOSS.SKIPPED": "The broker passed over records of {partition} between the offsets {start} and {end}: their data expired before their index, or cannot be read. Set failOnDataLoss=false to go on without them.",
     "TUBEMQ_DATA_LOSS.TOPIC_REMOVED": "The topic of {partition} is gone; what it held from offset {start} on (planned up to {end}) cannot be read. Restore the topic, or set failOnDataLoss=false to go on without it.",
     "TUBEMQ_DATA_LOSS.PARTITION_REMOVED": "{partition} is gone; what it held from offset {start} on (planned up to {end}) cannot be read. Restore it, or set failOnDataLoss=false to go on without it.",
     "TUBEMQ_DATA_LOSS.MOVED_BACK": "{partition} was already read up to offset {end}, but its log ends at {start} now: the topic was made anew, or its broker lost records. Set failOnDataLoss=false to go on from {start}.",

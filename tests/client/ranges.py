@@ -27,15 +27,14 @@ def hurry(seconds):
     time.sleep(min(seconds, 0.001))
 
 
-def request(broker, start, end, number=0, token=TOKEN):
-    return RangeRequest(OffsetRange(partition(number), start, end), broker.endpoint, token)
+def request(broker, start, end, number=0, token=TOKEN, **known):
+    return RangeRequest(OffsetRange(partition(number), start, end), broker.endpoint, token, **known)
 
 
-def batches(broker, start, end, number=0, on_loss=fail_on_loss, token=TOKEN, **changes):
+def batches(broker, start, end, number=0, on_loss=fail_on_loss, token=TOKEN, known=None, **changes):
+    work = request(broker, start, end, number, token, **(known or {}))
     with ChannelPool() as pool:
-        yield from read_range(
-            config(broker, **changes), pool, request(broker, start, end, number, token), on_loss, hurry
-        )
+        yield from read_range(config(broker, **changes), pool, work, on_loss, hurry)
 
 
 def values_of(batch):

@@ -1,5 +1,7 @@
 """Records that are gone or damaged are never passed over in silence."""
 
+import dataclasses
+
 import pytest
 
 from tests.client import model_broker as model
@@ -176,3 +178,44 @@ def test_a_partition_that_is_gone_is_a_loss_and_leaves_no_lease():
             [loss(Loss.PARTITION_REMOVED, 0, 9 * ROW, number=5)],
         )
         assert broker.leases() == []
+
+
+OWN = {"own_store": True}
+FROM_EARLIEST = {"own_store": True, "from_earliest": True}
+
+
+def broker_that_cannot_read(*numbers, count=12):
+    broker = broker_of(count, flushed=count, limits=SMALL)
+    for number in numbers:
+        entries = broker.stores[STORE].entries
+        entries[number] = dataclasses.replace(entries[number], readable=False)
+    return broker
+
+
+def test_records_that_the_broker_passes_over_are_a_loss():
+    """Index and data expire apart, so a broker may have entries whose records are gone; it says nothing."""
+    with broker_that_cannot_read(6) as broker:
+        with pytest.raises(DataLossError, match="passed over") as caught:
+            read(broker, 28, 12 * ROW, known=OWN)
+        assert caught.value.condition == "TUBEMQ_DATA_LOSS.SKIPPED"
+
+        found, losses = lossy(broker, 28, 12 * ROW, known=OWN)
+        assert found == [*values(1, 6), *values(7, 12)]
+        assert [loss.loss for loss in losses] == [Loss.SKIPPED]
+        assert losses[0].start <= 6 * ROW < losses[0].end
+
+
+def test_a_log_begins_behind_entries_whose_records_are_gone():
+    """What was gone before the log's begin was asked is no loss; what is missing later is."""
+    with broker_that_cannot_read(0, 1, 2, 3, 4) as broker:
+        assert lossy(broker, 0, 12 * ROW, known=FROM_EARLIEST) == (values(5, 12), [])
+        assert [loss.loss for loss in lossy(broker, 0, 12 * ROW, known=OWN)[1]][:1] == [Loss.SKIPPED]
+    with broker_that_cannot_read(0, 9) as broker:
+        found, losses = lossy(broker, 0, 12 * ROW, known=FROM_EARLIEST)
+        assert found == [*values(1, 9), *values(10, 12)]
+        assert [loss.loss for loss in losses] == [Loss.SKIPPED]
+
+
+def test_records_of_other_partitions_are_none_that_are_missing():
+    with broker_of(12, partitions=3, flushed=12, limits=SMALL) as broker:
+        assert lossy(broker, 0, 12 * ROW) == (values(0, 12)[::3], [])

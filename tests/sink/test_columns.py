@@ -90,10 +90,16 @@ def test_the_option_wins_over_the_column():
     assert [message.topic for message in messages({"value": [b"x"], "topic": [None]}, "demo")] == ["demo"]
 
 
-def test_half_a_route_in_a_row_is_none():
-    rows = messages({"value": [b"x"] * 3, "brokerId": [1, None, 1], "partition": [0, 0, None]})
+def test_a_row_names_a_route_or_none():
+    rows = messages({"value": [b"x"] * 2, "brokerId": [1, None], "partition": [0, None]})
 
-    assert [row.partition for row in rows] == [(1, 0), None, None]
+    assert [row.partition for row in rows] == [(1, 0), None]
+
+
+@pytest.mark.parametrize(("broker", "partition"), [(1, None), (None, 0)])
+def test_half_a_route_in_a_row_is_refused(broker, partition):
+    with pytest.raises(ProduceError, match="TUBEMQ_SINK_HALF_NULL_ROUTE"):
+        messages({"value": [b"x"], "brokerId": [broker], "partition": [partition]})
 
 
 @pytest.mark.parametrize(

@@ -80,15 +80,27 @@ def test_masters_that_never_answered_are_not_asked_again(planner, cluster, clock
     assert cluster.layouts == 1
 
 
-def test_masters_that_did_answer_are_asked_again(planner, cluster, clock):
+def test_a_stream_goes_on_while_no_master_answers(planner, cluster, clock):
+    """Brokers serve without one; the masters are asked again as seldom as before."""
     planner.look()
-    clock[0] += 20
+    cluster.away = AWAY
+    for _ in range(4):
+        clock[0] += 6
+        planner.look()
+
+    assert cluster.questions == 5
+    assert cluster.layouts == 1 + 2
+
+
+def test_masters_that_did_answer_are_asked_again_before_an_old_layout_is_useless(planner, cluster, clock):
+    planner.look()
+    clock[0] += 700
     cluster.away = AWAY
 
     with pytest.raises(TubeMQConnectionError):
         planner.look()
     assert cluster.layouts == 1 + 3
-    assert clock == [1000 + 20 + 2 * 0.5]
+    assert clock == [1000 + 700 + 2 * 0.5]
 
 
 def test_planning_does_not_ask_brokers(planner, cluster, clock):
@@ -128,9 +140,9 @@ def test_a_task_has_all_it_needs_and_travels(planner):
 
     assert [task.request.range for task in tasks] == ranges
     assert [(task.request.endpoint, task.request.visit_token) for task in tasks] == [(BROKER, 1)] * 2
-    assert [task.own_store for task in tasks] == [True, False]
+    assert [task.request.own_store for task in tasks] == [True, False]
     assert [task.value for task in tasks] == ["demo/1:0 [28, 56)", "demo/1:20001 [0, 84)"]
-    assert work_of(tasks[0]) is tasks[0]
+    assert work_of(tasks[0]) is tasks[0].request
     assert work_of(None) is None
 
 

@@ -66,28 +66,6 @@ def test_whoever_stops_reading_stops_the_thread():
     assert running() == []
 
 
-def test_whoever_stops_reading_waits_for_no_broker():
-    """Flow control asks for minutes, and a broker that is away is waited for as long."""
-    waiting, gave_back = threading.Event(), threading.Event()
-
-    def patient(wait):
-        try:
-            yield 0
-            waiting.set()
-            wait(3600)
-            yield 1
-        finally:
-            gave_back.set()
-
-    reading = _ahead(patient, name="tubemq-read-test")
-    next(reading)
-    assert waiting.wait(WAIT_SECONDS)
-    reading.close()
-
-    assert gave_back.is_set()
-    assert running() == []
-
-
 def test_the_thread_goes_only_a_little_ahead():
     produced, blocked = [], threading.Event()
 

@@ -50,6 +50,12 @@ class RangeRequest:
     """The partition's broker."""
     visit_token: int
     """Proof that a master knew us when the range was planned."""
+    own_store: bool = False
+    """Whether no other partition is in the store: every offset of the range is then one of its records,
+    and one that the broker passes over is missing."""
+    from_earliest: bool = False
+    """Whether the range starts where the log begins. Index and data expire apart, so a log may begin with
+    entries whose records are gone: then it begins behind them, and nothing that was there is missing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +107,7 @@ def _read(
     with Lease(config, pool, partition, work.endpoint, work.visit_token, wait=wait) as lease:
         cursor = Cursor(lease, partition)
         try:
-            yield from _RangeReader(config, cursor, work.range, on_loss, wait).batches()
+            yield from _RangeReader(config, cursor, work, on_loss, wait).batches()
         finally:
             cursor.forget_ahead()
 
@@ -110,8 +116,9 @@ class _RangeReader:
     """The rules of one range: its two ends, losses, and troubles that pass."""
 
     def __init__(
-        self, config: ClientConfig, cursor: Cursor, asked: OffsetRange, on_loss: LossPolicy, wait: Wait
+        self, config: ClientConfig, cursor: Cursor, work: RangeRequest, on_loss: LossPolicy, wait: Wait
     ) -> None:
+        asked = work.range
         self._timeout_ms = config.fetch_timeout_ms
         self._cursor = cursor
         self._partition = asked.partition
@@ -120,6 +127,8 @@ class _RangeReader:
         self._on_loss = on_loss
         self._wait = wait
         self._in_place = False
+        self._own_store = work.own_store
+        self._before_begin = work.from_earliest
         self._restart_clock()
 
     def batches(self) -> Iterator[FetchedBatch]:
@@ -167,6 +176,7 @@ class _RangeReader:
             columns = columns.slice(0, int(np.searchsorted(columns.ordinals, kept)))
             corrupt = corrupt[corrupt < kept]
         self._report_corrupt(step, corrupt)
+        self._report_skipped(step)
         if not len(columns):
             return None
         return FetchedBatch(self._partition, step.start, min(step.next, self._end), columns, step.dense)
@@ -199,6 +209,13 @@ class _RangeReader:
             if probe.next == probe.start:
                 self._stand_still(probe.pause_ms)
         return step.fetched.count - behind
+
+    def _report_skipped(self, step: Step) -> None:
+        """Report records that the broker passed over without a word (MsgFileStore.getMessages)."""
+        if self._own_store and not step.dense and not self._before_begin:
+            self._on_loss(Loss.SKIPPED, self._partition, step.start, min(step.next, self._end))
+        if step.fetched.count:
+            self._before_begin = False
 
     def _report_corrupt(self, step: Step, corrupt: NDArray[np.int64]) -> None:
         if not len(corrupt):

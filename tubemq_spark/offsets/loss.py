@@ -32,6 +32,8 @@ class Loss(enum.Enum):
     """The log ends inside a range that was planned: from where it ends now to the end of the range."""
     CORRUPT = "CORRUPT"
     """Records have a wrong checksum or cannot be taken apart."""
+    SKIPPED = "SKIPPED"
+    """The broker passed over some of the records: their data expired before their index, or is damaged."""
     TOPIC_REMOVED = "TOPIC_REMOVED"
     """The topic is gone: from the next offset to what was planned (an empty range when nothing was)."""
     PARTITION_REMOVED = "PARTITION_REMOVED"

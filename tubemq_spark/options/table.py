@@ -169,8 +169,8 @@ FAIL_ON_DATA_LOSS: Final = OptionSpec(
     "failOnDataLoss",
     BOOLEAN,
     _READS,
-    "Whether the query fails when records are damaged, or gone before they were read (retention, a removed "
-    "topic, a broker that lost its log). With `false` they are skipped, and a warning says which.",
+    "Whether the query fails when records are damaged, or gone before they were read (retention, a broker "
+    "that lost its log). With `false` they are skipped, and a warning says which.",
     default=True,
 )
 INCLUDE_ATTRIBUTES: Final = OptionSpec(

@@ -84,7 +84,8 @@ class SinkColumns:
         their own win.
 
         Raises:
-            ProduceError: a row's value or topic is null, or its timestamp is beyond the year 9999.
+            ProduceError: a row's value or topic is null, it names half a route, or its timestamp is beyond
+                the year 9999.
         """
         count = batch.num_rows
         values = self._bytes(batch, "value", count)
@@ -99,11 +100,15 @@ class SinkColumns:
             self._routes(batch, count),
             strict=True,
         )
-        for value, topic, attributes, message_type, time, key, route in columns:
+        for value, topic, attributes, message_type, time, key, (broker, partition) in columns:
             if value is None:
                 raise ProduceError("TUBEMQ_SINK_NULL_VALUE", topic=topic)
             if topic is None:
                 raise ProduceError("TUBEMQ_SINK_NULL_TOPIC")
+            if (broker is None) != (partition is None):
+                raise ProduceError(
+                    "TUBEMQ_SINK_HALF_NULL_ROUTE", topic=topic, broker=broker, partition=partition
+                )
             own, inner_type, inner_time = _without_system(attributes)
             yield OutgoingMessage(
                 topic,
@@ -112,7 +117,7 @@ class SinkColumns:
                 inner_type if message_type is None else message_type,
                 inner_time if time is None else time,
                 key,
-                route,
+                None if broker is None else (broker, partition),
             )
 
     def _column(self, batch: pa.RecordBatch, name: str, count: int) -> list[Any]:
@@ -124,13 +129,9 @@ class SinkColumns:
             return [None] * count
         return batch.column(name).cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
 
-    def _routes(self, batch: pa.RecordBatch, count: int) -> list[tuple[int, int] | None]:
+    def _routes(self, batch: pa.RecordBatch, count: int) -> list[tuple[Any, Any]]:
         brokers = self._column(batch, "brokerId", count)
-        partitions = self._column(batch, "partition", count)
-        return [
-            None if broker is None or partition is None else (broker, partition)
-            for broker, partition in zip(brokers, partitions, strict=True)
-        ]
+        return list(zip(brokers, self._column(batch, "partition", count), strict=True))
 
     def _times(self, batch: pa.RecordBatch, count: int) -> list[str | None]:
         if "timestamp" not in self.names:

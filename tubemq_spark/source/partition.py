@@ -12,15 +12,12 @@ class OffsetRangePartition(InputPartition):
     """One task's work: the records to read and the broker that has them."""
 
     request: RangeRequest
-    own_store: bool
-    """Whether the partition has its store for itself: only then can a row's offset be told."""
 
-    def __init__(self, request: RangeRequest, *, own_store: bool) -> None:
+    def __init__(self, request: RangeRequest) -> None:
         super().__init__(str(request.range))
         self.request = request
-        self.own_store = own_store
 
 
-def work_of(partition: InputPartition | None) -> OffsetRangePartition | None:
+def work_of(partition: InputPartition | None) -> RangeRequest | None:
     """Return what there is to read; None for the bare value Spark sends when nothing was planned."""
-    return partition if isinstance(partition, OffsetRangePartition) else None
+    return partition.request if isinstance(partition, OffsetRangePartition) else None

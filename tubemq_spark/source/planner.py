@@ -16,6 +16,7 @@ from tubemq_spark.cluster.base import Cluster, TopicsLayout
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.offsets.loss import Loss, LossPolicy
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.partition import OffsetRangePartition
@@ -26,6 +27,8 @@ Answer = TypeVar("Answer")
 
 _LAYOUT_SECONDS: Final = 10.0
 """How old a layout may be: a new partition is seen that much later."""
+_OLD_LAYOUT_SECONDS: Final = 600.0
+"""How old a layout may get while no master answers: its visit token lives about a quarter of an hour."""
 _BOUNDS_SECONDS: Final = 0.25
 """How old bounds may be: an idle stream asks its brokers four times a second at most."""
 
@@ -49,9 +52,13 @@ class Planner:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._patience_ms = (
+            options.offset_fetch_attempts * options.offset_fetch_retry_ms + options.client.rpc_timeout_ms
+        )
         self._cluster: Cluster = open_cluster(options.client)
         self._layout: TopicsLayout | None = None
         self._layout_time = 0.0
+        self._ask_layout_at = 0.0
         self.last: Snapshot | None = None
         """What was seen last, however old."""
 
@@ -82,20 +89,33 @@ class Planner:
             if endpoint is None:
                 on_loss(Loss.PARTITION_REMOVED, range_.partition, range_.start, range_.end)
                 continue
-            request = RangeRequest(range_, endpoint, layout.visit_token)
-            own_store = sharing[range_.partition.store_id] == 1
-            tasks.append(OffsetRangePartition(request, own_store=own_store))
+            request = RangeRequest(
+                range_,
+                endpoint,
+                layout.visit_token,
+                own_store=sharing[range_.partition.store_id] == 1,
+                from_earliest=self._starts_the_log(range_),
+            )
+            tasks.append(OffsetRangePartition(request))
         return tasks
+
+    def _starts_the_log(self, range_: OffsetRange) -> bool:
+        held = None if self.last is None else self.last.bounds.get(range_.partition.store_id)
+        return held is not None and range_.start <= held.earliest
 
     def _until_answered(self, ask: Callable[[bool], Answer], *, fresh: bool) -> Answer:
         attempt = 1
+        # Tries and time-outs must not multiply.
+        deadline = Deadline.after_ms(self._patience_ms)
         while True:
             try:
                 return ask(fresh)
             except TubeMQError as error:
                 # Masters that have never answered are more likely a wrong address than ones that restart:
                 # the session's own tries must do, and the user hears of it soon.
-                last = self._layout is None or attempt >= self._options.offset_fetch_attempts
+                last = (
+                    self._layout is None or attempt >= self._options.offset_fetch_attempts or deadline.expired
+                )
                 if last or not error.retriable:
                     raise
                 logger.warning("asking for offsets failed and is tried again: %s", error)
@@ -108,7 +128,15 @@ class Planner:
         return Snapshot(layout, self._cluster.bounds(layout), time.monotonic())
 
     def _recent_layout(self, fresh: bool) -> TopicsLayout:
-        now = time.monotonic()
-        if fresh or self._layout is None or now - self._layout_time > _LAYOUT_SECONDS:
-            self._layout, self._layout_time = self._cluster.layout(self._options.topics), now
+        if self._layout is None or fresh or time.monotonic() >= self._ask_layout_at:
+            try:
+                self._layout = self._cluster.layout(self._options.topics)
+                self._layout_time = time.monotonic()
+            except TubeMQError as error:
+                # Brokers serve without a master; only the visit token needs one, now and then.
+                age = time.monotonic() - self._layout_time
+                if self._layout is None or not error.retriable or age > _OLD_LAYOUT_SECONDS:
+                    raise
+                logger.warning("no master tells where partitions are; going on as before: %s", error)
+            self._ask_layout_at = time.monotonic() + _LAYOUT_SECONDS
         return self._layout

@@ -13,20 +13,18 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.partition import OffsetRangePartition
 
 _READ_AHEAD_BATCHES: Final = 2
 _POLL_SECONDS: Final = 0.1
 
 
-def read_rows(
-    work: OffsetRangePartition, options: ReadOptions, schema: StructType
-) -> Iterator[pa.RecordBatch]:
+def read_rows(work: RangeRequest, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range as record batches of the asked columns.
 
     Raises:
@@ -34,7 +32,7 @@ def read_rows(
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
     yield from _ahead(
-        lambda wait: _batches(work, options, schema, wait), name=f"tubemq-read-{work.request.range.partition}"
+        lambda wait: _batches(work, options, schema, wait), name=f"tubemq-read-{work.range.partition}"
     )
 
 
@@ -44,11 +42,11 @@ def loss_policy(options: ReadOptions) -> LossPolicy:
 
 
 def _batches(
-    work: OffsetRangePartition, options: ReadOptions, schema: StructType, wait: Wait
+    work: RangeRequest, options: ReadOptions, schema: StructType, wait: Wait
 ) -> Iterator[pa.RecordBatch]:
     builder = BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone), exact_offsets=work.own_store)
     cluster = open_cluster(options.client)
-    for fetched in cluster.read_range(work.request, loss_policy(options), wait):
+    for fetched in cluster.read_range(work, loss_policy(options), wait):
         yield from builder.add(fetched)
     yield from builder.finish()
 
