@@ -10,7 +10,7 @@ from tubemq_spark.model import Endpoint
 DEFAULT_READER_GROUPS: Final = 16
 
 _GROUP_NAME: Final = re.compile(r"[a-zA-Z][\w-]{1,1023}", re.ASCII)
-"""What TubeMQ's administration accepts (server-behaviour of TStringUtils.checkName)."""
+"""What TubeMQ's administration accepts (TStringUtils.checkName)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
