@@ -15,7 +15,8 @@ run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:p
 	$(BIN)/tubemq-spark demo $(ARGS)
 
 test: java $(STAMP) ## every test; those on the Java TubeMQ are skipped with a reason where Maven is missing
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest tests $(ARGS)
+	$(BIN)/python -m pytest integration_tests $(ARGS)
 
 unit: $(STAMP) ## no Spark, no Java, seconds
 	$(BIN)/python -m pytest tests $(ARGS)

@@ -8,7 +8,7 @@ from tubemq_spark.net.scheduler import Scheduler, process_scheduler
 
 
 @pytest.fixture
-def scheduler():
+def scheduler(scheduler_threads):
     made = Scheduler()
     yield made
     made.close()
@@ -31,8 +31,15 @@ class Counter:
             return self.changed.wait_for(lambda: self.count >= count, 5)
 
 
-def scheduler_threads():
+def all_scheduler_threads():
     return [thread for thread in threading.enumerate() if thread.name == "tubemq-scheduler"]
+
+
+@pytest.fixture
+def scheduler_threads():
+    """What runs more than before the test: a server of other tests may have a scheduler of its own."""
+    before = all_scheduler_threads()
+    return lambda: [thread for thread in all_scheduler_threads() if thread not in before]
 
 
 def wait_until(condition):
@@ -42,7 +49,7 @@ def wait_until(condition):
     assert condition()
 
 
-def test_a_task_is_done_again_and_again_until_it_is_cancelled(scheduler):
+def test_a_task_is_done_again_and_again_until_it_is_cancelled(scheduler, scheduler_threads):
     counter = Counter()
     task = scheduler.every(2, counter, "counting")
     assert counter.wait_for(3)
@@ -62,7 +69,7 @@ def test_the_first_run_comes_after_a_period(scheduler):
     assert counter.count == 0
 
 
-def test_tasks_with_other_periods_share_one_thread(scheduler):
+def test_tasks_with_other_periods_share_one_thread(scheduler, scheduler_threads):
     slow, fast = Counter(), Counter()
     scheduler.every(60_000, slow, "slow")
     scheduler.every(1, fast, "fast")
@@ -86,7 +93,7 @@ def test_a_task_that_raises_is_logged_and_goes_on(scheduler, caplog):
     assert "no luck" in caplog.text
 
 
-def test_the_thread_ends_with_the_last_task_and_comes_back_with_the_next(scheduler):
+def test_the_thread_ends_with_the_last_task_and_comes_back_with_the_next(scheduler, scheduler_threads):
     for _ in range(3):
         counter = Counter()
         task = scheduler.every(1, counter, "counting")
@@ -95,7 +102,7 @@ def test_the_thread_ends_with_the_last_task_and_comes_back_with_the_next(schedul
         wait_until(lambda: not scheduler_threads())
 
 
-def test_closing_waits_for_a_run_under_way():
+def test_closing_waits_for_a_run_under_way(scheduler_threads):
     scheduler = Scheduler()
     began, finish, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -113,7 +120,7 @@ def test_closing_waits_for_a_run_under_way():
     assert not scheduler_threads()
 
 
-def test_a_task_may_cancel_itself_and_close_its_scheduler():
+def test_a_task_may_cancel_itself_and_close_its_scheduler(scheduler_threads):
     scheduler = Scheduler()
     done = threading.Event()
 
