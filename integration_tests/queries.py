@@ -1,14 +1,22 @@
 """The Spark queries that tests have in common."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 from integration_tests.servers import Server
+from tubemq_spark.errors import CONDITIONS
 
 Spark = Any
 Frame = Any
 Query = Any
+
+_SENTENCE: Final = re.compile(r"\[(TUBEMQ_[A-Z_.]+)\] (.+)")
+_SPARKS_OWN_END: Final = re.compile(r"(\s*SQLSTATE: \w+)*\s*(=== Streaming Query ===.*)?$", re.DOTALL)
+"""What Spark writes below every error of a Python data source: a code, and what the query was."""
 
 
 def read(spark: Spark, server: Server, topic: str, **options: str) -> Frame:
@@ -74,3 +82,14 @@ def to_files(frame: Frame, folder: Path, checkpoint: Path, options: Mapping[str,
     )
     query.awaitTermination()
     return query
+
+
+def refusal(action: Callable[[], object]) -> tuple[str, str]:
+    """Do what must fail; return the condition and the sentence in the last line that Spark shows of it."""
+    with pytest.raises(Exception) as failed:  # noqa: PT011 - Spark has several, and the text is what counts
+        action()
+    last = _SPARKS_OWN_END.sub("", str(failed.value)).splitlines()[-1]
+    found = _SENTENCE.search(last)
+    assert found, str(failed.value)
+    assert found[1] in CONDITIONS
+    return found[1], found[2]

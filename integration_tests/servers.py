@@ -20,6 +20,10 @@ _LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
 """With its usual few MB for a store, the Java broker refuses messages under load. Only a few topics get more,
 since a broker takes this memory, twice, for each store as soon as it is used."""
 
+VOLATILE_TOPIC: Final = "volatile"
+_VOLATILE_PROPERTIES: Final = {"memCacheFlushIntvl": 120_000}
+"""The Java broker keeps this topic's messages in memory for minutes: a crash loses them."""
+
 
 def _load_topic(shape: str) -> str:
     return f"load_{shape}"
@@ -31,7 +35,7 @@ def _names() -> dict[str, Iterator[str]]:
 
 def _topics() -> dict[str, tuple[int, int]]:
     usual = {name: SHAPES[shape] for shape, names in _names().items() for name in names}
-    return usual | {_load_topic(shape): SHAPES[shape] for shape in SHAPES}
+    return usual | {_load_topic(shape): SHAPES[shape] for shape in SHAPES} | {VOLATILE_TOPIC: (1, 1)}
 
 
 @dataclasses.dataclass
@@ -46,6 +50,10 @@ class Server:
     broker_admin: BrokerAdmin
     restart_broker: Callable[[], None]
     """Stop the broker in good order and start it again; returns when it serves."""
+    crash_broker: Callable[[], None] | None = None
+    """Kill the broker and start it again: of the Java one only."""
+    expire: Callable[[str], None] | None = None
+    """Remove all messages of a topic, as retention does after days: of the embedded one only."""
     _unused: dict[str, Iterator[str]] = dataclasses.field(default_factory=_names)
 
     def fresh_topic(self, shape: str = "1x1") -> str:
@@ -78,20 +86,24 @@ def partitions(shape: str) -> list[str]:
 @contextmanager
 def real_server() -> Iterator[Server]:
     """Start the Java TubeMQ: one master, one broker, small segments."""
-    heavy = {_load_topic(shape) for shape in SHAPES}
-    topics = {
-        name: TopicSpec(*shape, properties=_LOAD_PROPERTIES if name in heavy else {})
-        for name, shape in _topics().items()
-    }
+    special = {_load_topic(shape): _LOAD_PROPERTIES for shape in SHAPES}
+    special[VOLATILE_TOPIC] = _VOLATILE_PROPERTIES
+    topics = {name: TopicSpec(*shape, properties=special.get(name, {})) for name, shape in _topics().items()}
     with RealTubeMQ(topics) as cluster:
         broker = cluster.brokers[1]
+
+        def crash() -> None:
+            cluster.kill_broker(1)
+            cluster.start_broker(1)
+
         yield Server(
             "real",
             cluster.master,
             broker.address,
             cluster.admin,
             broker.admin,
-            lambda: cluster.restart_broker(1),
+            restart_broker=lambda: cluster.restart_broker(1),
+            crash_broker=crash,
         )
 
 
@@ -112,7 +124,8 @@ def embedded_server(data: Path) -> Iterator[Server]:
             running.broker,
             MasterAdmin(running.master_web),
             BrokerAdmin(running.broker_web),
-            restart,
+            restart_broker=restart,
+            expire=lambda topic: running.apply_retention(topic, older_than_ms=0),
         )
     finally:
         running.close()

@@ -1,6 +1,5 @@
 """Whatever is wrong, the user reads one sentence of ours, nothing is written, and the server goes on."""
 
-import re
 import socket
 import threading
 import time
@@ -9,23 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, read, run, write
-from tubemq_spark.errors import CONDITIONS
-
-SENTENCE = re.compile(r"\[(TUBEMQ_[A-Z_.]+)\] (.+)")
-SPARKS_OWN_END = re.compile(r"(\s*SQLSTATE: \w+)*\s*(=== Streaming Query ===.*)?$", re.DOTALL)
-"""What Spark writes below every error of a Python data source: a code, and what the query was."""
-
-
-def refusal(action):
-    """Do what must fail; return the condition and the sentence in the last line that Spark shows of it."""
-    with pytest.raises(Exception) as failed:  # noqa: PT011 - Spark has several, and the text is what counts
-        action()
-    last = SPARKS_OWN_END.sub("", str(failed.value)).splitlines()[-1]
-    found = SENTENCE.search(last)
-    assert found, str(failed.value)
-    assert found[1] in CONDITIONS
-    return found[1], found[2]
+from integration_tests.queries import Collected, read, refusal, run, write
 
 
 @pytest.fixture

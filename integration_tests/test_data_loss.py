@@ -1,0 +1,62 @@
+"""Records that are gone are told of, and only ``failOnDataLoss=false`` goes on without them."""
+
+import json
+
+import pytest
+
+from integration_tests.produce import produce_numbers
+from integration_tests.queries import Collected, numbers, read, read_stream, refusal, run
+from integration_tests.servers import VOLATILE_TOPIC
+
+TOLERANT = {"failOnDataLoss": "false"}
+
+
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
+def test_records_that_expired_before_they_were_read(spark, server, tmp_path):
+    """In a batch read of given offsets, and in a stream that stood still too long."""
+    topic = server.fresh_topic()
+    produce_numbers(server.master, topic, range(20))
+    run(read_stream(spark, server, topic), Collected(), tmp_path)
+    produce_numbers(server.master, topic, range(20, 50))
+    server.expire(topic)
+    produce_numbers(server.master, topic, range(50, 60))
+
+    begin = {"startingOffsets": json.dumps({topic: {"1:0": 28}})}
+    condition, sentence = refusal(lambda: read(spark, server, topic, **begin).count())
+    assert condition == "TUBEMQ_DATA_LOSS.EXPIRED"
+    assert f"{topic}/1:0" in sentence
+    assert "offset 28," in sentence
+    assert "1400" in sentence
+    assert numbers(read(spark, server, topic, **begin, **TOLERANT)) == list(range(50, 60))
+
+    condition, sentence = refusal(lambda: run(read_stream(spark, server, topic), Collected(), tmp_path))
+    assert condition == "TUBEMQ_DATA_LOSS.EXPIRED"
+    assert "offset 560," in sentence
+    sink = Collected()
+    run(read_stream(spark, server, topic, **TOLERANT), sink, tmp_path)
+    assert sink.rows == list(range(50, 60))
+
+
+@pytest.mark.parametrize("server", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
+def test_records_that_a_crashed_broker_forgot(spark, server, tmp_path):
+    """They were read, but the broker had them in memory only, and gives their offsets to others now."""
+    produce_numbers(server.master, VOLATILE_TOPIC, range(300))
+    sink = Collected()
+    run(read_stream(spark, server, VOLATILE_TOPIC), sink, tmp_path)
+    assert sink.rows == list(range(300))
+
+    server.crash_broker()
+    produce_numbers(server.master, VOLATILE_TOPIC, range(1000, 1010))
+    assert server.stored(VOLATILE_TOPIC) == 10
+
+    condition, sentence = refusal(
+        lambda: run(read_stream(spark, server, VOLATILE_TOPIC), Collected(), tmp_path)
+    )
+    assert condition == "TUBEMQ_DATA_LOSS.MOVED_BACK"
+    assert f"{VOLATILE_TOPIC}/1:0" in sentence
+    produce_numbers(server.master, VOLATILE_TOPIC, range(1010, 1020))
+    sink = Collected()
+    run(read_stream(spark, server, VOLATILE_TOPIC, **TOLERANT), sink, tmp_path)
+    produce_numbers(server.master, VOLATILE_TOPIC, range(1020, 1030))
+    run(read_stream(spark, server, VOLATILE_TOPIC, **TOLERANT), sink, tmp_path)
+    assert sink.rows == list(range(1020, 1030))
