@@ -57,13 +57,13 @@ java:
 
 $(STAMP): setup.cfg pyproject.toml constraints.txt
 	"$$(tools/need.sh python)" -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[spark,dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]'
 	@touch $@
 
 $(STAMP42): setup.cfg pyproject.toml constraints.txt
 	"$$(tools/need.sh python)" -m venv $(VENV42)
 	grep -v -E '^(pyspark|py4j)==' constraints.txt > $(VENV42)/constraints.txt
-	$(VENV42)/bin/python -m pip install -q -c $(VENV42)/constraints.txt -e '.[spark,dev]' 'pyspark>=4.2,<4.3'
+	$(VENV42)/bin/python -m pip install -q -c $(VENV42)/constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]' 'pyspark>=4.2,<4.3'
 	@touch $@
 
 clean: ## remove what make made
