@@ -1,6 +1,7 @@
 """The TubeMQ servers every integration test runs on: the embedded one, and the Java one."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,8 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
 """Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""
 
-_TOPICS: Final[Mapping[str, int]] = {"1x1": 60, "3x1": 24, "2x3": 16}
-"""How many there are of each shape, made at once: a later topic costs a restart of the Java master."""
+_TOPICS: Final[Mapping[str, int]] = {"1x1": 80, "3x1": 24, "2x3": 16}
+"""How many there are of each shape from the start: a later one costs a restart of the Java master."""
 
 _LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
 """With its usual few MB for a store, the Java broker refuses messages under load. Only a few topics get more,
@@ -29,12 +30,14 @@ def _load_topic(shape: str) -> str:
     return f"load_{shape}"
 
 
-def _names() -> dict[str, Iterator[str]]:
-    return {shape: iter([f"t{shape}_{n:02d}" for n in range(count)]) for shape, count in _TOPICS.items()}
+def _name(shape: str, number: int) -> str:
+    return f"t{shape}_{number:03d}"
 
 
 def _topics() -> dict[str, tuple[int, int]]:
-    usual = {name: SHAPES[shape] for shape, names in _names().items() for name in names}
+    usual = {
+        _name(shape, number): SHAPES[shape] for shape, count in _TOPICS.items() for number in range(count)
+    }
     return usual | {_load_topic(shape): SHAPES[shape] for shape in SHAPES} | {VOLATILE_TOPIC: (1, 1)}
 
 
@@ -48,17 +51,25 @@ class Server:
     """Where its one broker, number 1, listens."""
     admin: MasterAdmin
     broker_admin: BrokerAdmin
+    add_topic: Callable[[str, int, int], None]
+    """Create a topic with so many stores, and partitions a store; returns when clients see it."""
     restart_broker: Callable[[], None]
     """Stop the broker in good order and start it again; returns when it serves."""
     crash_broker: Callable[[], None] | None = None
     """Kill the broker and start it again: of the Java one only."""
     expire: Callable[[str], None] | None = None
     """Remove all messages of a topic, as retention does after days: of the embedded one only."""
-    _unused: dict[str, Iterator[str]] = dataclasses.field(default_factory=_names)
+    _numbers: dict[str, Iterator[int]] = dataclasses.field(
+        default_factory=lambda: {shape: itertools.count() for shape in SHAPES}
+    )
 
     def fresh_topic(self, shape: str = "1x1") -> str:
         """Return the name of an empty topic of that shape, which nobody else uses."""
-        return next(self._unused[shape])
+        number = next(self._numbers[shape])
+        name = _name(shape, number)
+        if number >= _TOPICS[shape]:
+            self.add_topic(name, *SHAPES[shape])
+        return name
 
     def load_topic(self, shape: str) -> str:
         """Return the name of the one topic of that shape that takes messages at full speed."""
@@ -102,6 +113,7 @@ def real_server() -> Iterator[Server]:
             broker.address,
             cluster.admin,
             broker.admin,
+            add_topic=cluster.add_topic,
             restart_broker=lambda: cluster.restart_broker(1),
             crash_broker=crash,
         )
@@ -117,6 +129,9 @@ def embedded_server(data: Path) -> Iterator[Server]:
         running.close()
         running = running.reopened()
 
+    def add_topic(name: str, stores: int, partitions: int) -> None:
+        running.add_topic(name, stores, partitions)
+
     try:
         yield Server(
             "embedded",
@@ -124,6 +139,7 @@ def embedded_server(data: Path) -> Iterator[Server]:
             running.broker,
             MasterAdmin(running.master_web),
             BrokerAdmin(running.broker_web),
+            add_topic=add_topic,
             restart_broker=restart,
             expire=lambda topic: running.apply_retention(topic, older_than_ms=0),
         )
