@@ -1,16 +1,13 @@
 """The client's settings, checked once and never changed."""
 
 import dataclasses
-import re
 from typing import Final
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
 
 DEFAULT_READER_GROUPS: Final = 16
-
-_GROUP_NAME: Final = re.compile(r"[a-zA-Z][\w-]{1,1023}", re.ASCII)
-"""What TubeMQ's administration accepts (TStringUtils.checkName)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,8 +49,8 @@ class ClientConfig:
         if not self.masters:
             raise _bad("masters", "empty", "one address at least")
         for name in (self.group, *self.reader_groups):
-            if not _GROUP_NAME.fullmatch(name):
-                raise _bad("group", repr(name), "2 to 1024 letters, digits, _ or -, beginning with a letter")
+            if not GROUP_NAME.fullmatch(name):
+                raise _bad("group", repr(name), GROUP_NAME_RULE)
         if (self.username is None) != (self.password is None):
             raise _bad("username", "given alone" if self.username else "missing", "given with the password")
         for name, lowest in _LOWEST.items():

@@ -24,7 +24,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.constants import Status
-from tubemq_spark.protocol.errcodes import ErrCode, lookup
+from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS, ErrCode, lookup
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
 
@@ -46,7 +46,6 @@ _IDLE_COUNTS_S: Final = 1.0
 _FOLLOW_EVERY_S: Final = 0.1
 """Heartbeats bring a routing every 13 s; looking at each topic each time would cost more than sending."""
 _LOOK_AT_BROKER: Final = "look at the broker's log"
-_TEMPORARY_EXCEPTIONS: Final = frozenset({"ServerNotReadyException", "ServiceStoppingException"})
 _LONGEST_WAIT_S: Final = 1.0
 
 
@@ -300,7 +299,7 @@ class SendWindow:
     def _broke(self, message: OutgoingMessage, failure: Failure) -> None:
         """A broker answered with an exception; FATAL says that it cannot make sense of the request."""
         cause = f"the broker failed with {failure.exception_class}: {failure.text or 'no text'}"
-        if failure.status is Status.FATAL and failure.exception_class not in _TEMPORARY_EXCEPTIONS:
+        if failure.status is Status.FATAL and failure.exception_class not in TEMPORARY_EXCEPTIONS:
             raise _failed(message, cause, _LOOK_AT_BROKER)
         self._retry(message, cause, _LOOK_AT_BROKER)
 

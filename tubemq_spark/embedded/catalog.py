@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,8 @@ from tubemq_spark.embedded.store import wall_ms
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import PARTITIONS_A_STORE
 from tubemq_spark.protocol.constants import DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES_LIMIT
+from tubemq_spark.protocol.names import TOPIC_NAME
 
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
 _MAX_STORES: Final = 1000
 _HOUR_MS: Final = 3_600_000
 
@@ -108,7 +107,7 @@ class Catalog:
         Raises:
             OptionError: the name or the numbers are not allowed, or the topic would shrink.
         """
-        if _TOPIC_NAME.fullmatch(topic) is None:
+        if TOPIC_NAME.fullmatch(topic) is None:
             raise OptionError("TUBEMQ_BAD_TOPIC_NAME", topic=topic)
         if (problem := spec.problem()) is not None:
             raise OptionError("TUBEMQ_BAD_TOPIC_SHAPE", topic=topic, what=problem)

@@ -14,6 +14,7 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
+from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS
 
 logger = logging.getLogger(__name__)
 
@@ -22,10 +23,6 @@ _IO_TIMEOUT_S: Final = 10.0
 """A peer that takes no byte for so long is gone. (Reading has no limit: an idle channel is fine.)"""
 _SILENT_TIMEOUTS: Final = 2
 """So many calls in a row that time out, without a byte from the peer between, mean the connection is dead."""
-
-_TEMPORARY_EXCEPTIONS: Final = frozenset(
-    {"StandbyException", "ServerNotReadyException", "ServiceStoppingException"}
-)
 
 AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
 
@@ -260,5 +257,5 @@ def _remote_exception(failure: rpc.Failure, endpoint: Endpoint, during: str) -> 
         text=failure.text.strip() or "no text",
     )
     # FATAL means that the peer cannot understand the request: repeating it does not help.
-    error.retriable = failure.status is not Status.FATAL or failure.exception_class in _TEMPORARY_EXCEPTIONS
+    error.retriable = failure.status is not Status.FATAL or failure.exception_class in TEMPORARY_EXCEPTIONS
     return error

@@ -10,16 +10,13 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.positions import Position, format_position, parse_position
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, OFFSET_HISTORY_TOPIC
+from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, TOPIC_NAME, TOPIC_NAME_RULE
 
 T = TypeVar("T")
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
-# What TubeMQ's administration accepts (TStringUtils); Java's \w is ASCII.
-_TOPIC: Final = re.compile(rf"[a-zA-Z]\w{{1,63}}|{OFFSET_HISTORY_TOPIC}", re.ASCII)
-_GROUP: Final = re.compile(r"[a-zA-Z][\w-]{1,1023}", re.ASCII)
-_TOPIC_RULE: Final = "2 to 64 letters, digits or _, the first a letter"
-_GROUP_RULE: Final = "2 to 1024 letters, digits, _ or -, the first a letter"
+_TOPIC: Final = re.compile(rf"{TOPIC_NAME.pattern}|{OFFSET_HISTORY_TOPIC}", TOPIC_NAME.flags)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,14 +99,14 @@ def _show_list(values: Sequence[object]) -> str:
 BOOLEAN: Final = Kind("true or false", _parse_boolean, _show_boolean)
 VERBATIM: Final = Kind("some text", _parse_verbatim)
 """Taken as it is, blanks included."""
-TOPIC: Final = Kind(f"a topic's name: {_TOPIC_RULE}", _parse_name(_TOPIC))
+TOPIC: Final = Kind(f"a topic's name: {TOPIC_NAME_RULE}", _parse_name(_TOPIC))
 TOPICS: Final = Kind(
-    f"topic names with commas between, each {_TOPIC_RULE}", _parse_names(_TOPIC, 0), _show_list
+    f"topic names with commas between, each {TOPIC_NAME_RULE}", _parse_names(_TOPIC, 0), _show_list
 )
 """May come out empty: what that means is for the option to say."""
-GROUP: Final = Kind(f"a group's name: {_GROUP_RULE}", _parse_name(_GROUP))
+GROUP: Final = Kind(f"a group's name: {GROUP_NAME_RULE}", _parse_name(GROUP_NAME))
 GROUPS: Final = Kind(
-    f"group names with commas between, each {_GROUP_RULE}", _parse_names(_GROUP, 1), _show_list
+    f"group names with commas between, each {GROUP_NAME_RULE}", _parse_names(GROUP_NAME, 1), _show_list
 )
 SERVERS: Final = Kind("host:port addresses with commas between", _parse_servers, _show_list)
 TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)

@@ -10,6 +10,11 @@ from typing import Final
 
 from tubemq_spark.errors import RpcError
 
+TEMPORARY_EXCEPTIONS: Final = frozenset(
+    {"StandbyException", "ServerNotReadyException", "ServiceStoppingException"}
+)
+"""Java classes, without their packages, of exceptions that pass: another master, or the same one later."""
+
 
 class ErrCode(enum.IntEnum):
     """Result codes under the names TubeMQ gives them (TErrCodeConstants)."""
