@@ -61,6 +61,14 @@ def test_chunks_are_cut_as_java_cuts_them(size, lengths):
     assert encode_frame(1, stream) == raw_frame(1, [bytes(length) for length in lengths])
 
 
+@pytest.mark.parametrize("head_size", [0, 1, 20, 8191])
+@pytest.mark.parametrize("size", [1, 8172, 8191, 8192, 8193, 16364, 16365, 20_000])
+def test_a_head_is_framed_as_if_it_were_the_begin_of_the_stream(head_size, size):
+    head, stream = bytes(range(256)) * 32, bytes(range(250, 0, -1)) * 80
+    head, stream = head[:head_size], stream[:size]
+    assert encode_frame(5, stream, head) == encode_frame(5, head + stream)
+
+
 def test_the_longest_frame_passes_and_one_byte_more_does_not():
     stream = bytes(MAX_FRAME_BYTES)
     data = encode_frame(1, stream)

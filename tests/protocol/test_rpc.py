@@ -1,6 +1,8 @@
 """Requests and answers inside a stream: round trips, and every way in which they can be broken."""
 
 import contextlib
+import re
+from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
@@ -49,6 +51,84 @@ def test_failures_round_trip(failure):
 def test_bytes_behind_the_third_part_are_ignored(request_, padding):
     """TubeMQ's C++ client pads its requests."""
     assert rpc.decode_request(request_.serial_no, rpc.encode_request(request_) + padding) == request_
+
+
+NEVER = re.compile(rb"(?!)")
+USUAL_CONNECTIONS = [b"\x02\x08\x00", b"\x02\x08\x01"]
+
+
+def outcome(decode, stream):
+    """What a decoder makes of a stream: a value, or the text of its error."""
+    try:
+        return decode(7, stream)
+    except RemoteProtocolError as error:
+        return str(error)
+
+
+def outcomes(stream):
+    return [outcome(decode, stream) for decode in (rpc.decode_request, rpc.decode_answer)]
+
+
+def assert_read_as_protobuf_does(stream):
+    fast = outcomes(stream)
+    with mock.patch.multiple(rpc, _USUAL_REQUEST=NEVER, _USUAL_ANSWER=NEVER):
+        assert fast == outcomes(stream)
+
+
+@st.composite
+def envelopes(draw):
+    """Streams that are usual ones or nearly so: other lengths, tags and sizes, longer varints."""
+    body = draw(bodies)
+    small = st.integers(0, 127).map(lambda number: bytes([number]))
+    number = own.varint(draw(st.one_of(st.integers(0, 300), own.int64s)), draw(st.integers(1, 10)))
+    size = own.varint(len(body) + draw(st.sampled_from([0, 0, 0, 1, -1])), draw(st.integers(1, 5)))
+    fields = draw(
+        st.sampled_from([b"\x08" + draw(small) + b"\x10" + number, b"\x08" + draw(small), b"\x08" + number])
+    )
+    inside = (
+        fields
+        + draw(st.sampled_from([b"\x1a", b"\x12"]))
+        + size
+        + body
+        + draw(st.sampled_from([b"", b"\x20\x01"]))
+    )
+    header = draw(st.sampled_from([b"\x08\x03\x10\x03", b"\x08\x00\x18\x03", b"\x08\x01\x18\x03"]))
+    least = draw(st.integers(1, 5))
+    return b"".join(
+        (
+            draw(st.sampled_from(USUAL_CONNECTIONS)),
+            own.varint(len(header)) + header,
+            own.varint(len(inside) + draw(st.sampled_from([0, 0, 0, 1, -1])), least) + inside,
+            draw(st.sampled_from([b"", b"padding"])),
+        )
+    )
+
+
+@given(envelopes())
+def test_envelopes_are_read_as_protobuf_reads_them(stream):
+    assert_read_as_protobuf_does(stream)
+
+
+@given(st.one_of(requests.map(rpc.encode_request), responses.map(rpc.encode_response)), st.data())
+def test_damaged_envelopes_are_read_as_protobuf_reads_them(stream, data):
+    damaged = bytearray(stream)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    assert_read_as_protobuf_does(bytes(damaged[: data.draw(st.integers(0, len(stream)))]))
+    assert_read_as_protobuf_does(bytes(damaged))
+
+
+@given(responses)
+def test_answers_are_written_as_protobuf_writes_them(response):
+    body = rpc_pb2.RspResponseBody(method=response.method, data=response.body)
+    header = rpc_pb2.ResponseHeader(status="SUCCESS", protocolVer=PROTOCOL_VERSION)
+    assert rpc.encode_response(response) == delimited(rpc_pb2.RpcConnHeader(flag=1), header, body)
+
+
+def test_the_usual_envelopes_take_the_short_way():
+    with mock.patch.object(rpc, "_Parts", side_effect=AssertionError):
+        assert rpc.decode_request(1, rpc.encode_request(REQUEST)) == REQUEST
+        assert rpc.decode_answer(1, rpc.encode_response(RESPONSE)) == RESPONSE
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests import strategies as own
-from tubemq_spark.protocol.varints import PADDING, Words
+from tubemq_spark.protocol.varints import PADDING, Words, encode_rows, sizes
 
 lengths = st.integers(1, 10)
 TAG = 0x08
@@ -70,3 +70,30 @@ def test_nothing_to_read():
     values, ends, found = Words(PADDING).read_field(TAG, none)
     assert len(values) == len(ends) == len(found) == 0
     assert len(Words(PADDING).read_int32(none)) == 0
+
+
+@st.composite
+def tables(draw):
+    """Rows of numbers of all lengths, and a tag for each column."""
+    columns = draw(st.integers(1, 5))
+    numbers = st.one_of(own.int64s, st.integers(0, 63).map(lambda bits: (1 << bits) - 1), st.integers(0, 300))
+    rows = draw(st.lists(st.lists(numbers, min_size=columns, max_size=columns), max_size=6))
+    return bytes(range(8, 8 + 8 * columns, 8)), np.array(rows, np.int64).reshape(-1, columns)
+
+
+@given(tables())
+def test_rows_are_written_as_protobuf_writes_them(table):
+    tags, values = table
+    rows = [
+        b"".join(own.varint_field(tag >> 3, value) for tag, value in zip(tags, row, strict=True))
+        for row in values.tolist()
+    ]
+    data, ends = encode_rows(tags, values)
+    assert data == b"".join(rows)
+    assert ends.tolist() == np.cumsum([len(row) for row in rows]).tolist()
+
+
+@pytest.mark.parametrize("bits", range(64))
+def test_sizes_at_powers_of_two(bits):
+    numbers = [value - (value >= 2**63) * 2**64 for value in ((1 << bits) - 1, 1 << bits)]
+    assert sizes(np.array(numbers)).tolist() == [len(own.varint(number)) for number in numbers]

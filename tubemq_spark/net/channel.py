@@ -11,6 +11,7 @@ from google.protobuf.message import Message as ProtobufMessage
 from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
@@ -91,6 +92,7 @@ class RpcChannel:
 
     def __init__(self, endpoint: Endpoint, connected: socket.socket) -> None:
         """Take a connected socket and own it."""
+        keep_freed_memory()
         self.endpoint = endpoint
         self._socket = connected
         self._connection = RpcConnection(Role.CLIENT)

@@ -71,8 +71,8 @@ class RpcConnection:
             LocalProtocolError: the request has been answered, or the connection is closed.
         """
         self._answered(request)
-        stream = rpc.encode_response(rpc.Response(request.serial_no, request.method, body))
-        self._outgoing.append(framing.encode_frame(request.serial_no, stream))
+        head = rpc.answer_head(request.method, len(body))
+        self._outgoing.append(framing.encode_frame(request.serial_no, body, head))
 
     def send_failure(self, request: rpc.Request, status: Status, exception_name: str, text: str) -> None:
         """Queue an exception as the answer to a request.

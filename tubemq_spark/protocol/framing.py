@@ -4,43 +4,53 @@ The *stream* of a frame is its chunks put together; chunk borders mean nothing
 (NettyProtocolEncoder and NettyProtocolDecoder of TubeMQ).
 """
 
-import dataclasses
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol.constants import CHUNK_BYTES, FRAME_TOKEN, MAX_CHUNKS, MAX_FRAME_BYTES
 
 _HEADER: Final = struct.Struct(">Iii")
 _LENGTH: Final = struct.Struct(">i")
+_ONE_CHUNK: Final = struct.Struct(">Iiii")
+"""The header, and the length of the first chunk."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Frame:
-    """One framed RPC message: its number on this connection and its stream."""
+class Frame(NamedTuple):
+    """One framed RPC message: its number on this connection and its stream.
+
+    A named tuple: one is made for every message sent.
+    """
 
     serial_no: int
     stream: bytes
 
 
-def encode_frame(serial_no: int, stream: bytes) -> bytes:
+def encode_frame(serial_no: int, stream: bytes, head: bytes = b"") -> bytes:
     """Frame a stream as TubeMQ's Java encoder does: chunks of 8192 bytes, no empty one.
+
+    Args:
+        serial_no: the call's number.
+        stream: what to frame.
+        head: a few bytes that precede the stream in the frame: an answer may be long, and to put its
+            envelope in front of it first would copy it once more.
 
     Raises:
         LocalProtocolError: the stream is empty or longer than 28 MiB.
     """
-    size = len(stream)
+    size = len(head) + len(stream)
     if not 0 < size <= MAX_FRAME_BYTES:
         raise LocalProtocolError(
             "TUBEMQ_PROTOCOL_MISUSE", what=f"a frame of {size} bytes (allowed: 1 to {MAX_FRAME_BYTES})"
         )
-    chunk_count = -(-size // CHUNK_BYTES)
-    header = _HEADER.pack(FRAME_TOKEN, serial_no, chunk_count)
-    if chunk_count == 1:
-        return b"".join((header, _LENGTH.pack(size), stream))
-    pieces = [header]
-    for start in range(0, size, CHUNK_BYTES):
-        chunk = stream[start : start + CHUNK_BYTES]
+    if size <= CHUNK_BYTES:
+        return b"".join((_ONE_CHUNK.pack(FRAME_TOKEN, serial_no, 1, size), head, stream))
+    first_end = CHUNK_BYTES - len(head)
+    view = memoryview(stream)
+    front = _ONE_CHUNK.pack(FRAME_TOKEN, serial_no, -(-size // CHUNK_BYTES), CHUNK_BYTES)
+    pieces: list[bytes | memoryview] = [front, head, view[:first_end]]
+    for start in range(first_end, len(stream), CHUNK_BYTES):
+        chunk = view[start : start + CHUNK_BYTES]
         pieces.append(_LENGTH.pack(len(chunk)))
         pieces.append(chunk)
     return b"".join(pieces)
@@ -53,10 +63,12 @@ class FrameDecoder:
     """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()
+        self._awaited = _HEADER.size
+        """How long the rest must get before anything of it can be taken."""
         self._serial_no = 0
         self._chunks_left = 0
-        self._chunks: list[bytes] = []
+        self._chunks: list[memoryview] = []
         self._stream_size = 0
         self._broken: RemoteProtocolError | None = None
 
@@ -69,35 +81,42 @@ class FrameDecoder:
         """
         if self._broken is not None:
             raise self._broken
-        self._buffer += data
+        if self._rest:
+            if len(self._rest) + len(data) < self._awaited:
+                self._rest += data
+                return []
+            data = b"".join((self._rest, data))
+            self._rest.clear()
         frames: list[Frame] = []
         try:
-            self._take_frames(frames)
+            position = self._take_frames(data, frames)
         except RemoteProtocolError as error:
             self._broken = error
-            self._buffer.clear()
             raise
+        self._rest += memoryview(data)[position:]
         return frames
 
     @property
     def mid_frame(self) -> bool:
         """Whether bytes of an unfinished frame wait here."""
-        return bool(self._buffer or self._chunks_left)
+        return bool(self._rest or self._chunks_left)
 
-    def _take_frames(self, frames: list[Frame]) -> None:
+    def _take_frames(self, data: bytes, frames: list[Frame]) -> int:
+        """Add the frames that end in the data; return where the first byte that must wait is."""
         position = 0
         while True:
             if self._chunks_left == 0:
-                if len(self._buffer) - position < _HEADER.size:
-                    break
-                self._begin_frame(*_HEADER.unpack_from(self._buffer, position))
+                position = _take_small_frames(data, position, frames)
+                if len(data) - position < _HEADER.size:
+                    self._awaited = _HEADER.size
+                    return position
+                self._begin_frame(*_HEADER.unpack_from(data, position))
                 position += _HEADER.size
-            position = self._take_chunks(position)
+            position = self._take_chunks(data, position)
             if self._chunks_left:
-                break
+                return position
             frames.append(Frame(self._serial_no, b"".join(self._chunks)))
             self._chunks.clear()
-        del self._buffer[:position]
 
     def _begin_frame(self, token: int, serial_no: int, chunk_count: int) -> None:
         if token != FRAME_TOKEN:
@@ -108,11 +127,13 @@ class FrameDecoder:
         self._chunks_left = chunk_count
         self._stream_size = 0
 
-    def _take_chunks(self, position: int) -> int:
-        """Move whole chunks out of the buffer; return where the first missing byte is expected."""
-        end = len(self._buffer)
+    def _take_chunks(self, data: bytes, position: int) -> int:
+        """Take whole chunks; return where the first missing byte is expected."""
+        end = len(data)
+        view = memoryview(data)
+        self._awaited = _LENGTH.size
         while self._chunks_left and end - position >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer, position)
+            (length,) = _LENGTH.unpack_from(data, position)
             # Checked before the bytes are there, so that nobody makes us wait for 2 GiB.
             if length < 0 or self._stream_size + length > MAX_FRAME_BYTES:
                 raise _violation(
@@ -120,12 +141,29 @@ class FrameDecoder:
                 )
             chunk_start = position + _LENGTH.size
             if end - chunk_start < length:
+                self._awaited = _LENGTH.size + length
                 break
             position = chunk_start + length
-            self._chunks.append(bytes(memoryview(self._buffer)[chunk_start:position]))
+            self._chunks.append(view[chunk_start:position])
             self._stream_size += length
             self._chunks_left -= 1
         return position
+
+
+def _take_small_frames(data: bytes, position: int, frames: list[Frame]) -> int:
+    """Take frames of one chunk, as all messages up to 8 KiB are; return where something else begins."""
+    last_head = len(data) - _ONE_CHUNK.size
+    unpack = _ONE_CHUNK.unpack_from
+    while position <= last_head:
+        token, serial_no, chunk_count, length = unpack(data, position)
+        start = position + _ONE_CHUNK.size
+        if token != FRAME_TOKEN or chunk_count != 1 or not 0 <= length <= CHUNK_BYTES:
+            break
+        if start + length > len(data):
+            break
+        position = start + length
+        frames.append(Frame(serial_no, data[start:position]))
+    return position
 
 
 def _violation(what: str) -> RemoteProtocolError:

@@ -1,4 +1,4 @@
-"""Protobuf fields at many positions of one buffer at once, with numpy.
+"""Protobuf fields of many messages at once, with numpy: read at many positions of one buffer, or written.
 
 A varint is read as one unaligned 8-byte word: its lowest byte without the top bit set is the last one, and
 the 7-bit groups up to there are pushed together in three steps, each halving their number. The two bytes that
@@ -30,6 +30,21 @@ _GROUPS: Final = tuple(
 """For each step: the groups that stay, the groups that move down to them, and how far."""
 _ONE: Final = np.uint64(1)
 _BYTE: Final = np.uint64(0xFF)
+_SEVEN: Final = np.uint64(7)
+_LONGEST: Final = 10
+"""Bytes of the longest varint: that of a negative number."""
+_LOW_BITS: Final = np.uint64(7 * _WORD_BYTES)
+_LOW_GROUPS: Final = (_ONE << _LOW_BITS) - _ONE
+_SPREADS: Final = tuple((keep, move >> shift, shift) for keep, move, shift in reversed(_GROUPS))
+"""The steps of ``_GROUPS`` backwards: the groups that stay, those that move up, and how far."""
+_CONTINUED: Final = np.array(
+    [sum(0x80 << 8 * byte for byte in range(size - 1)) for size in range(_WORD_BYTES + 2)], np.uint64
+)
+"""For each size of a varint the top bits of its first eight bytes."""
+_USED: Final = np.tri(1 + _LONGEST, dtype=np.bool_)
+"""For each size of a varint which bytes of a field are written: the tag and so many."""
+_LONGER_FROM: Final = np.array([1 << shift for shift in range(7, 64, 7)], np.uint64)
+"""From where on a varint takes one byte more."""
 
 
 class Words:
@@ -83,3 +98,37 @@ class Words:
             np.where(long, _WORD_BYTES + 1 + longest, size),
             found & ~(long & longest & (tenth > 1)),
         )
+
+
+def sizes(values: Int64s) -> Int64s:
+    """Return how many bytes the varints of some numbers take; ten for a negative one."""
+    return np.searchsorted(_LONGER_FROM, values.view(np.uint64), side="right") + 1
+
+
+def encode_rows(tags: bytes, values: Int64s) -> tuple[bytes, Int64s]:
+    """Write fields as tag and varint, all rows one behind the other.
+
+    Args:
+        tags: the one-byte tag of each column.
+        values: the numbers; a row for each message, a column for each tag.
+
+    Returns:
+        The bytes, and where each row ends in them.
+    """
+    size = sizes(values)
+    number = values.view(np.uint64)
+    # The groups are pulled apart in three steps, as ``read_field`` pushes them together.
+    word = number & _LOW_GROUPS
+    for stay, move, shift in _SPREADS:
+        word = (word & stay) | ((word & move) << shift)
+    word |= _CONTINUED[np.minimum(size, _WORD_BYTES + 1)]
+    top = number >> _LOW_BITS
+    fields = np.empty((*values.shape, 1 + _LONGEST), np.uint8)
+    fields[..., 0] = np.frombuffer(tags, np.uint8)
+    fields[..., 1:-2] = word.astype("<u8").view(np.uint8).reshape(*values.shape, _WORD_BYTES)
+    # What goes on behind the ninth byte is the sign, and its bit already stands where the ninth byte says so.
+    fields[..., -2] = top
+    fields[..., -1] = top >> _SEVEN
+    used = _USED.take(size, axis=0)
+    ends = np.cumsum(size + 1)[len(tags) - 1 :: len(tags)]
+    return fields[used].tobytes(), ends
