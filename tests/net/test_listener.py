@@ -8,7 +8,7 @@ import pytest
 
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.net import listener as listener_module
-from tubemq_spark.net.listener import Acceptor, Fault, Listener
+from tubemq_spark.net.listener import Acceptor, Fault, Listener, Reply
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Status
@@ -202,3 +202,58 @@ def test_an_acceptor_hands_sockets_over_and_closes_them():
             assert connected.recv(5) == b""
     finally:
         acceptor.close()
+
+
+def test_an_interceptor_gets_requests_one_by_one_from_the_next_read_on(listen):
+    listener = listen()
+    seen = []
+
+    def intercept(request, handle):
+        seen.append(request.body)
+        return Reply(b"<" + handle() + b">")
+
+    with dial(listener) as connected:
+        assert ask(connected, b"1")[0].body == b"1"
+        listener.interceptor = intercept
+        assert [answer.body for answer in ask(connected, b"2", b"3")] == [b"<2>", b"<3>"]
+        listener.interceptor = None
+        assert ask(connected, b"4")[0].body == b"4"
+    assert seen == [b"2", b"3"]
+
+
+def test_an_interceptor_can_change_a_frame_send_nothing_and_hang_up(listen):
+    listener = listen()
+    replies = {
+        b"changed": Reply(b"x", lambda frame: frame[:3]),
+        b"silent": Reply(None),
+        b"fault": Reply(Fault(Status.ERROR, "x.StandbyException", "no"), hang_up=True),
+        b"never": Reply(b"never"),
+    }
+    listener.interceptor = lambda request, _: replies[request.body]
+    with dial(listener) as connected:
+        client = RpcConnection(Role.CLIENT)
+        for body in replies:
+            client.send_request(1, 2, body, 1000)
+        connected.sendall(client.data_to_send())
+        received = b""
+        while data := receive(connected):
+            received += data
+    assert received[:3] == b"\xff\x7f\xf4"
+    (failure,) = client.receive_data(received[3:])
+    assert (failure.serial_no, failure.text) == (3, "no")
+
+
+def receive(connected):
+    try:
+        return connected.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
+def test_an_unreadable_request_is_answered_where_there_is_an_interceptor(listen):
+    listener = listen()
+    listener.interceptor = lambda _, handle: Reply(handle())
+    with dial(listener) as connected:
+        connected.sendall(b"\xff\x7f\xf4\xfe" + b"\0\0\0\1" * 3 + b"\xff")
+        assert connected.recv(1 << 16).startswith(b"\xff\x7f\xf4\xfe")
+        assert ask(connected, b"2")[0].body == b"2"

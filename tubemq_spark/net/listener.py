@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import selectors
@@ -12,6 +13,7 @@ from typing import Final
 
 from tubemq_spark.errors import ProtocolError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Status
@@ -40,6 +42,26 @@ Service = Callable[[Sequence[rpc.Request]], Sequence[Answer]]
 """Answers the requests that one read from one connection brought, in their order; it never raises."""
 
 
+def _unchanged(frame: bytes) -> bytes:
+    return frame
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """What an interceptor wants to be sent for one request."""
+
+    answer: Answer | None
+    """None: nothing."""
+    change: Callable[[bytes], bytes] = _unchanged
+    """Makes the bytes that are sent of the answer's frame."""
+    hang_up: bool = False
+    """Close the connection afterwards."""
+
+
+Interceptor = Callable[[rpc.Request, Callable[[], Answer]], Reply]
+"""Gets a request and a function that lets the service answer it; it may block, and never raises."""
+
+
 class Acceptor:
     """Listens on a port from the start and gives each connection to a thread of its own."""
 
@@ -52,6 +74,7 @@ class Acceptor:
         Raises:
             TubeMQConnectionError: the port cannot be opened.
         """
+        keep_freed_memory()
         self._name = name
         self._serve = serve
         self._connections: dict[socket.socket, threading.Thread] = {}
@@ -144,25 +167,60 @@ class Listener(Acceptor):
             TubeMQConnectionError: the port cannot be opened.
         """
         self._service = service
+        self.interceptor: Interceptor | None = None
+        """Stands between requests and the service from the next read on; for tests of clients.
+
+        Requests come to it one by one, each when the one before it on its connection has been answered."""
         super().__init__(name, host, port, self._serve_connection)
 
     def _serve_connection(self, connected: socket.socket) -> None:
         connection = RpcConnection(Role.SERVER)
         try:
             while data := connected.recv(_RECEIVE_BYTES):
-                connected.sendall(self._answer(connection, data))
+                requests = [
+                    event for event in connection.receive_data(data) if isinstance(event, rpc.Request)
+                ]
+                interceptor = self.interceptor
+                if interceptor is None:
+                    connected.sendall(self._answers(connection, requests))
+                elif not self._reply_to_each(connected, connection, requests, interceptor):
+                    return
         except ProtocolError as error:
             logger.info("%s closes a connection: %s", self._name, error)
 
-    def _answer(self, connection: RpcConnection, data: bytes) -> bytes:
+    def _answers(self, connection: RpcConnection, requests: Sequence[rpc.Request]) -> bytes:
         """Return all answers to one read: a sender that pipelines gets few packets, not thousands."""
-        requests = [event for event in connection.receive_data(data) if isinstance(event, rpc.Request)]
         for request, answer in zip(requests, self._service(requests), strict=True):
-            if isinstance(answer, Fault):
-                connection.send_failure(request, answer.status, answer.exception_name, answer.text)
-            else:
-                connection.send_response(request, answer)
+            _queue(connection, request, answer)
         return connection.data_to_send()
+
+    def _reply_to_each(
+        self,
+        connected: socket.socket,
+        connection: RpcConnection,
+        requests: Sequence[rpc.Request],
+        interceptor: Interceptor,
+    ) -> bool:
+        """Let an interceptor answer the requests of one read; return whether the connection goes on."""
+        connected.sendall(connection.data_to_send())
+        for request in requests:
+            reply = interceptor(request, functools.partial(self._answer, request))
+            if reply.answer is not None:
+                _queue(connection, request, reply.answer)
+                connected.sendall(reply.change(connection.data_to_send()))
+            if reply.hang_up:
+                return False
+        return True
+
+    def _answer(self, request: rpc.Request) -> Answer:
+        return self._service([request])[0]
+
+
+def _queue(connection: RpcConnection, request: rpc.Request, answer: Answer) -> None:
+    if isinstance(answer, Fault):
+        connection.send_failure(request, answer.status, answer.exception_name, answer.text)
+    else:
+        connection.send_response(request, answer)
 
 
 def _listen(host: str, port: int) -> socket.socket:
