@@ -19,13 +19,17 @@ def limits(store, **fields):
     return ReadLimits(**{"end": store.bounds.latest, "max_bytes": 1 << 20, "max_entries": 1000, **fields})
 
 
+def payloads_of(batch):
+    return [bytes(payload) for payload in batch.records.payloads]
+
+
 def read_all(store, partition_id=0, start=None, **fields):
     """Return (payloads, how many reads) of everything from an offset on."""
     offset = store.bounds.earliest if start is None else start
     payloads, reads = [], 0
     while (batch := store.read(partition_id, offset, limits(store, **fields))) is not None:
         assert batch.next_offset > offset
-        payloads += [message.payload for message in batch.messages]
+        payloads += payloads_of(batch)
         offset = batch.next_offset
         reads += 1
     assert offset == store.bounds.latest

@@ -9,17 +9,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from integration_tests.real.admin import AdminError, BrokerAdmin, MasterAdmin
-from tests.embedded.wire import MasterClient, connect, is_closed
+from integration_tests.real.admin import MasterAdmin
+from tests.embedded.web import TOKEN, ask
+from tests.embedded.wire import connect, is_closed
 from tubemq_spark.embedded.server import EmbeddedSettings
-
-TOKEN = {"confModAuthToken": "abc", "createUser": "me", "modifyUser": "me"}
-
-
-def ask(address, **parameters):
-    with urlopen(f"http://{address}/webapi.htm?{urlencode(parameters)}", timeout=5) as response:
-        assert response.status == 200
-        return json.loads(response.read())
 
 
 @pytest.fixture
@@ -32,11 +25,6 @@ def master_admin(server):
     return MasterAdmin(server.master_web)
 
 
-@pytest.fixture
-def broker_admin(server):
-    return BrokerAdmin(server.broker_web)
-
-
 # --- the frame of every call
 
 
@@ -44,9 +32,10 @@ def broker_admin(server):
     ("web", "method", "text"),
     [
         ("master_web", "nosuch", "Bad request from client, unsupported method!"),
+        ("master_web", "", "Bad request from client, unsupported method!"),
         ("broker_web", "nosuch", "Unsupported method nosuch"),
-        ("broker_web", "", "Please take with method parameter! "),
-        ("broker_web", "admin_query_group_offset", "Parameter groupName is missing or value is blank!"),
+        ("broker_web", "", "Unsupported method "),
+        ("broker_web", "admin_query_group_offset", "Parameter topicName is missing or value is blank!"),
     ],
 )
 def test_failures(server, web, method, text):
@@ -54,14 +43,72 @@ def test_failures(server, web, method, text):
     assert answer == {"result": False, "errCode": 400, "errMsg": text}
 
 
+def test_no_method(server):
+    text = "Please take with method parameter!"
+    assert ask(server.master_web)["errMsg"] == f"Bad request from client, {text}"
+    assert ask(server.broker_web)["errMsg"] == f"{text} "
+
+
 def test_get_and_post_and_aliases_are_the_same(server):
-    query = urlencode({"method": "admin_query_group_offset", "topic": "demo", "group": "g", "pid": "1"})
+    query = urlencode({"method": "admin_query_group_offset", "topic": "demo", "group": "gg", "pid": "1"})
     with urlopen(f"http://{server.broker_web}/anything?{query}", timeout=5) as response:
         by_get = json.loads(response.read())
     with urlopen(f"http://{server.broker_web}/webapi.htm", query.encode(), 5) as response:
         by_post = json.loads(response.read())
     assert by_get == by_post
     assert by_get["result"]
+
+
+def test_of_several_values_the_first_counts(server):
+    query = "method=admin_query_server_version&method=nosuch"
+    with urlopen(f"http://{server.master_web}/webapi.htm?{query}", b"method=other", 5) as response:
+        assert json.loads(response.read())["result"]
+
+
+@pytest.mark.parametrize(("web", "wraps"), [("master_web", True), ("broker_web", False)])
+def test_the_master_wraps_answers_in_a_call(server, web, wraps):
+    def get(query):
+        with urlopen(f"http://{getattr(server, web)}/webapi.htm?{query}", timeout=5) as response:
+            return response.headers.get_content_type(), response.read().decode()
+
+    kind, text = get("callback=tell&method=admin_query_server_version")
+    assert kind == ("text/plain" if wraps else "text/html")
+    assert text.startswith('tell({"result"') is wraps
+    assert "tell" not in get("callback=tell&method=nosuch")[1]
+    refused = get("callback=tell&method=admin_query_topic_info&brokerId=x")[1]
+    assert ("tell" in refused) is (wraps and "illegal value" in refused)
+
+
+@pytest.mark.parametrize(("web", "field"), [("master_web", "data"), ("broker_web", "dataSet")])
+def test_each_server_lists_its_calls(server, web, field):
+    answer = ask(getattr(server, web), method="admin_get_methods")
+    calls = {item["method"]: item["needAuth"] for item in answer[field]}
+    assert calls["admin_get_methods"] is calls["admin_query_server_version"] is False
+    assert calls.get("admin_modify_topic_info", True) is True
+    assert answer["errMsg"] == {"data": "OK", "dataSet": "Success!"}[field]
+    assert answer[{"data": "count", "dataSet": "totalCnt"}[field]] == len(calls)
+
+
+def test_both_tell_the_release_they_answer_like(server):
+    version = {"result": True, "errCode": 0, "data": [{"version": "2.4.0"}]}
+    method = "admin_query_server_version"
+    assert ask(server.master_web, method=method) == {**version, "errMsg": "OK", "count": 1}
+    assert ask(server.broker_web, method=method) == {**version, "errMsg": "Ok"}
+
+
+def test_a_master_that_does_not_lead_sends_callers_on(server):
+    server.faults.become_standby()
+    host, _, port = server.master_web.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=5)
+    with contextlib.closing(connection):
+        connection.request("GET", "/webapi.htm?method=admin_query_topic_info&topicName=demo")
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (302, b"")
+    path = "/webapi.htm?method=admin_query_topic_info&topicName=demo"
+    assert response.headers["Location"] == f"http://{server.master_web}{path}"
+    assert ask(server.broker_web, method="admin_query_pubinfo")["result"], "the broker goes on"
+    server.faults.become_active()
+    assert ask(server.master_web, method="admin_query_topic_info")["count"] == 1
 
 
 @pytest.mark.parametrize(
@@ -77,7 +124,8 @@ def test_changing_calls_need_all_their_parameters(server, missing, text):
     parameters = {**TOKEN, "method": "admin_modify_topic_info", "topicName": "demo", "brokerId": "1"}
     del parameters[missing]
     answer = ask(server.master_web, **parameters)
-    assert answer == {"result": False, "errCode": 400, "errMsg": f"Bad request from client, {text}"}
+    frame = "Bad request from client, " if missing == "confModAuthToken" else ""
+    assert answer == {"result": False, "errCode": 400, "errMsg": f"{frame}{text}"}
 
 
 def test_a_wrong_token_is_refused(start):
@@ -92,280 +140,6 @@ def test_a_list_has_a_hundred_items_at_most(server):
     names = ",".join(f"t{number}" for number in range(101))
     assert not ask(server.broker_web, method="admin_query_pubinfo", topicName=names)["result"]
     assert ask(server.broker_web, method="admin_query_pubinfo", topicName=names.partition(",")[2])["result"]
-
-
-# --- the master
-
-
-def test_the_master_is_active_and_the_broker_runs(server, master_admin):
-    assert master_admin.is_active()
-    assert master_admin.group_nodes() == {server.master: "Master"}
-    status = master_admin.broker_run_status()
-    assert (status[1].run_status, status[1].sub_status, status[1].is_online) == ("running", "idle", True)
-    (item,) = ask(server.master_web, method="admin_query_broker_run_status")["data"]
-    assert f"{item['brokerIp']}:{item['brokerPort']}" == server.broker
-    assert f"{item['brokerIp']}:{item['brokerWebPort']}" == server.broker_web
-
-
-def test_configuring_the_broker_is_accepted(master_admin):
-    master_admin.add_broker(1, "127.0.0.1", 8123, 8081)
-    master_admin.online_broker(1)
-    with pytest.raises(AdminError, match="there is only broker 1"):
-        master_admin.online_broker(2)
-
-
-def test_a_topics_life(server, master_admin, connect):
-    master_admin.add_topic(
-        "fresh", [1], stores=2, partitions=2, deletePolicy="delete,10m", unflushThreshold=7
-    )
-    assert master_admin.accepts_publish("fresh")
-    assert master_admin.topic_brokers("fresh") == {1}
-    place = master_admin.published_topics()["fresh", 1]
-    assert (place.stores, place.partitions, place.accepts_publish, place.accepts_subscribe) == (
-        2,
-        2,
-        True,
-        True,
-    )
-    spec = server.topics()["fresh"]
-    assert (spec.retention_ms, spec.flush_messages) == (600_000, 7)
-    connect(server).send(b"x", topic="fresh", partition_id=10_001)
-    master_admin.modify_topic("fresh", [1], numPartitions=3)
-    assert server.topics()["fresh"].partitions == 3
-    master_admin.delete_topic("fresh", [1])
-    assert not master_admin.accepts_publish("fresh")
-    assert ("fresh", 1) not in master_admin.published_topics()
-    assert master_admin.topic_brokers("fresh") == {1}
-    master_admin.remove_topic("fresh", [1])
-    assert master_admin.topic_info("fresh") == []
-    assert not list((server.data / "stores").glob("fresh*"))
-    master_admin.add_topic("fresh", [1])
-    assert master_admin.accepts_publish("fresh")
-
-
-def test_several_topics_and_brokers_in_one_call(server):
-    answer = ask(
-        server.master_web,
-        **TOKEN,
-        method="admin_add_topic_deploy_info",
-        topicName="demo,new1,new2,1bad",
-        brokerId="1,2",
-    )
-    assert answer["result"], "although items failed"
-    assert answer["count"] == 8
-    outcome = {
-        (item["brokerId"], item["topicName"]): (item["success"], item["errCode"]) for item in answer["data"]
-    }
-    assert outcome["1", "demo"] == (False, 402)
-    assert outcome["1", "new1"] == outcome["1", "new2"] == (True, 200)
-    assert outcome["1", "1bad"] == (False, 407)
-    assert {outcome["2", name] for name in ("demo", "new1", "new2", "1bad")} == {(False, 401)}
-
-
-@pytest.mark.parametrize(
-    ("method", "parameters", "code"),
-    [
-        ("admin_modify_topic_info", {"topicName": "nosuch", "numPartitions": "9"}, 401),
-        ("admin_modify_topic_info", {}, 403),
-        ("admin_modify_topic_info", {"numPartitions": "3"}, 403),
-        ("admin_modify_topic_info", {"numPartitions": "2"}, 407),
-        ("admin_modify_topic_info", {"numPartitions": "many"}, 407),
-        ("admin_modify_topic_info", {"numTopicStores": "0"}, 407),
-        ("admin_modify_topic_info", {"deletePolicy": "keep"}, 407),
-        ("admin_modify_topic_info", {"deletePolicy": "delete,169h"}, 407),
-        ("admin_modify_topic_info", {"deletePolicy": "delete,3"}, 200),
-        ("admin_delete_topic_info", {}, 406),
-        ("admin_delete_topic_info", {"topicName": "nosuch"}, 401),
-        ("admin_remove_topic_info", {}, 406),
-    ],
-)
-def test_item_codes(server, method, parameters, code):
-    parameters = {**TOKEN, "method": method, "topicName": "demo", "brokerId": "1", **parameters}
-    answer = ask(server.master_web, **parameters)
-    assert answer["result"]
-    (item,) = answer["data"]
-    assert (item["errCode"], item["success"]) == (code, code == 200)
-
-
-def test_a_policy_without_unit_is_in_hours(server, master_admin):
-    master_admin.modify_topic("demo", [1], deletePolicy="delete,3")
-    assert server.topics()["demo"].retention_ms == 3 * 3_600_000
-
-
-def test_the_shape_of_a_topic(server, master_admin):
-    (item,) = master_admin.topic_info()
-    assert (item["topicName"], item["infoCount"], item["totalCfgNumPart"], item["maxMsgSizeInMB"]) == (
-        "demo",
-        1,
-        6,
-        1,
-    )
-    assert item["isSrvAcceptPublish"] is item["isSrvAcceptSubscribe"] is True
-    assert item["topicInfo"][0]["runInfo"] == {
-        "acceptPublish": True,
-        "acceptSubscribe": True,
-        "numPartitions": 3,
-        "numTopicStores": 2,
-        "brokerManageStatus": "online",
-    }
-    master_admin.modify_topic("demo", [1], acceptPublish=False, acceptSubscribe=False)
-    (item,) = master_admin.topic_info("demo")
-    assert item["topicInfo"][0]["runInfo"]["numPartitions"] == "-"
-    assert item["isSrvAcceptPublish"] is False
-
-
-def test_groups_and_their_members(server, master_admin, closing):
-    client = closing.enter_context(MasterClient(server.master))
-    client.register_consumer(topicCondition=["demo#b,a"])
-    client.consumer_heartbeat(reportSubInfo=True, partSubInfo=["demo#1:0,1:10002"])
-    detail = master_admin.consumer_group("group")
-    assert (detail["count"], detail["topicSet"], detail["consumeGroup"]) == (1, ["demo"], "group")
-    assert (detail["isBandConsume"], detail["filterConds"]) == ("client-rebalance", {"demo": ["a", "b"]})
-    (member,) = detail["data"]
-    assert (member["consumerId"], member["parCount"], member["isOverTLS"]) == ("consumer-1", 2, False)
-    assert member["parInfo"][1] == {"partId": 10002, "brokerAddr": server.broker, "topicName": "demo"}
-    expected = [{"consumeGroup": "group", "topicSet": ["demo"], "consumerNum": 1}]
-    for parameters in ({}, {"topicName": "demo"}, {"groupName": "group"}, {"consumeGroup": "group,x"}):
-        assert ask(server.master_web, method="admin_query_sub_info", **parameters)["data"] == expected
-    for parameters in ({"topicName": "nosuch"}, {"groupName": "nosuch"}):
-        assert ask(server.master_web, method="admin_query_sub_info", **parameters)["data"] == []
-
-
-def test_an_unknown_group_has_no_members(master_admin):
-    detail = master_admin.consumer_group("nosuch")
-    assert (detail["count"], detail["data"], detail["topicSet"], detail["isBandConsume"]) == (
-        0,
-        [],
-        [],
-        "unbound",
-    )
-
-
-# --- the broker
-
-
-def test_pubinfo_knows_open_stores_only(server, broker_admin, connect):
-    assert broker_admin.pubinfo() == {}
-    connect(server).send(b"x", b"y", partition_id=10_001)
-    info = broker_admin.pubinfo()
-    assert set(info) == {("demo", 10_000), ("demo", 10_001), ("demo", 10_002)}
-    assert {(item.minimum, item.maximum) for item in info.values()} == {(0, 56)}
-    assert broker_admin.message_count("demo") == 2
-    assert broker_admin.pubinfo(["nosuch"]) == {}
-    answer = ask(server.broker_web, method="admin_query_pubinfo")
-    (topic,) = answer["dataSet"]
-    assert (answer["errMsg"], answer["dataCount"], topic["itemCount"]) == ("Success!", 1, 3)
-    assert topic["offsetInfo"][0]["dataMax"] == 2 * 53
-
-
-def test_group_offset_opens_the_store_and_makes_a_record_when_asked(server, broker_admin):
-    answer = broker_admin.group_offset("demo", "g", 2)
-    expected = {"tmpOffset", "minOffset", "maxOffset", "minDataOffset", "maxDataOffset"}
-    assert set(answer) == {"result", "errCode", "errMsg", *expected}
-    assert {answer[name] for name in expected} == {0}
-    assert broker_admin.committed_offsets("g") == {}
-    assert broker_admin.group_offset("demo", "g", 2, real_offset=True)["zkOffset"] == 0
-    assert broker_admin.committed_offsets("g") == {("demo", 2): 0}
-
-
-@pytest.mark.parametrize(
-    ("topic", "partition", "text"),
-    [
-        ("nosuch", 0, "not found the topicName configure"),
-        ("demo", 3, "not found the store by topicName"),
-        ("demo", "x", "value x is not a number"),
-    ],
-)
-def test_group_offset_of_what_there_is_not(broker_admin, topic, partition, text):
-    with pytest.raises(AdminError, match=text):
-        broker_admin.group_offset(topic, "g", partition)
-
-
-def test_query_offset(server, broker_admin, connect):
-    client = connect(server)
-    client.send(b"x", b"y", b"z")
-    client.register()
-    client.fetch()
-    client.commit()
-    client.send(b"more")
-    client.fetch()
-    assert broker_admin.committed_offsets("group") == {("demo", 0): 84}
-    answer = ask(server.broker_web, method="admin_query_offset", groupName="group,other", topicName="demo")
-    assert answer["totalCnt"] == 1
-    (group,) = answer["dataSet"]
-    (topic,) = group["subInfo"]
-    assert (group["groupName"], group["topicCount"], topic["topicName"], topic["partCount"]) == (
-        "group",
-        1,
-        "demo",
-        6,
-    )
-    held, _, _, other, *_ = topic["offsets"]
-    assert (held["partitionId"], held["curOffset"], held["flightOffset"], held["offsetLag"]) == (
-        0,
-        84,
-        28,
-        28,
-    )
-    assert (held["offsetMax"], held["dataMax"]) == (112, 3 * 53 + 56)
-    assert (other["partitionId"], other["curOffset"], other["offsetMax"]) == (10_000, -2, -2)
-    assert ask(server.broker_web, method="admin_query_offset", topicName="other")["dataSet"] == []
-
-
-def manual_set(server, offset, **parameters):
-    defaults = {"groupName": "group", "topicName": "demo", "partitionId": 0, "modifyUser": "me"}
-    method = "admin_manual_set_current_offset"
-    return ask(server.broker_web, method=method, **{**defaults, "manualOffset": offset, **parameters})
-
-
-def test_moving_one_position_drops_what_is_in_flight(server, connect):
-    client = connect(server)
-    client.send(b"x", b"y", b"z")
-    client.register(currOffset=28)
-    client.fetch()
-    answer = manual_set(server, 60)
-    assert (answer["errMsg"], answer["oldOffset"]) == ("Manual update current Offset success!", 28)
-    assert client.commit().currOffset == 56, "rounded down, and nothing in flight"
-    assert [manual_set(server, offset)["result"] for offset in (0, 84)] == [True, True]
-    assert "bigger than Current MaxOffset:(85>84)" in manual_set(server, 85)["errMsg"]
-    server.apply_retention("demo", older_than_ms=0)
-    assert "lower than Current MinOffset:(56<84)" in manual_set(server, 56)["errMsg"]
-    assert "manualOffset is missing" in manual_set(server, "")["errMsg"]
-
-
-def test_setting_offsets_of_groups(server, broker_admin, connect):
-    connect(server).send(*(b"x" for _ in range(5)))
-    goals = {"1:demo:0": 30, "1:demo:1": 10**9, "2:demo:0": 1, "1:nosuch:0": 1, "1:demo:9": 1}
-    method = {"method": "admin_set_offset", "groupName": "g1,g2", "modifyUser": "me"}
-    answer = ask(server.broker_web, **method, manualSet="true", offsetJsonInfo=json.dumps(goals))
-    assert answer == {"result": True, "errCode": 0, "errMsg": "OK"}
-    for group in ("g1", "g2"):
-        assert broker_admin.committed_offsets(group) == {("demo", 0): 28, ("demo", 1): 140}
-    assert ask(server.broker_web, **method, manualSet="false", topicName="demo,nosuch")["result"]
-    ends = dict.fromkeys([("demo", number) for number in range(3)], 140)
-    ends |= dict.fromkeys([("demo", 10_000 + number) for number in range(3)], 0)
-    assert broker_admin.committed_offsets("g1") == ends
-
-
-@pytest.mark.parametrize(
-    ("parameters", "text"),
-    [
-        ({}, "manualSet is missing"),
-        ({"manualSet": "true"}, "offsetJsonInfo is missing"),
-        ({"manualSet": "false"}, "topicName is missing"),
-        ({"manualSet": "true", "offsetJsonInfo": "{"}, "offsetJsonInfo's value is invalid"),
-        ({"manualSet": "true", "offsetJsonInfo": "5"}, "offsetJsonInfo's value is invalid"),
-        ({"manualSet": "true", "offsetJsonInfo": "{}"}, "offsetJsonInfo's value is invalid!"),
-        ({"manualSet": "true", "offsetJsonInfo": '{"demo:0": 1}'}, "must be brokerId:topicName:partitionId"),
-        ({"manualSet": "true", "offsetJsonInfo": '{"1:demo:x": 1}'}, "partitionId value not number"),
-        ({"manualSet": "true", "offsetJsonInfo": '{"2:demo:0": 1}'}, "offsetJsonInfo's value is invalid!"),
-    ],
-)
-def test_setting_offsets_wrongly(server, parameters, text):
-    method = {"method": "admin_set_offset", "groupName": "g", "modifyUser": "me"}
-    answer = ask(server.broker_web, **method, **parameters)
-    assert answer["errCode"] == 400
-    assert text in answer["errMsg"]
 
 
 def test_a_call_that_breaks_is_500(server, monkeypatch, caplog):

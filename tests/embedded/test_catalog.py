@@ -7,6 +7,7 @@ import pytest
 
 from tubemq_spark.embedded.catalog import Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.files import DirectoryLock
+from tubemq_spark.embedded.stamps import SYSTEM_USER, Stamp
 from tubemq_spark.errors import DataLossError, OptionError
 
 
@@ -26,6 +27,29 @@ def test_topics_come_back(path):
     assert again.get("nosuch") is None
 
 
+def test_who_made_a_topic_and_who_changed_it(path):
+    now = [1000]
+    catalog = Catalog(path, lambda: now[0])
+    catalog.add("demo", TopicSpec(), "maker", "20200101000000")
+    now[0] = 5000
+    catalog.add("demo", TopicSpec(stores=2), "changer", "20200202000000")
+    catalog.add("other", TopicSpec())
+    expected = Stamp(5000, "maker", "20200101000000", "changer", "20200202000000")
+    assert Catalog(path).stamp("demo") == catalog.stamp("demo") == expected
+    assert catalog.stamp("other").create_user == SYSTEM_USER
+    assert catalog.stamp("nosuch").modify_user == SYSTEM_USER
+    catalog.remove("demo")
+    catalog.add("demo", TopicSpec(), "another")
+    assert catalog.stamp("demo").create_user == "another"
+
+
+def test_a_file_of_an_older_release_has_no_stamps(path):
+    path.write_text('{"version": 1, "topics": {"demo": {"stores": 2, "status": 1}}}')
+    catalog = Catalog(path)
+    assert catalog.all() == {"demo": TopicSpec(stores=2, status=TopicStatus.SOFT_DELETED)}
+    assert catalog.stamp("demo").create_user == SYSTEM_USER
+
+
 def test_the_version_changes_with_every_change_and_only_then(path):
     now = [1000]
     catalog = Catalog(path, lambda: now[0])
@@ -42,6 +66,8 @@ def test_the_version_changes_with_every_change_and_only_then(path):
     catalog.remove("demo")
     assert catalog.version == versions[-1]
     assert versions == [1000, 1001, 5000, 5001]
+    catalog.touch()
+    assert catalog.version == 5002
 
 
 @pytest.mark.parametrize("name", ["ab", "a_", "A1", "a" * 64])
@@ -63,9 +89,12 @@ def test_bad_names(path, name):
         ("partitions", (1, 10_000), (0, 10_001)),
         ("retention_ms", (1, 168 * 3_600_000), (0, 168 * 3_600_000 + 1)),
         ("max_message_bytes", (1, 20 << 20), (0, (20 << 20) + 1)),
-        ("flush_messages", (1,), (0,)),
+        ("flush_messages", (0,), (-1,)),
         ("flush_interval_ms", (1,), (0,)),
         ("flush_bytes", (0,), (-1,)),
+        ("cache_mib", (2, 2048), (1, 2049)),
+        ("cache_k_messages", (1,), (0,)),
+        ("cache_flush_ms", (4000,), (3999,)),
     ],
 )
 def test_numbers_at_their_borders(path, field, good, bad):

@@ -1,5 +1,7 @@
 """Consuming over the wire: ownership, positions, limits, and the order of all checks."""
 
+import dataclasses
+import json
 import time
 
 import pytest
@@ -354,7 +356,7 @@ def test_what_fetch_refuses(five, fields, code):
 def test_an_empty_store_has_its_own_404(broker):
     broker.register()
     answer = broker.fetch()
-    assert (answer.errCode, answer.errMsg) == (404, "current offset is exceed max offset!")
+    assert (answer.errCode, answer.errMsg) == (404, "Request offset reached cache maxOffset")
 
 
 def test_the_first_fetch_is_a_smaller_one(start, connect):
@@ -643,3 +645,165 @@ def test_two_connections_of_one_client_share_its_lease(tubemq, five):
     with BrokerClient(tubemq.broker) as second:
         assert payloads(second.fetch()) == numbered(5)
         assert second.commit().currOffset == 140
+
+
+# --- details that only TubeMQ's own texts and numbers show
+
+
+def test_what_a_wrong_unregister_is_told(tubemq, five, connect):
+    other = connect(tubemq, client="consumer-2")
+    assert other.unregister().errMsg == "UnRegistered Consumer consumer-2, you have to register firstly!"
+    five.register()
+    assert other.unregister().errMsg == (
+        "[Duplicated Request]Partition group:demo:0 has been consumed by consumer-1;"
+        "Current consumer consumer-2, broker=127.0.0.1"
+    )
+
+
+def test_a_partition_that_is_not_there_is_held_all_the_same(tubemq, five):
+    assert five.register(7).errCode == 500
+    answer = five.fetch(7)
+    assert (answer.errCode, answer.errMsg) == (500, "Get the store of topic demo in partition 7 failure!")
+    assert not five.heartbeat("1:h:1#demo:7").hasPartFailure
+    assert five.commit(7).errCode == 403
+    assert five.unregister(7).success
+
+
+def test_a_heartbeat_names_partitions_in_full(broker):
+    answer = broker.heartbeat("1:h:08123#demo:00")
+    assert list(answer.failureInfo) == ["411:1:h:8123#demo:0"]
+
+
+def test_the_minimum_wait_of_a_404_is_what_java_leaves_there(start, connect):
+    broker = connect(start(topics={"demo": SLOW_TO_FLUSH}))
+    broker.register()
+    assert broker.fetch().minLimitTime == 0, "the data end of an empty store"
+    broker.send(b"x" * 48)
+    broker.register(qryPriorityId=101)
+    assert broker.fetch().minLimitTime == 100
+    broker.register(qryPriorityId=303, currOffset=28)
+    assert broker.fetch().minLimitTime == -1
+
+
+def test_a_group_whose_offsets_were_removed_begins_at_0(tubemq, five):
+    five.register(currOffset=112)
+    tubemq._state.offsets.forget([next(iter(tubemq._state.offsets.all()))])
+    assert payloads(five.fetch()) == numbered(5)
+
+
+def test_beyond_the_end_one_may_be_told_to_stay(start, connect):
+    server = start(settings=EmbeddedSettings(update_consumer_offsets=False))
+    broker = connect(server)
+    broker.send(*numbered(5))
+    broker.register(currOffset=140)
+    server.faults.lose_messages("demo", 2)
+    broker.register()
+    assert broker.fetch().errCode == 404
+    assert broker.commit().currOffset == 140
+
+
+def test_filtered_consumers_near_the_end_should_ask_less_often(start, connect):
+    server = start()
+    broker = connect(server)
+    broker.send(b"x", msgType="kind")
+    broker.register(filterCondStr=["kind"])
+    assert not broker.fetch().requireSlow, "not from what is on the disk"
+    server._state.stores.all()["demo", 0].flush()
+    assert broker.fetch().requireSlow
+    broker.register()
+    assert not broker.fetch().requireSlow
+
+
+def test_the_clusters_priority_holds_for_those_that_name_none(start, connect):
+    server = start(topics={"demo": SLOW_TO_FLUSH})
+    broker = connect(server)
+    broker.send(b"x")
+    broker.register()
+    controls = server._state.controls
+    controls.set_cluster(dataclasses.replace(controls.cluster, query_priority=101), "me")
+    assert broker.fetch().errCode == 404
+    broker.register(qryPriorityId=303)
+    assert payloads(broker.fetch()) == [b"x"]
+
+
+def test_idle_groups_are_forgotten_unless_they_have_consumers(start, connect):
+    server = start(
+        settings=EmbeddedSettings(group_expiry_ms=50, group_expiry_check_ms=10, offsets_save_ms=10)
+    )
+    broker, idle = connect(server), connect(server, group="idle")
+    broker.register()
+    idle.register()
+    idle.unregister()
+    wait_until(lambda: {seat.group for seat in server._state.offsets.all()} == {"group"})
+
+
+# --- flow control
+
+
+def set_rules(server, *rules, on=True):
+    controls = server._state.controls
+    text = json.dumps([{"type": 0, "rule": list(rules)}])
+    controls.set_cluster(dataclasses.replace(controls.cluster, flow_control=on, flow_rules=text), "me")
+
+
+RULE = {"start": "00:00", "end": "24:00", "dltInM": 1024, "limitInM": 1, "freqInMs": 700}
+
+
+@pytest.fixture
+def limited(start, connect):
+    """A consumer that lags, after its first read, which is free."""
+    server = start(settings=EmbeddedSettings(max_entries=3))
+    set_rules(server, RULE)
+    broker = connect(server)
+    broker.server = server
+    broker.send(*(b"%05d" % number * 10_000 for number in range(12)))
+    broker.register()
+    assert len(broker.fetch(lastPackConsumed=True).messages) == 3
+    return broker
+
+
+def test_who_used_up_its_allowance_waits(limited):
+    assert len(limited.fetch(lastPackConsumed=True).messages) == 2, "a twelfth of a MiB"
+    answer = limited.fetch(lastPackConsumed=True)
+    assert (answer.success, answer.errCode, answer.errMsg) == (False, 452, "RpcServer consume speed limit!")
+    assert (answer.minLimitTime, answer.currOffset, answer.currDataDlt) == (700, -1, -1)
+    assert limited.commit().currOffset == 5 * 28, "it had confirmed all the same"
+
+
+def test_who_limits_itself_passes(limited):
+    limited.fetch(lastPackConsumed=True)
+    assert limited.fetch(lastPackConsumed=True).errCode == 452
+    assert limited.fetch(lastPackConsumed=True, escFlowCtrl=True).success
+
+
+def test_a_register_begins_with_a_free_read(limited):
+    limited.fetch(lastPackConsumed=True)
+    assert limited.fetch(lastPackConsumed=True).errCode == 452
+    limited.register()
+    assert limited.fetch().success
+
+
+def test_who_is_at_the_end_is_told_so_first(limited):
+    limited.fetch(lastPackConsumed=True)
+    limited.register(currOffset=12 * 28)
+    assert limited.fetch().errCode == 404
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "broken", json.dumps([{"type": 0, "rule": [{**RULE, "limitInM": -1}]}])]
+)
+def test_texts_without_rules_limit_nobody(start, connect, text):
+    server = start(settings=EmbeddedSettings(max_entries=1))
+    controls = server._state.controls
+    controls.set_cluster(dataclasses.replace(controls.cluster, flow_control=True, flow_rules=text), "me")
+    broker = connect(server)
+    broker.send(*(b"x" * 100_000 for _ in range(5)))
+    broker.register()
+    assert [broker.fetch(lastPackConsumed=True).errCode for _ in range(6)] == [200] * 5 + [404]
+
+
+def test_rules_that_are_switched_off_limit_nobody(limited):
+    set_rules(limited.server, RULE, on=False)
+    while (answer := limited.fetch(lastPackConsumed=True)).success:
+        pass
+    assert answer.errCode == 404

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.embedded.wire import connect, is_closed, send_request
 from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.pb import master_pb2
 
 TOKEN = 0xFF7FF4FE
 
@@ -102,6 +104,18 @@ def test_a_request_without_timeout_is_answered(broker):
     stream = b"\x02\x08\x00" + b"\x02\x08\x03" + bytes([len(body) + 4, 8, method, 0x1A, len(body)]) + body
     broker.socket.sendall(header(serial=77, length=len(stream)) + stream)
     assert broker.socket.recv(1 << 16)[:8] == struct.pack(">Ii", TOKEN, 77)
+
+
+@pytest.mark.parametrize("name", ["1:127.0.0.1:8123#demo:0", "a@b", "a,b", "a=b"])
+@pytest.mark.parametrize("field", ["clientId", "groupName"])
+def test_names_that_would_break_the_events_texts_are_refused(master, field, name):
+    fields = {"clientId": "client", "groupName": "group", "hostName": "127.0.0.1", field: name}
+    request = master_pb2.RegisterRequestC2M(**fields, topicList=["demo"])
+    answer = master.call(
+        ServiceType.MASTER, Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C
+    )
+    assert answer.errCode == 400
+    assert field in answer.errMsg
 
 
 def test_one_serial_number_twice_at_once_closes_the_connection(tubemq, broker):

@@ -257,3 +257,146 @@ def test_a_file_that_cannot_be_read_is_refused_and_left_alone(path, text):
     with pytest.raises(DataLossError, match=r"^\[TUBEMQ_STORE_DAMAGED\] .*offsets\.json is damaged"):
         OffsetTable(path)
     assert path.read_text() == text
+
+
+# --- places that are not there, and those that are forgotten
+
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.mark.parametrize(("status", "start"), [(0, 56), (1, 560), (2, 560), (7, 560)])
+def test_the_first_register_records_a_place(status, start):
+    position = Position()
+    assert position.register(status, NO_WISH, bounds(56, 560)) == start
+    assert position.recorded
+
+
+@pytest.mark.parametrize("wish", [0, 84, 10_000])
+def test_the_first_register_with_a_wish(wish):
+    assert Position().register(1, wish, bounds(56, 560)) == min(max(wish, 56), 560)
+
+
+def test_reading_or_committing_without_a_place_stands_at_0():
+    for position in (Position(), Position()):
+        assert not position.recorded
+    reading, committing = Position(), Position()
+    assert reading.begin_read(manual=False, last_consumed=True, bounds=bounds(0, 560)) == 0
+    assert committing.commit(consumed=False) == 0
+    assert reading.recorded
+    assert committing.recorded
+
+
+def test_beyond_the_end_without_update_stays():
+    position = standing(84, in_flight=28)
+    start = position.begin_read(manual=False, last_consumed=False, bounds=bounds(0, 56), update=False)
+    assert start is None
+    assert state(position) == (84, 28)
+
+
+def test_beyond_the_end_in_manual_mode_moves_with_the_next_commit():
+    position = standing(84)
+    assert position.begin_read(manual=True, last_consumed=False, bounds=bounds(0, 56)) is None
+    assert state(position) == (84, -28)
+    assert position.begin_read(manual=True, last_consumed=False, bounds=bounds(0, 56)) is None
+    assert position.commit(consumed=True) == 56
+
+
+def test_a_forgotten_position_is_not_found_and_begins_anew(path):
+    table = OffsetTable(path)
+    position = table.find_or_add(SEAT, 84)
+    position.in_flight = 28
+    table.save()
+    table.forget([SEAT])
+    assert (table.find(SEAT), table.all()) == (None, {})
+    assert table.at(SEAT) is position, "whoever has it goes on with the same one"
+    assert position.register(0, NO_WISH, bounds(0, 560)) == 0
+    table.forget([SEAT])
+    table.save()
+    assert OffsetTable(path).all() == {}
+
+
+def test_used_since_the_start(path):
+    table = OffsetTable(path)
+    table.find_or_add(SEAT, 84)
+    table.save()
+    again = OffsetTable(path)
+    assert not again.find(SEAT).used
+    again.find(SEAT).commit(consumed=True)
+    assert again.find(SEAT).used
+
+
+class Clock:
+    def __init__(self, now_ms):
+        self.now_ms = now_ms
+
+    def __call__(self):
+        return self.now_ms
+
+
+@pytest.fixture
+def clock():
+    return Clock(100 * DAY_MS)
+
+
+def other_group(name):
+    return SEAT._replace(group=name)
+
+
+def test_groups_that_do_not_move_are_forgotten(path, clock):
+    table = OffsetTable(path, clock)
+    moving, idle, waiting = (table.find_or_add(other_group(name), 28) for name in ("m", "i", "w"))
+    table.save()
+    clock.now_ms += DAY_MS
+    moving.commit(consumed=True)
+    moving.reset(28)
+    table.save()
+    assert table.forget_idle(DAY_MS, busy={"w"}) == [], "a day, and no more"
+    clock.now_ms += 1
+    assert table.forget_idle(DAY_MS, busy={"w"}) == ["i"]
+    assert [position.recorded for position in (moving, idle, waiting)] == [True, False, True]
+    table.save()
+    assert set(OffsetTable(path, clock).all()) == {other_group("m"), other_group("w")}
+    assert table.forget_idle(DAY_MS, busy={"w"}) == []
+
+
+def test_the_time_of_the_last_move_outlives_a_restart(path, clock):
+    table = OffsetTable(path, clock)
+    table.find_or_add(SEAT, 28)
+    table.save()
+    clock.now_ms += DAY_MS + 1
+    assert OffsetTable(path, clock).forget_idle(DAY_MS, busy=set()) == ["group"]
+
+
+def test_a_group_that_wishes_for_where_it_stands_has_moved(path, clock):
+    table = OffsetTable(path, clock)
+    position = table.find_or_add(SEAT, 28)
+    table.save()
+    clock.now_ms += DAY_MS
+    position.register(0, 28, bounds(0, 560))
+    table.save()
+    clock.now_ms += DAY_MS
+    assert table.forget_idle(DAY_MS, busy=set()) == []
+
+
+def test_a_file_without_times_is_of_now(path, clock):
+    path.write_text('{"version": 1, "groups": {"group": {"demo": {"0": 28}}}}')
+    table = OffsetTable(path, clock)
+    assert table.find(SEAT).committed == 28
+    assert table.forget_idle(0, busy=set()) == []
+    clock.now_ms += 1
+    assert table.forget_idle(0, busy=set()) == ["group"]
+
+
+def test_a_backup_has_tubemqs_form(path, clock, tmp_path):
+    table = OffsetTable(path, clock)
+    table.find_or_add(SEAT, 28)
+    for directory in (tmp_path / "new" / "one", None):
+        table.back_up(directory, 7)
+    texts = [(tmp_path / name / "offsets.meta").read_text() for name in ("new/one", "conf")]
+    assert texts[0] == texts[1]
+    content = json.loads(texts[0])
+    assert (content["lstStoreTime"], content["brokerId"]) == (clock.now_ms, 7)
+    group = content["groupOffsetStgInfo"]["group"]
+    assert group["lstCommitTime"] == clock.now_ms
+    item = group["partOffsetInfo"]["demo-0"]
+    assert (item["topic"], item["partId"], item["lstOffset"]) == ("demo", 0, 28)

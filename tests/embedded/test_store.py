@@ -1,10 +1,12 @@
 """One store: an index and a data log that agree, shared by partitions."""
 
+import contextlib
 import logging
 import struct
 import threading
 
 import pytest
+from hypothesis import given, strategies as st
 
 from tests.embedded.store_model import (
     ENTRY_BYTES,
@@ -16,9 +18,11 @@ from tests.embedded.store_model import (
     kill,
     limits,
     log_end,
+    payloads_of,
     read_all,
     record,
 )
+from tubemq_spark.embedded.segments import SegmentedLog
 from tubemq_spark.embedded.store import Store, StoreSettings
 
 
@@ -47,8 +51,8 @@ def test_offsets_rise_by_28_over_all_partitions_and_ids_by_one(open_store):
     assert first.message_id > 0
     assert second.message_id >= first.message_id + 2
     batch = store.read(0, 0, limits(store))
-    assert [message.payload for message in batch.messages] == [b"a", b"c"]
-    assert [message.message_id for message in batch.messages] == [first.message_id, second.message_id]
+    assert payloads_of(batch) == [b"a", b"c"]
+    assert batch.records.message_ids.tolist() == [first.message_id, second.message_id]
     assert batch.next_offset == store.bounds.latest == 3 * ENTRY_BYTES
 
 
@@ -78,7 +82,7 @@ def test_a_read_stops_after_the_message_that_reaches_the_bytes(open_store, max_b
     store = open_store()
     store.append([record(b"x" * 10) for _ in range(5)])
     batch = store.read(0, 0, limits(store, max_bytes=max_bytes))
-    assert len(batch.messages) == count
+    assert len(batch.records) == count
     assert batch.next_offset == count * ENTRY_BYTES
     assert batch.data_end == count * (HEADER_BYTES + 10)
 
@@ -87,18 +91,18 @@ def test_messages_of_other_partitions_cost_entries_but_no_bytes(open_store):
     store = open_store()
     store.append([record(b"x" * 10, partition_id=number % 3) for number in range(9)])
     batch = store.read(1, 0, limits(store, max_bytes=100))
-    assert (len(batch.messages), batch.next_offset) == (2, 5 * ENTRY_BYTES)
+    assert (len(batch.records), batch.next_offset) == (2, 5 * ENTRY_BYTES)
     batch = store.read(1, 0, limits(store, max_entries=4))
-    assert (len(batch.messages), batch.next_offset) == (1, 4 * ENTRY_BYTES)
+    assert (len(batch.records), batch.next_offset) == (1, 4 * ENTRY_BYTES)
     batch = store.read(7, 0, limits(store))
-    assert (batch.messages, batch.next_offset) == ([], 9 * ENTRY_BYTES)
+    assert (payloads_of(batch), batch.next_offset) == ([], 9 * ENTRY_BYTES)
 
 
 def test_a_filter_takes_the_hashes_it_names(open_store):
     store = open_store()
     store.append([record(bytes([number]), key_code=number) for number in range(6)])
     batch = store.read(0, 0, limits(store, key_codes=frozenset({2, 4, 9})))
-    assert [message.payload for message in batch.messages] == [b"\2", b"\4"]
+    assert payloads_of(batch) == [b"\2", b"\4"]
     assert batch.next_offset == 6 * ENTRY_BYTES
 
 
@@ -113,7 +117,7 @@ def test_a_read_ends_at_the_border_of_an_index_file(open_store):
 def test_the_end_may_be_set_before_the_real_one(open_store):
     store = open_store()
     store.append([record(b"x") for _ in range(3)])
-    assert len(store.read(0, 0, limits(store, end=2 * ENTRY_BYTES)).messages) == 2
+    assert len(store.read(0, 0, limits(store, end=2 * ENTRY_BYTES)).records) == 2
     assert store.read(0, 2 * ENTRY_BYTES, limits(store, end=2 * ENTRY_BYTES)) is None
 
 
@@ -121,7 +125,7 @@ def test_the_end_may_be_set_before_the_real_one(open_store):
 def test_halving_looks_at_the_first_half_rounded_up(open_store, count):
     store = open_store()
     store.append([record(b"x") for _ in range(count)])
-    assert len(store.read(0, 0, limits(store, halve=True)).messages) == -(-count // 2)
+    assert len(store.read(0, 0, limits(store, halve=True)).records) == -(-count // 2)
 
 
 def test_records_far_apart_are_read_one_by_one_and_near_ones_together(open_store):
@@ -170,6 +174,35 @@ def test_a_record_whose_header_does_not_fit_its_index_entry_is_passed_over(open_
         file.seek(at)
         file.write(b"\x55")
     assert read_all(store)[0] == [b"bbbb"]
+
+
+@given(at=st.integers(0, 5 * ENTRY_BYTES - 1), value=st.integers(0, 255))
+def test_a_damaged_index_hides_what_it_damages_and_nothing_else(tmp_path_factory, at, value):
+    directory = tmp_path_factory.mktemp("damaged")
+    with contextlib.closing(Store(directory, StoreSettings())) as store:
+        payloads = [bytes([number]) * 20 for number in range(5)]
+        store.append([record(payload) for payload in payloads])
+        with files(directory, ".index")[0].open("r+b") as file:
+            file.seek(at)
+            file.write(bytes([value]))
+        found = read_all(store)[0]
+    hit = at // ENTRY_BYTES
+    assert found in (payloads, payloads[:hit] + payloads[hit + 1 :])
+
+
+def test_files_that_expire_during_a_read_hide_only_what_was_in_them(open_store, monkeypatch):
+    store = open_store(StoreSettings(data_segment_bytes=2 * (HEADER_BYTES + 10)))
+    for number in range(6):
+        store.append([record(bytes([number]) * 10)])
+    read = store._data.read
+
+    def expire_and_read(position, size):
+        monkeypatch.setattr(store._data, "read", read)
+        store._data.drop_before(4 * (HEADER_BYTES + 10), 0)
+        return read(position, size)
+
+    monkeypatch.setattr(store._data, "read", expire_and_read)
+    assert read_all(store)[0] == [bytes([number]) * 10 for number in (4, 5)]
 
 
 def test_what_lies_between_far_records_is_not_read(open_store, monkeypatch):
@@ -227,6 +260,25 @@ def test_flushing_by_bytes(open_store, flush_bytes, flushed):
     store.append([record(b"x")])
     store.flush_if_due()
     assert store.bounds.flushed == flushed
+
+
+def test_an_append_waits_for_the_disk_when_too_much_is_not_flushed(open_store):
+    store = open_store(StoreSettings(wait_bytes=200))
+    size = HEADER_BYTES + 48
+    for number in range(1, 6):
+        store.append([record(b"x" * 48)])
+        assert store.bounds.data_latest == number * size
+        assert store.bounds.flushed == max(0, number - 1) // 2 * 2 * ENTRY_BYTES
+
+
+def test_half_of_what_an_append_waits_for_is_flushed_when_due(open_store):
+    store = open_store(StoreSettings(wait_bytes=2 * (HEADER_BYTES + 10)))
+    store.append([record(b"x" * 9)])
+    store.flush_if_due()
+    assert store.bounds.flushed == 0
+    store.append([record(b"x")])
+    store.flush_if_due()
+    assert store.bounds.flushed == 2 * ENTRY_BYTES
 
 
 def test_expiry_goes_by_whole_files_and_raises_the_earliest_offset(open_store):
@@ -383,6 +435,40 @@ def test_a_damaged_record_after_the_flushed_point_is_cut_one_before_is_not(open_
     store = open_store()
     assert store.bounds.latest == 2 * ENTRY_BYTES
     assert read_all(store)[0] == [b"flushed2"]
+
+
+def test_only_what_was_not_flushed_is_looked_at(open_store, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    store = open_store(SMALL_FILES)
+    for number in range(20):
+        store.append([record(bytes([number]) * 60)])
+    store.flush()
+    store.append([record(b"a"), record(b"b")])
+    kill(store)
+    asked = []
+    read = SegmentedLog.read
+    monkeypatch.setattr(
+        SegmentedLog,
+        "read",
+        lambda log, position, size: asked.append((log._suffix, position)) or read(log, position, size),
+    )
+    open_store(SMALL_FILES)
+    flushed = 20 * (HEADER_BYTES + 60)
+    behind = [position for suffix, position in asked if suffix == ".tube" and position < flushed]
+    assert behind == []
+    assert f"looked at the last {2 * (HEADER_BYTES + 1)} bytes of data" in caplog.text
+
+
+@pytest.mark.parametrize("count", [4095, 4096, 4097])
+def test_many_unflushed_messages_are_looked_at_in_steps(open_store, count):
+    store = open_store()
+    payloads = [b"%d" % number for number in range(count)]
+    store.append([record(payload) for payload in payloads])
+    store.append([record(b"x" * (5 << 20)), record(b"y" * (5 << 20)), record(b"last")])
+    kill(store)
+    store = open_store()
+    assert store.bounds.latest == (count + 3) * ENTRY_BYTES
+    assert read_all(store, max_bytes=100 << 20, max_entries=10_000)[0][:count] == payloads
 
 
 WRONG_POINT = struct.pack(">qqI", 0, 2 * (HEADER_BYTES + 60), 0)

@@ -16,6 +16,7 @@ from tests.embedded.store_model import (
     kill,
     limits,
     log_end,
+    payloads_of,
     record,
 )
 from tubemq_spark.embedded.store import Store, StoreSettings
@@ -80,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
         end = batch.next_offset // ENTRY_BYTES
         assert start < end <= start + max_entries
         seen = [payload for owner, payload in self.messages[start:end] if owner == partition]
-        assert [message.payload for message in batch.messages] == seen
+        assert payloads_of(batch) == seen
         sizes = [HEADER_BYTES + len(payload) for payload in seen]
         assert sum(sizes[:-1]) < max_bytes
         assert batch.data_end == self._data_end(end)

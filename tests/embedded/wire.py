@@ -218,3 +218,28 @@ class MasterClient(Wire):
     def close_consumer(self, client="consumer-1", group="group"):
         request = master_pb2.CloseRequestC2M(clientId=client, groupName=group)
         return self._ask(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C)
+
+    def join_group(self, client="consumer-1", group="group", topics=("demo",), held=(), **fields):
+        """Register a consumer that the master balances."""
+        request = master_pb2.RegisterRequestC2M(
+            clientId=client,
+            groupName=group,
+            topicList=topics,
+            subscribeInfo=held,
+            **{"hostName": "127.0.0.1", **fields},
+        )
+        return self._ask(Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C)
+
+    def group_heartbeat(self, client="consumer-1", group="group", held=None, answered=None, **fields):
+        """Say what a consumer holds (None: nothing about it) and which event it has carried out."""
+        request = master_pb2.HeartRequestC2M(
+            clientId=client,
+            groupName=group,
+            subscribeInfo=held or (),
+            reportSubscribeInfo=held is not None,
+            **fields,
+        )
+        if answered is not None:
+            request.event.CopyFrom(answered)
+            request.event.status = 2
+        return self._ask(Method.CONSUMER_HEARTBEAT, request, master_pb2.HeartResponseM2C)

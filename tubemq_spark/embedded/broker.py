@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from tubemq_spark.embedded.consume import ConsumerHandlers
 from tubemq_spark.embedded.dispatch import Dispatcher
+from tubemq_spark.embedded.history import OffsetHistory
 from tubemq_spark.embedded.produce import SendHandler
 from tubemq_spark.embedded.state import BrokerState
-from tubemq_spark.net.listener import Answer, Listener
+from tubemq_spark.net.listener import Answer, Interceptor, Listener
 from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -35,12 +36,28 @@ class Broker:
             scheduler.every(settings.flush_check_ms, state.stores.flush_due, "flushing stores"),
             scheduler.every(settings.offsets_save_ms, state.offsets.save, "saving offsets"),
             scheduler.every(settings.retention_check_ms, state.stores.expire, "deleting old data"),
+            scheduler.every(
+                settings.group_expiry_check_ms, consumers.forget_idle_groups, "forgetting idle groups"
+            ),
         ]
+        self._history = OffsetHistory(state) if settings.offset_history_period_ms else None
+        if self._history is not None:
+            period_ms = settings.offset_history_period_ms
+            self._tasks.append(scheduler.every(period_ms, self._history.write, "writing the offset history"))
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return self._listener.endpoint.port
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return self._listener.connection_count
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """Put a function between the requests and their handlers, or none."""
+        self._listener.interceptor = interceptor
 
     def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
         """Answer the requests of one read in their order; it never raises."""
@@ -53,11 +70,13 @@ class Broker:
         return answers
 
     def close(self) -> None:
-        """Refuse new requests and close the port; the state is its owner's to close."""
+        """Refuse new requests, close the port, write a last snapshot; the state is its owner's to close."""
         self.state.stopping.set()
         for task in self._tasks:
             task.cancel()
         self._listener.close()
+        if self._history is not None:
+            self._history.write()
 
 
 def _is_send(request: rpc.Request) -> bool:

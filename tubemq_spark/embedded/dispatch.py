@@ -17,14 +17,22 @@ from tubemq_spark.protocol.rpc import AnyMessage
 logger = logging.getLogger(__name__)
 
 _JAVA_EXCEPTION: Final = "java.lang.Exception"
+_STANDBY_EXCEPTION: Final = "org.apache.inlong.tubemq.corerpc.exception.StandbyException"
 _HANDLED_METHODS: Final[frozenset[int]] = frozenset(Method) - {
-    # Balancing by the master, and brokers of other processes: unknown here, as to a TubeMQ without them.
-    Method.CONSUMER_REGISTER,
-    Method.CONSUMER_HEARTBEAT,
+    # Brokers of other processes: unknown here, as to a TubeMQ without them.
     Method.BROKER_REGISTER,
     Method.BROKER_HEARTBEAT,
     Method.BROKER_CLOSE,
 }
+
+
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
+"""What String.trim takes away."""
+_WHITE_SPACE: Final = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
+    "\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+)
+"""What is white space to Character.isWhitespace: a text of nothing else counts as missing."""
 
 
 class RefusedError(Exception):
@@ -36,15 +44,19 @@ class RefusedError(Exception):
         self.text = text
 
 
+class StandbyError(Exception):
+    """Another master leads: becomes the exception that sends clients on. It never leaves this package."""
+
+
 def trimmed(name: str, value: str | bytes) -> str:
-    """Return a parameter without blanks around it.
+    """Return a parameter without blanks around it, as Java sees them; nothing when it is all white space.
 
     Raises:
         RefusedError: it is not UTF-8 (protobuf then leaves it as bytes): 400.
     """
     if isinstance(value, bytes):
         raise RefusedError(ErrCode.BAD_REQUEST, f"{name} is no UTF-8 text!")
-    return value.strip()
+    return value.strip(_TRIMMED) if value.strip(_WHITE_SPACE) else ""
 
 
 def required(name: str, value: str | bytes, max_characters: int) -> str:
@@ -56,11 +68,16 @@ def required(name: str, value: str | bytes, max_characters: int) -> str:
     text = trimmed(name, value)
     if not text:
         raise RefusedError(ErrCode.BAD_REQUEST, f"Request miss necessary {name} data!")
-    if len(text) > max_characters:
+    if _java_length(text) > max_characters:
         raise RefusedError(
             ErrCode.BAD_REQUEST, f"{name}'s length over max value, allowed max length is {max_characters}"
         )
     return text
+
+
+def _java_length(text: str) -> int:
+    """Return how long a text is for Java, which counts a character outside the first 65536 as two."""
+    return len(text.encode("utf-16-le")) // 2
 
 
 MAX_NAME_CHARACTERS: Final = 1024
@@ -73,7 +90,8 @@ class Operation(Generic[AnyMessage]):
     """How one method is handled."""
 
     request_type: type[AnyMessage]
-    handle: Callable[[AnyMessage], ProtobufMessage]
+    handle: Callable[[AnyMessage], ProtobufMessage | bytes]
+    """Returns the answer; one that is written in a faster way comes serialised."""
     failure: Callable[[int, str], ProtobufMessage]
     """Makes the answer that carries a result code and a text."""
 
@@ -118,7 +136,9 @@ def run(operation: Operation[Any], message: ProtobufMessage) -> Answer:
             response = operation.handle(message)
         except RefusedError as refused:
             response = operation.failure(refused.code, refused.text)
-        return rpc.serialize_message(response)
+        return response if isinstance(response, bytes) else rpc.serialize_message(response)
+    except StandbyError as standby:
+        return Fault(Status.ERROR, _STANDBY_EXCEPTION, str(standby))
     except RemoteProtocolError as error:
         logger.warning("a %s could not be handled: %s", message.DESCRIPTOR.name, error)
     except Exception:

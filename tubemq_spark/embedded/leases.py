@@ -4,7 +4,9 @@ import dataclasses
 import time
 from collections.abc import Callable
 
+from tubemq_spark.embedded.flow_control import Allowance
 from tubemq_spark.embedded.offsets import Seat
+from tubemq_spark.embedded.store import wall_ms
 
 
 def monotonic_ms() -> int:
@@ -21,9 +23,11 @@ class Lease:
     """Hashes of the message types it wants; none means all."""
     query_priority: int
     """What it may see, by TubeMQ's rules; not above 0: the broker decides."""
+    allowance: Allowance = dataclasses.field(default_factory=Allowance)
+    """What it may read, and has read since it registered."""
     expires_at_ms: int = 0
-    has_read: bool = False
-    """Whether it has read since it registered: the first read is a smaller one."""
+    heard_at_ms: int = 0
+    """When it was heard of last, in ms since the epoch."""
 
 
 class LeaseTable:
@@ -46,6 +50,7 @@ class LeaseTable:
     def renew(self, lease: Lease) -> None:
         """Start the lease's time anew: its consumer was heard of."""
         lease.expires_at_ms = self._now_ms() + self._timeout_ms
+        lease.heard_at_ms = wall_ms()
 
     def has_expired(self, lease: Lease) -> bool:
         """Whether the consumer has not been heard of for too long."""

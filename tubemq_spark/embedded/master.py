@@ -3,12 +3,15 @@
 import logging
 from collections.abc import Sequence
 
+from tubemq_spark.embedded.balancer import Balancer
 from tubemq_spark.embedded.dispatch import Dispatcher
+from tubemq_spark.embedded.master_balanced import BalancedHandlers
 from tubemq_spark.embedded.master_consumers import BalanceHandlers
 from tubemq_spark.embedded.master_producers import ProducerHandlers
 from tubemq_spark.embedded.master_state import MasterState
 from tubemq_spark.embedded.settings import EmbeddedSettings
-from tubemq_spark.net.listener import Answer, Listener
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.listener import Answer, Interceptor, Listener
 from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import ServiceType
@@ -17,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Master:
-    """Serves one ``MasterState`` on a port, from the start; it always is the active master."""
+    """Serves one ``MasterState`` on a port, from the start."""
 
     def __init__(
         self, state: MasterState, host: str, port: int, settings: EmbeddedSettings, scheduler: Scheduler
@@ -28,15 +31,32 @@ class Master:
             TubeMQConnectionError: the port cannot be opened.
         """
         self.state = state
-        operations = {**ProducerHandlers(state).operations, **BalanceHandlers(state).operations}
+        operations = {
+            **ProducerHandlers(state).operations,
+            **BalancedHandlers(state).operations,
+            **BalanceHandlers(state).operations,
+        }
         self._dispatcher = Dispatcher(frozenset({ServiceType.MASTER}), operations)
         self._listener = Listener("master", host, port, self.serve)
-        self._task = scheduler.every(settings.scan_period_ms, self._expire_clients, "expiring clients")
+        state.address = Endpoint(state.broker.host, self.port)
+        self._tasks = [
+            scheduler.every(settings.scan_period_ms, self._expire_clients, "expiring clients"),
+            scheduler.every(settings.balance_period_ms, Balancer(state, settings).run, "balancing groups"),
+        ]
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return self._listener.endpoint.port
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return self._listener.connection_count
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """Put a function between the requests and their handlers, or none."""
+        self._listener.interceptor = interceptor
 
     def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
         """Answer the requests of one read in their order; it never raises."""
@@ -44,7 +64,8 @@ class Master:
 
     def close(self) -> None:
         """Close the port."""
-        self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._listener.close()
 
     def _expire_clients(self) -> None:

@@ -1,13 +1,20 @@
 """Consumers that balance by themselves, at the master: register, heartbeat, layout, close (TMaster)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
-from tubemq_spark.embedded.master_state import MAX_HOST_CHARACTERS, MAX_TOPICS, MasterState
-from tubemq_spark.embedded.members import Consumer, Group, GroupTerms
+from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required
+from tubemq_spark.embedded.groups import Consumer, Group, GroupTerms
+from tubemq_spark.embedded.master_flow import ops_task
+from tubemq_spark.embedded.master_state import MAX_HOST_CHARACTERS, MasterState
 from tubemq_spark.embedded.settings import BROKER_ID
 from tubemq_spark.embedded.store import wall_ms
+from tubemq_spark.embedded.subscriptions import (
+    check_authorized,
+    deployed_topics,
+    disabled_topics,
+    filters_of,
+)
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol import infostrings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
@@ -33,118 +40,124 @@ class BalanceHandlers:
 
     def register(self, request: pb.RegisterRequestC2MV2) -> pb.RegisterResponseM2CV2:
         """Take a consumer into its group."""
+        state = self._state
+        proof = state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         required("hostName", request.hostName, MAX_HOST_CHARACTERS)
-        group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
-        topics = _topics(request.topicList)
-        filters = _filters(request.topicCondition, topics)
+        name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        state.check_leads(client_id)
+        topics = deployed_topics(state, request.topicList)
+        filters = filters_of(request.topicCondition)
         if request.sourceCount > 0 and not 0 <= request.nodeId < request.sourceCount:
             text = "Request nodeId value must be between in [0, sourceCount-1]!"
             raise RefusedError(ErrCode.BAD_REQUEST, text)
-        if missing := sorted(topic for topic in topics if self._state.catalog.get(topic) is None):
-            text = f"Topic {', '.join(missing)} not deployed, please check the topics of your client"
-            raise RefusedError(ErrCode.TOPIC_NOT_DEPLOYED, text)
+        check_authorized(state.controls, client_id, name, topics, filters)
         report = request.subRepInfo
-        consumer = Consumer(client_id, request.nodeId, 0, _assigned_at(report), _held(report) or ())
-        with self._state.lock:
+        consumer = Consumer(
+            client_id,
+            request.nodeId,
+            assigned_at_ms=_assigned_at(report),
+            held=_held(report) or (),
+            from_max_id=_from_max_id(request.opsTaskInfo),
+            source_count=request.sourceCount,
+        )
+        with state.lock:
             terms = GroupTerms(topics, filters, request.sourceCount)
-            self._state.members.add_consumer(group, terms, consumer)
+            group = state.members.add_consumer(name, terms, consumer)
+            group.not_allocated = False
+            from_max_id = group.from_max_id
         return pb.RegisterResponseM2CV2(
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
-            brokerConfigId=self._state.broker_config_id,
-            brokerConfigList=self._state.brokers_for(_known_brokers(report)),
-            opsTaskInfo=pb.OpsTaskInfo(),
-            authorizedInfo=self._state.authorized(),
+            brokerConfigId=state.broker_config_id,
+            brokerConfigList=state.brokers_for(_known_brokers(report)),
+            opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, consumer.from_max_id),
+            authorizedInfo=state.authorized(proof),
         )
 
     def heartbeat(self, request: pb.HeartRequestC2MV2) -> pb.HeartResponseM2CV2:
         """Note that a consumer lives and what it holds; repeat the layout now and then."""
+        state = self._state
+        proof = state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
-        group_name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        state.check_leads(client_id)
         report = request.subRepInfo
         held = _held(report)
-        with self._state.lock:
-            group, consumer = self._state.members.hear_consumer(group_name, client_id)
+        with state.lock:
+            group, consumer = state.members.hear_consumer(name, client_id, balances_itself=True)
             if report.HasField("lstAssignedTime"):
                 consumer.assigned_at_ms = report.lstAssignedTime
             if held is not None:
-                consumer.held = held
+                group.hear(consumer, held)
+            if request.opsTaskInfo.HasField("csmFrmMaxOffsetCtrlId"):
+                consumer.from_max_id = _from_max_id(request.opsTaskInfo)
             stale = bool(consumer.held) and 0 <= consumer.assigned_at_ms < wall_ms() - _STALE_LAYOUT_MS
+            from_max_id, done_id = group.from_max_id, consumer.from_max_id
         response = pb.HeartResponseM2CV2(
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
-            brokerConfigId=self._state.broker_config_id,
-            brokerConfigList=self._state.brokers_for(_known_brokers(report)),
-            opsTaskInfo=pb.OpsTaskInfo(),
-            authorizedInfo=self._state.authorized(),
+            brokerConfigId=state.broker_config_id,
+            brokerConfigList=state.brokers_for(_known_brokers(report)),
+            opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, done_id),
+            authorizedInfo=state.authorized(proof),
         )
         if stale:
-            response.topicMetaInfoId = self._state.catalog.version
-            response.topicMetaInfoList.extend(self._layout_for(group, report.topicMetaInfoId))
+            response.topicMetaInfoId, texts = layout_texts(state, group)
+            if response.topicMetaInfoId != report.topicMetaInfoId:
+                response.topicMetaInfoList.extend(texts)
         return response
 
     def layout(self, request: pb.GetPartMetaRequestC2M) -> pb.GetPartMetaResponseM2C:
         """Return which partitions the topics of a consumer have, and where."""
+        self._state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
-        group_name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        self._state.check_leads(client_id)
         with self._state.lock:
-            group, _ = self._state.members.hear_consumer(group_name, client_id)
+            group, _ = self._state.members.hear_consumer(name, client_id, balances_itself=True)
+        layout_id, texts = layout_texts(self._state, group)
         return pb.GetPartMetaResponseM2C(
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
             brokerConfigId=self._state.broker_config_id,
-            topicMetaInfoId=self._state.catalog.version,
-            topicMetaInfoList=self._layout_for(group, request.topicMetaInfoId),
+            topicMetaInfoId=layout_id,
+            topicMetaInfoList=texts if request.topicMetaInfoId != layout_id else (),
             brokerConfigList=self._state.brokers_for(request.brokerConfigId),
         )
 
     def close(self, request: pb.CloseRequestC2M) -> pb.CloseResponseM2C:
-        """Forget a consumer."""
+        """Forget a consumer of either kind."""
+        self._state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        self._state.check_leads(client_id)
         with self._state.lock:
             self._state.members.remove_consumer(group, client_id)
         return pb.CloseResponseM2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!")
 
-    def _layout_for(self, group: Group, known_id: int) -> list[str]:
-        """Return the layout of a group's topics, empty for a client that has it already."""
-        if known_id == self._state.catalog.version:
-            return []
-        specs = [(topic, self._state.catalog.get(topic)) for topic in sorted(group.terms.topics)]
-        return [
-            infostrings.format_topic_meta(
-                infostrings.TopicMeta(
-                    topic,
-                    (infostrings.MetaItem(BROKER_ID, spec.stores, spec.partitions, spec.subscribable),),
-                )
-            )
-            for topic, spec in specs
-            if spec is not None
-        ]
+    def _ops_task(self, group: str, known: pb.OpsTaskInfo, from_max_id: int, done_id: int) -> pb.OpsTaskInfo:
+        """Return what a client is told to do or to mind."""
+        told = ops_task(self._state.controls, group, known)
+        if from_max_id not in (UNDEFINED, done_id):
+            told.csmFrmMaxOffsetCtrlId = from_max_id
+        return told
 
 
-def _topics(names: Iterable[str]) -> frozenset[str]:
-    """Return the topics of a request (PBParameterUtils.checkConsumerTopicList)."""
-    topics = frozenset(trimmed("topicName", name) for name in names) - {""}
-    if not topics:
-        raise RefusedError(ErrCode.BAD_REQUEST, "Request miss necessary subscribed topicList data!")
-    if len(topics) > MAX_TOPICS:
-        text = f"Subscribed topicList size over max value, required max count is {MAX_TOPICS}"
-        raise RefusedError(ErrCode.BAD_REQUEST, text)
-    return topics
-
-
-def _filters(conditions: Iterable[str], topics: frozenset[str]) -> dict[str, frozenset[str]]:
-    filters: dict[str, frozenset[str]] = {}
-    for text in conditions:
-        condition = infostrings.parse_topic_condition(text)
-        if condition.topic not in topics:
-            what = f"filter of topic {condition.topic}, which is not subscribed"
-            raise RefusedError(ErrCode.BAD_REQUEST, f"[Parameter error] {what}")
-        if condition.message_types:
-            filters[condition.topic] = frozenset(condition.message_types)
-    return filters
+def layout_texts(state: MasterState, group: Group) -> tuple[int, list[str]]:
+    """Return which partitions a group's topics have, and a number that is another when that is another."""
+    accepts = state.broker_config.accept_subscribe
+    # Twice the count of changes leaves room for the broker, whichever way it turns.
+    layout_id = 2 * (state.catalog.version + state.controls.changes) + accepts
+    disabled = disabled_topics(state.controls, group.name, group.terms.topics)
+    specs = [(topic, state.catalog.get(topic)) for topic in sorted(group.terms.topics)]
+    texts = []
+    for topic, spec in specs:
+        if spec is not None:
+            subscribable = accepts and spec.subscribable and topic not in disabled
+            item = infostrings.MetaItem(BROKER_ID, spec.stores, spec.partitions, subscribable)
+            texts.append(infostrings.format_topic_meta(infostrings.TopicMeta(topic, (item,))))
+    return layout_id, texts
 
 
 def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
@@ -156,6 +169,10 @@ def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
 
 def _assigned_at(report: pb.ClientSubRepInfo) -> int:
     return report.lstAssignedTime if report.HasField("lstAssignedTime") else UNDEFINED
+
+
+def _from_max_id(info: pb.OpsTaskInfo) -> int:
+    return info.csmFrmMaxOffsetCtrlId if info.HasField("csmFrmMaxOffsetCtrlId") else UNDEFINED
 
 
 def _known_brokers(report: pb.ClientSubRepInfo) -> int:

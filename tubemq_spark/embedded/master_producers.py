@@ -6,19 +6,12 @@ from typing import Any, Final
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
 from tubemq_spark.embedded.master_state import MAX_HOST_CHARACTERS, MAX_TOPICS, MasterState
 from tubemq_spark.embedded.settings import BROKER_ID
-from tubemq_spark.protocol.constants import (
-    DEFAULT_MAX_MESSAGE_BYTES,
-    OFFSET_HISTORY_TOPIC,
-    UNDEFINED,
-    Method,
-)
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.infostrings import Route, TopicRoute, format_topic_route
 from tubemq_spark.protocol.pb import common_pb2, master_pb2 as pb
 
 _NO_CHECKSUM: Final = -1
-_CLIENT_CONFIG_ID: Final = 1
-"""The cluster's size limit never changes, so neither does the number that stands for it."""
 
 
 class ProducerHandlers:
@@ -35,9 +28,11 @@ class ProducerHandlers:
 
     def register(self, request: pb.RegisterRequestP2M) -> pb.RegisterResponseM2P:
         """Take a producer in; its topics get no routes before the first heartbeat."""
+        proof = self._state.authentication.at_master(request.authInfo, producer=True)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         required("hostName", request.hostName, MAX_HOST_CHARACTERS)
         _topics(request.topicList)
+        self._state.check_leads(client_id)
         with self._state.lock:
             self._state.members.add_producer(client_id)
         return pb.RegisterResponseM2P(
@@ -46,15 +41,17 @@ class ProducerHandlers:
             errMsg="OK!",
             brokerCheckSum=self._state.broker_config_id,
             brokerInfos=[self._state.broker_info],
-            authorizedInfo=self._state.authorized(),
-            appdConfig=_client_config(request.appdConfig),
+            authorizedInfo=self._state.authorized(proof),
+            appdConfig=self._client_config(request.appdConfig),
         )
 
     def heartbeat(self, request: pb.HeartRequestP2M) -> pb.HeartResponseM2P:
         """Tell a producer where each of its topics can be published now."""
+        proof = self._state.authentication.at_master(request.authInfo, producer=True)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         required("hostName", request.hostName, MAX_HOST_CHARACTERS)
         topics = _topics(request.topicList)
+        self._state.check_leads(client_id)
         with self._state.lock:
             self._state.members.hear_producer(client_id)
         return pb.HeartResponseM2P(
@@ -64,14 +61,15 @@ class ProducerHandlers:
             brokerCheckSum=self._state.broker_config_id,
             topicInfos=[route for topic in sorted(topics) if (route := self._route(topic)) is not None],
             brokerInfos=self._state.brokers_for(request.brokerCheckSum),
-            requireAuth=False,
-            authorizedInfo=self._state.authorized(),
-            appdConfig=_client_config(request.appdConfig),
+            authorizedInfo=self._state.authorized(proof),
+            appdConfig=self._client_config(request.appdConfig),
         )
 
     def close(self, request: pb.CloseRequestP2M) -> pb.CloseResponseM2P:
         """Forget a producer."""
+        self._state.authentication.at_master(request.authInfo, producer=True)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
+        self._state.check_leads(client_id)
         with self._state.lock:
             self._state.members.remove_producer(client_id)
         return pb.CloseResponseM2P(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!")
@@ -79,10 +77,20 @@ class ProducerHandlers:
     def _route(self, topic: str) -> str | None:
         """Return a topic's route; that it has none is all a producer learns of an unknown or closed one."""
         spec = self._state.catalog.get(topic)
-        if spec is None or not spec.publishable:
+        if spec is None or not spec.publishable or not self._state.broker_config.accept_publish:
             return None
-        limit = spec.max_message_bytes if spec.max_message_bytes != DEFAULT_MAX_MESSAGE_BYTES else None
+        own_limit = spec.max_message_bytes != self._state.controls.cluster.max_message_bytes
+        limit = spec.max_message_bytes if own_limit else None
         return format_topic_route(TopicRoute(topic, (Route(BROKER_ID, spec.partitions, spec.stores),), limit))
+
+    def _client_config(self, known: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:
+        """Return the cluster's size limit for a client that has not got it yet."""
+        cluster = self._state.controls.cluster
+        config = common_pb2.ApprovedClientConfig(configId=cluster.stamp.serial_id)
+        # A client that names no number, not even "none known", gets the limit.
+        if known.configId != cluster.stamp.serial_id:
+            config.maxMsgSize = cluster.max_message_bytes
+        return config
 
 
 def _topics(names: Iterable[str]) -> set[str]:
@@ -95,13 +103,6 @@ def _topics(names: Iterable[str]) -> set[str]:
         text = f"Booked topic's count over max value, required max count is {MAX_TOPICS}"
         raise RefusedError(ErrCode.BAD_REQUEST, text)
     return topics
-
-
-def _client_config(known: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:
-    config = common_pb2.ApprovedClientConfig(configId=_CLIENT_CONFIG_ID)
-    if (known.configId if known.HasField("configId") else UNDEFINED) != _CLIENT_CONFIG_ID:
-        config.maxMsgSize = DEFAULT_MAX_MESSAGE_BYTES
-    return config
 
 
 def _register_failure(code: int, text: str) -> pb.RegisterResponseM2P:

@@ -18,8 +18,8 @@ from tubemq_spark.embedded.dispatch import (
 )
 from tubemq_spark.embedded.records import NO_KEY, NewRecord
 from tubemq_spark.embedded.state import BrokerState
-from tubemq_spark.embedded.store import Appended
 from tubemq_spark.embedded.stores import StoreKey
+from tubemq_spark.embedded.writing import Appended
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import PARTITIONS_A_STORE
 from tubemq_spark.net.listener import Answer
@@ -35,7 +35,12 @@ logger = logging.getLogger(__name__)
 _NO_CHECKSUM: Final = -1
 """The producer leaves the checksum to the broker; all known ones do."""
 
-_hash_of_type = functools.lru_cache(maxsize=4096)(java_hash)
+
+@functools.lru_cache(maxsize=4096)
+def _key_code(message_type: str | bytes) -> int:
+    """Return what stands for a message's type in the index (RefusedError: it is no text)."""
+    text = trimmed("msgType", message_type)
+    return java_hash(text) if text else NO_KEY
 
 
 @dataclasses.dataclass(slots=True)
@@ -51,6 +56,7 @@ class _Checks:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._check_tokens = state.settings.check_visit_tokens or state.settings.authenticate_producers
         self._clients: set[str] = set()
         self._partitions: dict[tuple[str, int], tuple[StoreKey, int]] = {}
 
@@ -60,28 +66,29 @@ class _Checks:
         Raises:
             RefusedError: the message cannot be taken.
         """
-        state = self._state
-        state.check_running("Write StoreService")
-        if state.settings.check_visit_tokens:
-            state.check_token(message.authInfo)
-        if message.clientId not in self._clients:
-            required("clientId", message.clientId, MAX_NAME_CHARACTERS)
-            self._clients.add(message.clientId)
+        self._state.check_writes()
+        if self._check_tokens:
+            self._state.check_token(message.authInfo, producer=True)
+        client_id = message.clientId
+        if client_id not in self._clients:
+            required("clientId", client_id, MAX_NAME_CHARACTERS)
+            self._clients.add(client_id)
         partition_id = message.partitionId
-        place = self._partitions.get((message.topicName, partition_id))
+        partition = message.topicName, partition_id
+        place = self._partitions.get(partition)
         if place is None:
-            place = self._partition(message.topicName, partition_id)
-            self._partitions[message.topicName, partition_id] = place
+            place = self._partitions[partition] = self._partition(*partition)
         key, limit = place
         data = message.data
         if not 0 < len(data) <= limit:
             raise _wrong_length(len(data), limit)
         crc = checksum(data)
-        if message.checkSum not in (_NO_CHECKSUM, crc):
-            claim = f"{message.checkSum} of {key[0]} not equal to the data's checksum of {crc}"
+        claimed = message.checkSum
+        if claimed not in (_NO_CHECKSUM, crc):
+            claim = f"{claimed} of {key[0]} not equal to the data's checksum of {crc}"
             raise RefusedError(ErrCode.FORBIDDEN, f"Checksum msg data failure: {claim}")
-        message_type = trimmed("msgType", message.msgType)
-        key_code = _hash_of_type(message_type) if message_type else NO_KEY
+        message_type = message.msgType
+        key_code = _key_code(message_type) if message_type else NO_KEY
         return key, NewRecord(partition_id, data, crc, key_code, message.sentAddr, message.flag)
 
     def _partition(self, name: str, partition_id: int) -> tuple[StoreKey, int]:
@@ -106,8 +113,11 @@ class SendHandler:
         answers: list[Answer] = [b""] * len(requests)
         windows: dict[StoreKey, _Window] = {}
         checks = _Checks(self._state)
+        # They are all of one method, so where they go is right or wrong by their service.
+        one_of_each = {request.service: request for request in requests}
+        faults = {service: self._dispatcher.misdirected(one) for service, one in one_of_each.items()}
         for place, request in enumerate(requests):
-            if (fault := self._dispatcher.misdirected(request)) is not None:
+            if (fault := faults[request.service]) is not None:
                 answers[place] = fault
                 continue
             try:
@@ -127,12 +137,17 @@ class SendHandler:
 
     def _store(self, key: StoreKey, records: list[NewRecord]) -> list[bytes]:
         try:
-            appended = self._state.stores.open(*key).append(records)
+            store = self._state.stores.open(*key)
+            if store.full:
+                text = f"Put message failed from {self._state.host}, server receive message overflow!"
+                return [_failure(ErrCode.SERVER_RECEIVE_OVERFLOW, text)] * len(records)
+            appended = store.append(records)
         except (OSError, KeyError, TubeMQError) as error:
             logger.exception("%d messages for store %s-%d could not be stored", len(records), *key)
+            self._state.writes.count_error()
             text = f"Put message failed from {self._state.host} {error}"
             return [_failure(ErrCode.INTERNAL_SERVER_ERROR, text)] * len(records)
-        return [_success(appended, number) for number in range(len(records))]
+        return _successes(appended, len(records))
 
 
 def _parse(body: bytes) -> SendMessageRequestP2B:
@@ -153,17 +168,20 @@ def _wrong_length(length: int, limit: int) -> RefusedError:
     return RefusedError(ErrCode.BAD_REQUEST, text)
 
 
-def _success(appended: Appended, number: int) -> bytes:
-    message_id = appended.message_id + number
-    return SendMessageResponseB2P(
-        success=True,
-        errCode=ErrCode.SUCCESS,
-        errMsg=str(message_id),  # Old clients parse the id out of the text.
-        requireAuth=False,
-        messageId=message_id,
-        appendTime=appended.time_ms,
-        appendOffset=appended.offset + number * INDEX_ENTRY_BYTES,
-    ).SerializeToString()
+def _successes(appended: Appended, count: int) -> list[bytes]:
+    """Return the answers to messages that were stored one behind the other."""
+    # One message object for all: to make one costs as much as to fill and write it.
+    answer = SendMessageResponseB2P(
+        success=True, errCode=ErrCode.SUCCESS, requireAuth=False, appendTime=appended.time_ms
+    )
+    bodies = []
+    for number in range(count):
+        message_id = appended.message_id + number
+        answer.errMsg = str(message_id)  # Old clients parse the id out of the text.
+        answer.messageId = message_id
+        answer.appendOffset = appended.offset + number * INDEX_ENTRY_BYTES
+        bodies.append(answer.SerializeToString())
+    return bodies
 
 
 def _failure(code: ErrCode, text: str) -> bytes:

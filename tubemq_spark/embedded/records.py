@@ -19,6 +19,22 @@ INDEX_DTYPE: Final = np.dtype(
 RECORD_HEADER: Final = struct.Struct(">iIiiqqiiqi")
 """Length (48 + payload), magic, checksum, partition, index offset, time, sender, key code, id, flag."""
 
+RECORD_DTYPE: Final = np.dtype(
+    [
+        ("length", ">i4"),
+        ("magic", ">u4"),
+        ("checksum", ">i4"),
+        ("partition", ">i4"),
+        ("offset", ">i8"),
+        ("time", ">i8"),
+        ("sender", ">i4"),
+        ("key", ">i4"),
+        ("id", ">i8"),
+        ("flag", ">i4"),
+    ]
+)
+"""The same header for numpy."""
+
 RECORD_MAGIC: Final = 0x02C998B8
 LENGTH_BYTES: Final = 4
 """The length in a record's header does not count its own four bytes."""
@@ -35,13 +51,4 @@ class NewRecord(NamedTuple):
     checksum: int
     key_code: int
     sent_address: int
-    flag: int
-
-
-class StoredMessage(NamedTuple):
-    """A message as a consumer gets it; the fields of TransferedMessage in their order."""
-
-    message_id: int
-    checksum: int
-    payload: bytes
     flag: int

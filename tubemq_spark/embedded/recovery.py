@@ -2,7 +2,8 @@
 
 The index log and the data log are written one after the other and brought to the disk later, so after a
 kill, or a loss of power, either may be ahead of the other or end in the middle of something. Everything
-before the *flushed point* is known to be on the disk; what follows is looked at record by record.
+before the *flushed point* is known to be on the disk; what follows is looked at record by record. A store
+sees to it that this is never much, however large its files are (``store.StoreSettings.unflushed_bytes``).
 """
 
 import dataclasses
@@ -11,14 +12,19 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from tubemq_spark.embedded.records import INDEX_ENTRY, LENGTH_BYTES, RECORD_HEADER, RECORD_MAGIC
+import numpy as np
+
+from tubemq_spark.embedded.blocks import Bools, Entries, read_block
+from tubemq_spark.embedded.records import INDEX_DTYPE, INDEX_ENTRY, RECORD_HEADER
 from tubemq_spark.embedded.segments import SegmentedLog
-from tubemq_spark.protocol.payload import checksum
+from tubemq_spark.protocol.constants import MAX_FRAME_BYTES
 
 _POINT: Final = struct.Struct(">qqI")
-_ENTRIES_A_READ: Final = 4096
+_ENTRIES_A_STEP: Final = 4096
+_BYTES_A_STEP: Final = 4 << 20
+"""How much is looked at together, but always one record."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,8 +37,10 @@ class LogPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cut:
-    """What recovery took away: bytes of the index log and of the data log."""
+    """What recovery looked at and what it took away: bytes of the index log and of the data log."""
 
+    checked_bytes: int
+    """Of the data log: what was not known to be flushed."""
     index_bytes: int
     data_bytes: int
 
@@ -61,33 +69,24 @@ class FlushedPointFile:
         os.close(self._fd)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IndexEntry:
-    """One entry of the index log and the offset it stands at."""
-
-    offset: int
-    partition_id: int
-    position: int
-    size: int
-
-    @classmethod
-    def unpack(cls, offset: int, raw: bytes, at: int = 0) -> Self:
-        """Read an entry's bytes."""
-        partition_id, position, size, _, _ = INDEX_ENTRY.unpack_from(raw, at)
-        return cls(offset, partition_id, position, size)
-
-
 def recover(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> Cut:
     """Cut both logs to the end of the last record that is whole in both, and say how much that took."""
     point = (
         flushed if flushed is not None and _covers(index, data, flushed) else _last_sound_start(index, data)
     )
-    for entry in _entries_from(index, point.index):
-        if entry.position < point.data or not _is_sound(data, entry):
+    checked_bytes = data.end - point.data
+    for entries in _steps(index, point.index):
+        sound = _are_sound(data, entries, point)
+        count = int(np.argmin(sound)) if not sound.all() else len(sound)
+        if count:
+            last = entries[count - 1]
+            point = LogPoint(
+                point.index + count * INDEX_ENTRY.size, int(last["position"]) + int(last["size"])
+            )
+        if count < len(sound):
             break
-        point = LogPoint(entry.offset + INDEX_ENTRY.size, entry.position + entry.size)
     data_end = max(point.data, data.start)
-    cut = Cut(index.end - point.index, data.end - data_end)
+    cut = Cut(checked_bytes, index.end - point.index, data.end - data_end)
     if cut.index_bytes:
         index.truncate(point.index)
     if cut.data_bytes:
@@ -103,39 +102,38 @@ def _covers(index: SegmentedLog, data: SegmentedLog, point: LogPoint) -> bool:
 def _last_sound_start(index: SegmentedLog, data: SegmentedLog) -> LogPoint:
     """Find where to begin without a flushed point: the last index file whose first record is sound."""
     for segment in reversed(index.segments):
-        for entry in _entries_from(index, segment.start):
-            if _is_sound(data, entry):
-                return LogPoint(entry.offset, entry.position)
-            break
+        first = _entries(index, segment.start, 1)
+        if len(first):
+            point = LogPoint(segment.start, int(first[0]["position"]))
+            if _are_sound(data, first, point).all():
+                return point
     return LogPoint(index.start, data.start)
 
 
-def _entries_from(index: SegmentedLog, offset: int) -> Iterator[IndexEntry]:
-    while raw := index.read(offset, INDEX_ENTRY.size * _ENTRIES_A_READ):
-        whole = len(raw) - len(raw) % INDEX_ENTRY.size
-        for at in range(0, whole, INDEX_ENTRY.size):
-            yield IndexEntry.unpack(offset + at, raw, at)
-        if whole != len(raw):
-            return
-        offset += whole
+def _steps(index: SegmentedLog, offset: int) -> Iterator[Entries]:
+    """Yield the whole entries from an offset on, a bounded number of bytes of data at a time."""
+    while len(entries := _entries(index, offset, _ENTRIES_A_STEP)):
+        # A damaged entry may claim any size.
+        sizes = np.clip(entries["size"].astype(np.int64), 0, MAX_FRAME_BYTES)
+        count = int(np.searchsorted(np.cumsum(sizes), _BYTES_A_STEP)) + 1
+        yield entries[:count]
+        offset += min(count, len(entries)) * INDEX_ENTRY.size
 
 
-def _is_sound(data: SegmentedLog, entry: IndexEntry) -> bool:
-    """Whether the record is there, is the one its index entry means, and is undamaged; or has expired."""
-    if entry.partition_id < 0 or entry.size <= RECORD_HEADER.size:
-        return False
-    if entry.position + entry.size <= data.start:
-        return True
-    raw = data.read(entry.position, entry.size)
-    if len(raw) != entry.size:
-        return False
-    length, magic, crc, partition_id, offset, *_ = RECORD_HEADER.unpack_from(raw)
-    return (
-        length == entry.size - LENGTH_BYTES
-        and magic == RECORD_MAGIC
-        and (partition_id, offset) == (entry.partition_id, entry.offset)
-        and crc == checksum(memoryview(raw)[RECORD_HEADER.size :])
-    )
+def _entries(index: SegmentedLog, offset: int, count: int) -> Entries:
+    raw = index.read(offset, count * INDEX_ENTRY.size)
+    return np.frombuffer(raw, INDEX_DTYPE, len(raw) // INDEX_ENTRY.size)
+
+
+def _are_sound(data: SegmentedLog, entries: Entries, point: LogPoint) -> Bools:
+    """Whether records follow each other from a point on, and are undamaged or have expired."""
+    positions = entries["position"].astype(np.int64)
+    ends = positions + entries["size"]
+    rising = positions >= np.concatenate(([point.data], ends[:-1]))
+    claims = (entries["partition"] >= 0) & (entries["size"] > RECORD_HEADER.size)
+    offsets = point.index + np.arange(len(entries)) * INDEX_ENTRY.size
+    sound: Bools = rising & claims & ((ends <= data.start) | read_block(data, entries, offsets).sound)
+    return sound
 
 
 def _crc(index: int, data: int) -> int:

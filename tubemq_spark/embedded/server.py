@@ -8,16 +8,30 @@ from pathlib import Path
 from typing import Final, Self
 
 from tubemq_spark.embedded.admin_broker import BrokerCalls
-from tubemq_spark.embedded.admin_http import AdminServer
-from tubemq_spark.embedded.admin_master import Addresses, MasterCalls
+from tubemq_spark.embedded.admin_broker_views import BrokerViews
+from tubemq_spark.embedded.admin_brokers import BrokerSetup
+from tubemq_spark.embedded.admin_cluster import Addresses, ClusterCalls
+from tubemq_spark.embedded.admin_controls import ControlCalls
+from tubemq_spark.embedded.admin_groups import GroupCalls
+from tubemq_spark.embedded.admin_http import BROKER_FRAME, MASTER_FRAME, AdminServer
+from tubemq_spark.embedded.admin_parameters import Call
+from tubemq_spark.embedded.admin_settings import SettingCalls
+from tubemq_spark.embedded.admin_topic_views import TopicViews
+from tubemq_spark.embedded.admin_topics import TopicCalls
+from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.broker import Broker
+from tubemq_spark.embedded.broker_config import BrokerConfig
 from tubemq_spark.embedded.catalog import Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.controls import ClusterSetting, Controls
+from tubemq_spark.embedded.faults import Faults
 from tubemq_spark.embedded.files import DirectoryLock
 from tubemq_spark.embedded.leases import LeaseTable
 from tubemq_spark.embedded.master import Master
 from tubemq_spark.embedded.master_state import MasterState
 from tubemq_spark.embedded.members import Members
 from tubemq_spark.embedded.offsets import OffsetTable
+from tubemq_spark.embedded.overview import Overview, look
+from tubemq_spark.embedded.services import Service
 from tubemq_spark.embedded.settings import BROKER_ID, EmbeddedSettings
 from tubemq_spark.embedded.state import BrokerState
 from tubemq_spark.embedded.store import Traffic, wall_ms
@@ -25,6 +39,7 @@ from tubemq_spark.embedded.stores import StoreSet
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.listener import Interceptor
 from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol.infostrings import BrokerInfo, format_broker_info
 
@@ -159,6 +174,12 @@ class EmbeddedTubeMQ:
                 age_ms = spec.retention_ms if older_than_ms is None else older_than_ms
                 store.expire(age_ms, roll=older_than_ms is not None)
 
+    def overview(self) -> Overview:
+        """Return what goes on: traffic, clients, what the stores hold."""
+        connections = self._master.connection_count + self._broker.connection_count
+        with self._master.state.lock:
+            return look(self._state.stores, self._state.leases, self._master.state.members, connections)
+
     def stats(self) -> Traffic:
         """Return how many messages and payload bytes came in and went out since the start."""
         return self._state.stores.traffic()
@@ -198,6 +219,14 @@ class EmbeddedTubeMQ:
             offsets,
             LeaseTable(self._settings.lease_timeout_ms),
             VisitTokens(self._settings.visit_token_period_ms),
+            Controls(
+                self.data / "controls.json",
+                ClusterSetting(query_priority=self._settings.query_priority),
+            ),
+            BrokerConfig(self.data / "broker.json"),
+            Authentication(self._settings),
+            reads=Service(self._settings.allowed_io_errors),
+            writes=Service(self._settings.allowed_io_errors),
         )
         state.finish_removals()
         return state
@@ -212,8 +241,11 @@ class EmbeddedTubeMQ:
         broker_endpoint = Endpoint(self._advertised, broker.port)
         master_state = MasterState(
             state.catalog,
+            state.controls,
+            state.broker_config,
             state.tokens,
             Members(settings.client_timeout_ms),
+            state.authentication,
             format_broker_info(BrokerInfo(BROKER_ID, broker_endpoint), default_port=None),
             wall_ms(),
         )
@@ -224,8 +256,7 @@ class EmbeddedTubeMQ:
             self._host,
             wish.broker_web,
             BrokerCalls(state).calls,
-            failure_prefix="",
-            unsupported="Unsupported method {method}",
+            BROKER_FRAME,
         )
         closing.callback(broker_web.close)
         addresses = Addresses(Endpoint(self._advertised, master.port), broker_endpoint, broker_web.port)
@@ -233,12 +264,41 @@ class EmbeddedTubeMQ:
             "master",
             self._host,
             wish.master_web,
-            MasterCalls(master_state, addresses, settings.admin_token, state.set_topic).calls,
-            failure_prefix="Bad request from client, ",
-            unsupported="unsupported method!",
+            self._master_calls(master_state, addresses),
+            MASTER_FRAME,
+            # There is no other master to send callers to.
+            leader=lambda: self.master_web if master_state.standby.is_set() else None,
         )
         closing.callback(master_web.close)
+
+        self._broker, self._master = broker, master
+
+        def intercept(interceptor: Interceptor | None) -> None:
+            broker.intercept(interceptor)
+            master.intercept(interceptor)
+
+        self.faults = Faults(
+            state, master_state, intercept, lambda topic: self.apply_retention(topic, older_than_ms=0)
+        )
+        """What can go wrong at this server, on demand."""
+        # First of all: what a fault holds would hold up the ports' end.
+        closing.callback(self.faults.clear)
         return _Ports(master.port, broker.port, master_web.port, broker_web.port)
+
+    def _master_calls(self, state: MasterState, addresses: Addresses) -> Mapping[str, Call]:
+        token = self._settings.admin_token
+        topics = TopicViews(state, addresses)
+        groups: tuple[Mapping[str, Call], ...] = (
+            ClusterCalls(addresses, wall_ms()).calls,
+            BrokerSetup(state, addresses, token, self._state.release_services).calls,
+            BrokerViews(state, addresses, topics).calls,
+            TopicCalls(state, token, self._state.set_topic).calls,
+            topics.calls,
+            GroupCalls(state, token).calls,
+            ControlCalls(state, token).calls,
+            SettingCalls(state, token, self._state.set_topic).calls,
+        )
+        return {method: call for calls in groups for method, call in calls.items()}
 
     def _grown(self, topic: str, stores: int, partitions: int) -> TopicSpec:
         """Return a topic's rules with this shape; one that is new, or was closed, gets the usual rules."""

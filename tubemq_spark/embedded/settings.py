@@ -1,6 +1,7 @@
 """How an embedded TubeMQ behaves where TubeMQ lets its operator choose."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Final
 
 from tubemq_spark.embedded.records import INDEX_ENTRY
@@ -47,6 +48,34 @@ class EmbeddedSettings:
     """Answer 404 where a fetch passed entries of which none is for the consumer, as TubeMQ does when it
     reads from memory; the position has moved all the same."""
 
+    update_consumer_offsets: bool = True
+    """Move a group that stands beyond the end of a store to that end (updateConsumerOffsets)."""
+    group_expiry_ms: int = 20 * 24 * 3_600_000
+    """Forget where a group stands when it has not moved for so long (grpOffsetStgExpMs)."""
+    group_expiry_check_ms: int = 600_000
+    """How often to look for such groups."""
+    offset_history_period_ms: int = 60_000
+    """How often to write where all groups stand into __offset_history__ (groupOffsetScanDurMs); 0: never."""
+    allowed_io_errors: int = 3
+    """One read error more stops all reads, one write error more all writes: 503 (allowedReadIOExcptCnt,
+    allowedWriteIOExcptCnt)."""
+    max_unflushed_bytes: int = 0
+    """Refuse messages (419) while a store holds so many bytes that are not brought to the disk, as TubeMQ
+    does when its memory is full; 0: never. The store is flushed at its next ``flush_check_ms``."""
+
+    balance_period_ms: int = 1_000
+    """How often the master deals partitions out to groups that it balances (consumerBalancePeriodMs;
+    TubeMQ: 60 s, as shipped 30 s)."""
+
+    authenticate_producers: bool = False
+    """Refuse (415) producers that do not say who they are, at the master and at the broker
+    (startProduceAuthenticate)."""
+    authenticate_consumers: bool = False
+    """The same for consumers (startConsumeAuthenticate). TubeMQ's own Java consumers say it only when they
+    are asked to, which is after they have registered: they cannot register at such a master."""
+    users: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """Passwords by user name. With none the master looks at the presence and the time of a proof only,
+    as TubeMQ does without an authentication centre of its operator's."""
     check_visit_tokens: bool = False
     """Refuse (415) requests to the broker without a token of the master."""
     visit_token_period_ms: int = 0

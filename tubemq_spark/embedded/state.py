@@ -4,11 +4,16 @@ import dataclasses
 import logging
 import threading
 
+from tubemq_spark.embedded.authentication import Authentication
+from tubemq_spark.embedded.broker_config import BrokerConfig
 from tubemq_spark.embedded.catalog import Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.controls import Controls
 from tubemq_spark.embedded.dispatch import MAX_TOPIC_CHARACTERS, RefusedError, required
 from tubemq_spark.embedded.leases import LeaseTable
 from tubemq_spark.embedded.offsets import OffsetTable, Seat
+from tubemq_spark.embedded.services import Service
 from tubemq_spark.embedded.settings import EmbeddedSettings
+from tubemq_spark.embedded.stamps import SYSTEM_USER
 from tubemq_spark.embedded.store import Store
 from tubemq_spark.embedded.stores import StoreSet
 from tubemq_spark.embedded.tokens import VisitTokens
@@ -32,6 +37,11 @@ class BrokerState:
     offsets: OffsetTable
     leases: LeaseTable
     tokens: VisitTokens
+    controls: Controls
+    broker_config: BrokerConfig
+    authentication: Authentication
+    reads: Service
+    writes: Service
     stopping: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def check_running(self, service: str) -> None:
@@ -39,13 +49,28 @@ class BrokerState:
         if self.stopping.is_set():
             raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{service} temporary unavailable!")
 
-    def check_token(self, info: common_pb2.AuthorizedInfo) -> None:
-        """Refuse (415) a visit token that the master did not give lately, where tokens are checked.
+    def check_reads(self) -> None:
+        """Refuse (503) while the broker stops, or reads no more."""
+        self._check("Read StoreService", self.reads)
 
-        A request without token counts as one with token 0 (SimpleCertificateBrokerHandler).
+    def check_writes(self) -> None:
+        """Refuse (503) while the broker stops, or writes no more."""
+        self._check("Write StoreService", self.writes)
+
+    def release_services(self) -> None:
+        """Read and write again, as when an operator releases a broker that I/O errors have stopped."""
+        self.reads.open()
+        self.writes.open()
+
+    def check_token(self, info: common_pb2.AuthorizedInfo, *, producer: bool) -> None:
+        """Refuse (415) a client that was not at the master lately, or does not show who it is.
+
+        Each is looked at where it is switched on only. A request without visit token counts as one with
+        token 0 (SimpleCertificateBrokerHandler).
         """
         if self.settings.check_visit_tokens and not self.tokens.accepts(info.visitAuthorizedToken):
             raise RefusedError(ErrCode.CERTIFICATE_FAILURE, "Visit Authorized Token is invalid!")
+        self.authentication.at_broker(info, producer=producer)
 
     def topic(self, name: str) -> tuple[str, TopicSpec]:
         """Return a topic by the name in a request (PBParameterUtils.getTopicNameParameter).
@@ -75,13 +100,15 @@ class BrokerState:
             raise RefusedError(ErrCode.FORBIDDEN, f"{what} not existed, please check your configure")
         return topic, spec
 
-    def set_topic(self, topic: str, spec: TopicSpec) -> None:
+    def set_topic(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
         """Add a topic or change one; one whose status is REMOVED is deleted with all that belongs to it.
+
+        ``by`` is the user who wants it, ``date`` when, as ``yyyyMMddHHmmss`` (None: now).
 
         Raises:
             OptionError: the catalog refuses it.
         """
-        self.catalog.add(topic, spec)
+        self.catalog.add(topic, spec, by, date)
         self.stores.configure(topic, spec)
         self.finish_removals()
 
@@ -106,6 +133,11 @@ class BrokerState:
         except (OSError, KeyError, TubeMQError) as error:
             logger.exception("the store of %s:%d cannot be opened", seat.topic, seat.partition_id)
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{error}") from error
+
+    def _check(self, name: str, service: Service) -> None:
+        if service.stopped:
+            raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{name} temporary unavailable!")
+        self.check_running(name)
 
 
 def has_partition(spec: TopicSpec, partition_id: int) -> bool:

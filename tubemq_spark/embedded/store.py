@@ -15,15 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from tubemq_spark.embedded.reading import Batch, ReadLimits, read_batch
-from tubemq_spark.embedded.records import (
-    INDEX_ENTRY,
-    LENGTH_BYTES,
-    RECORD_HEADER,
-    RECORD_MAGIC,
-    NewRecord,
-)
+from tubemq_spark.embedded.records import INDEX_ENTRY, RECORD_HEADER, NewRecord
 from tubemq_spark.embedded.recovery import FlushedPointFile, LogPoint, recover
 from tubemq_spark.embedded.segments import SegmentedLog
+from tubemq_spark.embedded.writing import Appended, encode_batch
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +44,11 @@ class StoreSettings:
     """[unflushInterval]"""
     flush_bytes: int = 0
     """[unflushDataHold]; 0 = does not count."""
+    max_unflushed_bytes: int = 0
+    """With so much that is not flushed the store is full; 0 = never."""
+    wait_bytes: int = 128 << 20
+    """With so much that is not flushed an append waits for the disk. It bounds what is looked at when the
+    store is opened after a kill; half of it makes a flush due."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,15 +66,6 @@ class Bounds:
         """Return the offset of this store that is nearest, rounded down to an entry."""
         inside = min(max(offset, self.earliest), self.latest)
         return inside - inside % _ENTRY_BYTES
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a batch went: its i-th message has offset ``offset + 28 * i`` and id ``message_id + i``."""
-
-    offset: int
-    message_id: int
-    time_ms: int
 
 
 @dataclasses.dataclass(slots=True)
@@ -145,6 +136,15 @@ class Store:
         with self._lock:
             return dataclasses.replace(self._traffic)
 
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for the disk that no more should be taken; the next check flushes then."""
+        limit = self._settings.max_unflushed_bytes
+        if not limit:
+            return False
+        with self._lock:
+            return self._unflushed_bytes >= limit
+
     def configure(self, settings: StoreSettings) -> None:
         """Use other rules for flushing from now on; sizes of files keep to those at the opening."""
         self._settings = settings
@@ -155,10 +155,11 @@ class Store:
         Raises:
             OSError: they could not be written, or the store is closed; none of them is stored.
         """
+        self._wait_for_disk()
         with self._lock:
             self._require_open()
             appended = Appended(self._index.end, max(self._last_id + 1, time.time_ns()), self._now_ms())
-            index, data = _encode(records, appended, self._data.end)
+            index, data = encode_batch(records, appended, self._data.end)
             before = self._data.end
             # Data first: an index entry must never point to what is not there.
             self._data.append(data)
@@ -189,8 +190,8 @@ class Store:
                 self._readers -= 1
                 self._lock.notify_all()
                 if batch is not None:
-                    self._traffic.messages_out += len(batch.messages)
-                    self._traffic.bytes_out += sum(len(message.payload) for message in batch.messages)
+                    self._traffic.messages_out += len(batch.records)
+                    self._traffic.bytes_out += int(batch.records.sizes.sum())
         return batch
 
     def flush_if_due(self) -> None:
@@ -200,12 +201,14 @@ class Store:
             if self._closed:
                 return
             waiting = self._index.end - self._flushed.index
-            waiting_bytes = self._data.end - self._flushed.data
+            waiting_bytes = self._unflushed_bytes
         waited_ms = self._now_ms() - self._flushed_at_ms
         if waiting and (
             waiting >= settings.flush_messages * _ENTRY_BYTES
             or waited_ms >= settings.flush_interval_ms
             or 0 < settings.flush_bytes <= waiting_bytes
+            or 0 < settings.max_unflushed_bytes <= waiting_bytes
+            or waiting_bytes >= settings.wait_bytes // 2
         ):
             self.flush()
 
@@ -250,6 +253,38 @@ class Store:
             self._earliest = self._first_readable()
             return self._earliest
 
+    def first_since(self, time_ms: int) -> int:
+        """Return the offset of the first message stored at a time or later; the end when there is none.
+
+        Raises:
+            OSError: the index could not be read, or the store is closed.
+        """
+        with self._lock:
+            self._require_open()
+            return self._first_not(self._earliest, lambda entry: entry[4] < time_ms)
+
+    def lose_from(self, offset: int) -> int:
+        """Cut off the messages from an offset on, as a crash does; return where the store ends then.
+
+        Their offsets are used again, their message ids are not.
+
+        Raises:
+            OSError: the files cannot be cut, or the store is closed.
+        """
+        with self._flushing, self._lock:
+            self._lock.wait_for(lambda: self._readers == 0)
+            self._require_open()
+            offset = max(offset - offset % _ENTRY_BYTES, self._earliest)
+            raw = self._index.read(offset, _ENTRY_BYTES)
+            if raw:
+                _, position, *_ = INDEX_ENTRY.unpack(raw)
+                # The index first: an index entry must never point to what is not there.
+                self._index.truncate(offset)
+                self._data.truncate(position)
+                self._flushed = LogPoint(min(self._flushed.index, offset), min(self._flushed.data, position))
+                self._point_file.save(self._flushed)
+            return self._index.end
+
     def close(self) -> None:
         """Flush and close the files, when the reads under way have ended.
 
@@ -266,17 +301,36 @@ class Store:
                 self._index.close()
                 self._point_file.close()
 
+    def _wait_for_disk(self) -> None:
+        """Flush when there is so much to flush that a start after a kill would take long."""
+        with self._lock:
+            self._require_open()
+            waits = self._unflushed_bytes >= self._settings.wait_bytes
+        if waits:
+            self.flush()
+
+    @property
+    def _unflushed_bytes(self) -> int:
+        return self._data.end - self._flushed.data
+
     def _require_open(self) -> None:
         if self._closed:
             raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
 
     def _recover(self) -> None:
         cut = recover(self._index, self._data, self._point_file.load())
+        name = self._directory.name
+        if cut.checked_bytes:
+            logger.info(
+                "Store %s was not closed properly: looked at the last %d bytes of data",
+                name,
+                cut.checked_bytes,
+            )
         if cut.index_bytes or cut.data_bytes:
             logger.warning(
                 "Store %s was not closed properly: cut %d unfinished index entries (%d bytes) "
                 "and %d bytes of data; %d messages are there",
-                self._directory.name,
+                name,
                 -(-cut.index_bytes // _ENTRY_BYTES),
                 cut.index_bytes,
                 cut.data_bytes,
@@ -285,11 +339,15 @@ class Store:
 
     def _first_readable(self) -> int:
         """Offset of the first entry whose record has not expired; positions rise, so halving finds it."""
-        low, high = self._index.start // _ENTRY_BYTES, self._index.end // _ENTRY_BYTES
+        return self._first_not(self._index.start, lambda entry: entry[1] < self._data.start)
+
+    def _first_not(self, start: int, is_before: Callable[[tuple[int, ...]], bool]) -> int:
+        """Return the offset of the first index entry from ``start`` on that ``is_before`` says no to."""
+        low, high = start // _ENTRY_BYTES, self._index.end // _ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
-            _, position, *_ = INDEX_ENTRY.unpack(self._index.read(middle * _ENTRY_BYTES, _ENTRY_BYTES))
-            if position < self._data.start:
+            entry = INDEX_ENTRY.unpack(self._index.read(middle * _ENTRY_BYTES, _ENTRY_BYTES))
+            if is_before(entry):
                 low = middle + 1
             else:
                 high = middle
@@ -303,33 +361,3 @@ class Store:
         _, position, *_ = INDEX_ENTRY.unpack(raw)
         header = self._data.read(position, RECORD_HEADER.size)
         return int(RECORD_HEADER.unpack(header)[8]) if len(header) == RECORD_HEADER.size else 0
-
-
-def _encode(records: Sequence[NewRecord], place: Appended, position: int) -> tuple[bytes, bytes]:
-    """Return the index entries and the data records of messages that go to a place."""
-    entries: list[bytes] = []
-    parts: list[bytes] = []
-    pack_entry, pack_header = INDEX_ENTRY.pack, RECORD_HEADER.pack
-    offset, message_id, now = place.offset, place.message_id, place.time_ms
-    for partition_id, payload, crc, key_code, address, flag in records:
-        size = RECORD_HEADER.size + len(payload)
-        entries.append(pack_entry(partition_id, position, size, key_code, now))
-        parts.append(
-            pack_header(
-                size - LENGTH_BYTES,
-                RECORD_MAGIC,
-                crc,
-                partition_id,
-                offset,
-                now,
-                address,
-                key_code,
-                message_id,
-                flag,
-            )
-        )
-        parts.append(payload)
-        offset += _ENTRY_BYTES
-        position += size
-        message_id += 1
-    return b"".join(entries), b"".join(parts)

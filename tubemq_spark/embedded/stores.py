@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tubemq_spark.embedded.catalog import Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.catalog import SYSTEM_TOPICS, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.settings import EmbeddedSettings
 from tubemq_spark.embedded.store import Store, StoreSettings, Traffic, wall_ms
 
@@ -40,7 +40,7 @@ class StoreSet:
         self._stores: dict[StoreKey, Store] = {}
         self._gone = Traffic()
         try:
-            for topic, spec in catalog.all().items():
+            for topic, spec in catalog.with_system_topics().items():
                 for number in range(spec.stores):
                     if spec.status is not TopicStatus.REMOVED and self._path((topic, number)).is_dir():
                         self.open(topic, number)
@@ -103,11 +103,13 @@ class StoreSet:
                     store.expire(spec.retention_ms)
 
     def traffic(self) -> Traffic:
-        """Return what went through all stores since the start."""
+        """Return what went through the stores of all topics but the system's since the start."""
         total = Traffic()
         with self._lock:
-            for part in (self._gone, *(store.traffic for store in self._stores.values())):
-                total.add(part)
+            total.add(self._gone)
+            for (topic, _), store in self._stores.items():
+                if topic not in SYSTEM_TOPICS:
+                    total.add(store.traffic)
         return total
 
     def close(self) -> None:
@@ -128,6 +130,7 @@ class StoreSet:
             flush_messages=spec.flush_messages,
             flush_interval_ms=spec.flush_interval_ms,
             flush_bytes=spec.flush_bytes,
+            max_unflushed_bytes=self._settings.max_unflushed_bytes,
         )
 
 

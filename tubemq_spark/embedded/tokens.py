@@ -30,6 +30,13 @@ class VisitTokens:
                 self._tokens.append(now)
             return self._tokens[-1]
 
+    def expire(self) -> None:
+        """Accept none of the tokens given so far; there is a new one."""
+        with self._lock:
+            newest = max(self._tokens[-1] + 1, self._now_ms())
+            self._tokens.clear()
+            self._tokens.append(newest)
+
     def accepts(self, token: int) -> bool:
         """Whether a client with this token has been at the master lately."""
         newest = self.current

@@ -404,9 +404,14 @@ def _some(items: Sequence[Value]) -> Sequence[Value]:
     return items
 
 
+def is_packable(name: str) -> bool:
+    """Whether a name can stand in a packed string: it is not blank and has none of the separators."""
+    return bool(name) and not name.isspace() and _SEPARATORS.isdisjoint(name)
+
+
 def _checked(name: str) -> str:
     """Refuse a name that would break the format; options are checked earlier, so this is a bug of ours."""
-    if not name or name.isspace() or not _SEPARATORS.isdisjoint(name):
+    if not is_packable(name):
         raise _misuse(f"the name {name!r} in a packed string")
     return name
 

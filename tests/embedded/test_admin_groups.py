@@ -1,0 +1,223 @@
+"""The web calls about groups that are online."""
+
+import json
+import time
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+
+from tests.embedded.wire import MasterClient
+from tubemq_spark.embedded.server import EmbeddedSettings
+
+TOKEN = {"confModAuthToken": "abc", "modifyUser": "me"}
+
+
+def ask(address, method, **parameters):
+    query = urlencode({"method": method, **parameters})
+    with urlopen(f"http://{address}/webapi.htm?{query}", timeout=5) as response:
+        return json.loads(response.read())
+
+
+@pytest.fixture
+def server(start):
+    settings = EmbeddedSettings(balance_period_ms=10)
+    return start(topics={"demo": (2, 1), "other": (1, 1)}, settings=settings)
+
+
+@pytest.fixture
+def web(server):
+    return lambda method, **parameters: ask(server.master_web, method, **parameters)
+
+
+@pytest.fixture
+def members(server, closing):
+    return closing.enter_context(MasterClient(server.master))
+
+
+def take_part(members, client="one", group="balanced", **fields):
+    """Be a member of a balanced group until it has partitions; return what it has."""
+    members.join_group(client, group, **fields)
+    held, answered = [], None
+    deadline = time.monotonic() + 10
+    while not held:
+        assert time.monotonic() < deadline
+        answer = members.group_heartbeat(client, group, held, answered)
+        if answer.HasField("event"):
+            held, answered = list(answer.event.subscribeInfo), answer.event
+        time.sleep(0.01)
+    members.group_heartbeat(client, group, held, answered)
+    return held
+
+
+def test_online_groups(web, members):
+    members.join_group("one", "balanced", ["demo", "other"])
+    members.join_group("two", "balanced", ["demo", "other"])
+    members.register_consumer("three", "own", ["demo"])
+    both = {"consumeGroup": "balanced", "topicSet": ["demo", "other"], "consumerNum": 2}
+    own = {"consumeGroup": "own", "topicSet": ["demo"], "consumerNum": 1}
+    for wish, found in (
+        ({}, [both, own]),
+        ({"groupName": "own"}, [own]),
+        ({"consumeGroup": "own,nosuch"}, [own]),
+        ({"topicName": "other"}, [both]),
+        ({"topicName": "other", "groupName": "own"}, []),
+    ):
+        answer = web("admin_query_sub_info", **wish)
+        assert (answer["data"], answer["count"]) == (found, len(found))
+
+
+def test_groups_by_topic(web, members):
+    assert web("admin_query_group_info_by_topic")["data"] == []
+    members.join_group("one", "balanced", ["demo", "other"])
+    members.register_consumer("three", "own", ["demo"])
+    demo = {"topicName": "demo", "groupSet": ["balanced", "own"], "groupCnt": 2}
+    other = {"topicName": "other", "groupSet": ["balanced"], "groupCnt": 1}
+    assert web("admin_query_group_info_by_topic")["data"] == [demo, other]
+    nobody = {"topicName": "nosuch", "groupSet": [], "groupCnt": 0}
+    assert web("admin_query_group_info_by_topic", topicName="demo,nosuch")["data"] == [demo, nobody]
+    assert web("admin_query_client_balance_group_set")["data"] == ["own"]
+    assert web("admin_query_client_balance_group_set", groupName="balanced")["data"] == []
+
+
+def test_details_of_a_balanced_group(server, web, members):
+    take_part(members, topicCondition=["demo#b,a"])
+    members.join_group("two", "balanced", topicCondition=["demo#b,a"])
+    answer = web("admin_query_consume_group_detail", groupName="balanced")
+    parts = [
+        {"partId": number, "brokerAddr": f"1:{server.broker}", "topicName": "demo"} for number in (0, 10000)
+    ]
+    common = {"receivedFrom": "", "isOverTLS": False}
+    assert answer == {
+        "result": True,
+        "errCode": 0,
+        "errMsg": "OK",
+        "count": 2,
+        "topicSet": ["demo"],
+        "consumeGroup": "balanced",
+        "re-rebalance": {},
+        "isBandConsume": "unbound",
+        "rebInfo": {
+            "isRebalanced": True,
+            "checkPasted": True,
+            "defBClientRate": 1000,
+            "confBClientRate": -2,
+            "curBClientRate": 1,
+        },
+        "filterConds": {"demo": ["a", "b"]},
+        "data": [
+            {"consumerId": "one", **common, "parCount": 2, "parInfo": parts},
+            {"consumerId": "two", **common, "parCount": 0, "parInfo": []},
+        ],
+    }
+
+
+def test_details_of_a_bound_group(web, members):
+    bound = {"requireBound": True, "sessionKey": "k", "totalCount": 2, "selectBig": False}
+    members.join_group("one", "grp", **bound, requiredPartition="1:demo:0=56")
+    answer = web("admin_query_consume_group_detail", consumeGroup="grp")
+    assert answer["isBandConsume"] == "bound"
+    assert answer["isNotAllocate"] is True
+    assert (answer["sessionKey"], answer["isSelectBig"]) == ("k", False)
+    assert (answer["reqSourceCount"], answer["curSourceCount"]) == (2, 1)
+    assert answer["rebInfo"] == {"isRebalanced": False}
+    (one,) = answer["data"]
+    assert one["initReSetPartCount"] == 1
+    assert one["initReSetPartInfo"] == [{"partitionKey": "1:demo:0", "Offset": 56}]
+    time.sleep(0.05)
+    assert web("admin_query_consume_group_detail", group="grp")["rebalanceCheckTime"] > 0
+
+
+def test_details_of_a_group_that_balances_itself(web, members):
+    members.register_consumer("one", "own", source_count=3, node_id=2)
+    members.consumer_heartbeat("one", "own", reportSubInfo=True, partSubInfo=["demo#1:10000"])
+    answer = web("admin_query_consume_group_detail", groupName="own")
+    assert answer["isBandConsume"] == "client-rebalance"
+    assert answer["topicMetaId"] == members.layout("one", "own").topicMetaInfoId
+    assert answer["metaDetails"] == ["demo#1:2:1:1"]
+    (one,) = answer["data"]
+    assert (one["sourceCount"], one["nodeId"], one["parCount"]) == (3, 2, 1)
+    assert one["parInfo"][0]["partId"] == 10000
+
+
+def test_an_unknown_group_has_nobody(web):
+    answer = web("admin_query_consume_group_detail", groupName="nosuch")
+    assert (answer["result"], answer["count"], answer["data"]) == (True, 0, [])
+    assert answer["isBandConsume"] == "unbound"
+    refused = web("admin_query_consume_group_detail")
+    assert refused["errMsg"].endswith("is missing or value is blank!")
+
+
+# --- partitions taken away
+
+
+def test_partitions_are_taken_from_a_member(web, members):
+    held = take_part(members)
+    group = {"groupName": "balanced", "consumerId": "one"}
+    answer = web("admin_rebalance_group_allocate", **TOKEN, **group, reJoinWait=1_000_000)
+    assert answer == {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
+    waiting = web("admin_query_consume_group_detail", groupName="balanced")["re-rebalance"]["one"]
+    assert waiting["clientId"] == "one"
+    assert waiting["reqType"] == 1
+    assert waiting["createTime"] > 0
+    deadline = time.monotonic() + 10
+    answer = members.group_heartbeat("one", "balanced", held)
+    while not answer.HasField("event") and time.monotonic() < deadline:
+        answer = members.group_heartbeat("one", "balanced")
+        time.sleep(0.01)
+    assert (answer.event.opType, len(answer.event.subscribeInfo)) == (20, 2)
+    members.group_heartbeat("one", "balanced", [], answer.event)
+    time.sleep(0.05)
+    assert not members.group_heartbeat("one", "balanced").HasField("event")
+    again = web("admin_rebalance_group_allocate", **TOKEN, **group)
+    assert again["errMsg"].startswith("Duplicated set for consumerId(one) in group(balanced)!")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"groupName": "nosuch", "consumerId": "one"}, "The group(nosuch) not online!"),
+        ({"consumerId": "one"}, "Parameter groupName is missing"),
+        ({"groupName": "own"}, "Parameter consumerId is missing"),
+        ({"groupName": "own", "consumerId": "one", "reJoinWait": -1}, "Parameter reJoinWait value must >= 0"),
+    ],
+)
+def test_what_cannot_be_taken_away(web, fields, text):
+    answer = web("admin_rebalance_group_allocate", **TOKEN, **fields)
+    assert (answer["result"], answer["errCode"]) == (False, 400)
+    assert answer["errMsg"].startswith(text)
+
+
+# --- on with the latest messages
+
+
+def test_a_group_goes_on_with_the_latest_messages(web, members):
+    members.register_consumer("one", "own")
+    assert not members.consumer_heartbeat("one", "own").opsTaskInfo.HasField("csmFrmMaxOffsetCtrlId")
+    answer = web("admin_set_client_balance_group_consume_from_max", **TOKEN, groupName="own,nosuch")
+    assert answer["result"]
+    order = members.consumer_heartbeat("one", "own").opsTaskInfo.csmFrmMaxOffsetCtrlId
+    assert order > 0
+    assert members.register_consumer("one", "own").opsTaskInfo.csmFrmMaxOffsetCtrlId == order
+    done = members.register_consumer("one", "own", opsTaskInfo={"csmFrmMaxOffsetCtrlId": order})
+    assert not done.opsTaskInfo.HasField("csmFrmMaxOffsetCtrlId"), "it has done so"
+    assert not members.consumer_heartbeat("one", "own").opsTaskInfo.HasField("csmFrmMaxOffsetCtrlId")
+    web("admin_set_client_balance_group_consume_from_max", **TOKEN, groupName="own")
+    assert members.consumer_heartbeat("one", "own").opsTaskInfo.csmFrmMaxOffsetCtrlId > order
+
+
+def test_only_groups_that_balance_themselves_can(web, members):
+    members.join_group("one", "balanced")
+    answer = web("admin_set_client_balance_group_consume_from_max", **TOKEN, groupName="balanced")
+    assert (answer["result"], answer["errMsg"]) == (
+        False,
+        "all consumer groups are not client balance groups",
+    )
+
+
+@pytest.mark.parametrize(
+    "method", ["admin_rebalance_group_allocate", "admin_set_client_balance_group_consume_from_max"]
+)
+def test_changes_need_the_token(web, method):
+    assert not web(method, groupName="own", modifyUser="me")["result"]
+    assert "unauthorized" in web(method, confModAuthToken="x", groupName="own")["errMsg"]

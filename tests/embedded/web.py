@@ -1,0 +1,22 @@
+"""Web calls as tests make them."""
+
+import json
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+TOKEN = {"confModAuthToken": "abc", "createUser": "me", "modifyUser": "me"}
+
+
+def ask(address, **parameters):
+    with urlopen(f"http://{address}/webapi.htm?{urlencode(parameters)}", timeout=5) as response:
+        assert response.status == 200
+        return json.loads(response.read())
+
+
+def change(server, method, **parameters):
+    """Make a changing call for topics or brokers and return code and text of its only item."""
+    answer = ask(server.master_web, method=method, **TOKEN, **parameters)
+    assert answer["result"], answer
+    (item,) = answer["data"]
+    assert item["success"] == (item["errCode"] == 200)
+    return item["errCode"], item["errInfo"]

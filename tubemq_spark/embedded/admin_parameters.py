@@ -1,0 +1,342 @@
+"""The parameters of TubeMQ's web calls (WebFieldDef, WebParameterUtils).
+
+Their names and aliases, what values they may have, and the texts of refusals.
+"""
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tubemq_spark.embedded.dispatch import RefusedError
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
+from tubemq_spark.protocol.errcodes import ErrCode
+
+_MAX_LIST_ITEMS: Final = 100
+_DATE_FORMAT: Final = "%Y%m%d%H%M%S"
+_DATE: Final = re.compile(r"\d{14}", re.ASCII)
+_BYTE: Final = r"(?:25[0-5]|2[0-4]\d|1\d{2}|[1-9]?\d)"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pattern:
+    """What a value must look like, and how a refusal says it (RegexDef)."""
+
+    regex: re.Pattern[str]
+    rule: str
+
+
+_WORD: Final = _Pattern(
+    re.compile(r"[a-zA-Z]\w+", re.ASCII),
+    "value must begin with a letter, can only contain English letters, numbers, and underscores",
+)
+_GROUP: Final = _Pattern(
+    re.compile(r"[a-zA-Z][\w-]+", re.ASCII),
+    "value must begin with a letter, can only contain English letters, numbers, hyphens, and underscores",
+)
+_CONSUMER: Final = _Pattern(
+    re.compile(r"[\w.-]+", re.ASCII),
+    "value must begin with a letter, can only contain English letters, numbers, dot, scores, and underscores",
+)
+_FILTER: Final = _Pattern(
+    re.compile(r"[\w-]+", re.ASCII),
+    "value must only contain English letters, numbers, hyphens, and underscores",
+)
+_NUMBER: Final = _Pattern(re.compile(r"-?\d+", re.ASCII), "value must only contain numbers")
+_ADDRESS: Final = _Pattern(
+    re.compile(rf"(?:{_BYTE}\.){{3}}{_BYTE}", re.ASCII), "value must matches the IPv4 address regulation"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Field:
+    alias: str
+    pattern: _Pattern | None = None
+    max_characters: int | None = None
+
+
+_FIELDS: Final[Mapping[str, _Field]] = {
+    "acceptPublish": _Field("accPub"),
+    "acceptSubscribe": _Field("accSub"),
+    "allowedBClientRate": _Field("abcr", _NUMBER),
+    "alwdBrokerClientRate": _Field("abcr", _NUMBER),
+    "backupPath": _Field("bPath", None, 1024),
+    "brokerId": _Field("brokerId", _NUMBER),
+    "brokerIp": _Field("bIp", _ADDRESS, 32),
+    "brokerPort": _Field("brokerPort", _NUMBER),
+    "brokerTLSPort": _Field("brokerTLSPort", _NUMBER),
+    "brokerWebPort": _Field("bWebPort", _NUMBER),
+    "confModAuthToken": _Field("authToken", None, 128),
+    "consumeEnable": _Field("csmEn"),
+    "consumeGroup": _Field("group", _GROUP, 1024),
+    "consumerId": _Field("csmId", _CONSUMER),
+    "createDate": _Field("cDate", None, 14),
+    "createUser": _Field("cur", _WORD, 64),
+    "dataVersionId": _Field("dataVerId", _NUMBER),
+    "deletePolicy": _Field("delPolicy", None, 1024),
+    "disableCsmRsn": _Field("dsCsmRsn", None, 1024),
+    "divide": _Field("div"),
+    "enableAuthControl": _Field("acEn"),
+    "endTime": _Field("et", None, 14),
+    "filterConds": _Field("flts", _FILTER, 256),
+    "filterEnable": _Field("fltEn"),
+    "flowCtrlEnable": _Field("fCtrlEn"),
+    "flowCtrlInfo": _Field("flowCtrlSet"),
+    "groupId": _Field("gId", _NUMBER),
+    "groupName": _Field("group", _GROUP, 1024),
+    "isReservedData": _Field("isRsvDt"),
+    "manageStatus": _Field("mSts"),
+    "manualOffset": _Field("offset", _NUMBER),
+    "manualSet": _Field("manSet"),
+    "maxMsgSizeInMB": _Field("maxMsgSizeInMB", _NUMBER),
+    "maxRetryCnt": _Field("mrc", _NUMBER),
+    "memCacheFlushIntvl": _Field("unfMemInt", _NUMBER),
+    "memCacheMsgCntInK": _Field("unfMemMsgCnt", _NUMBER),
+    "memCacheMsgSizeInMB": _Field("cacheSizeInMB", _NUMBER),
+    "modifyDate": _Field("mDate", None, 14),
+    "modifyUser": _Field("mur", _WORD, 64),
+    "msgCount": _Field("cnt", _NUMBER),
+    "needRefresh": _Field("nrf"),
+    "numPartitions": _Field("numPart", _NUMBER),
+    "numTopicStores": _Field("numStore", _NUMBER),
+    "offsetJsonInfo": _Field("offsetInfo"),
+    "onlyAbnormal": _Field("oAbn"),
+    "onlyAutoForbidden": _Field("oAfb"),
+    "onlyEnableTLS": _Field("oEtls"),
+    "onlyMemory": _Field("onlyMem"),
+    "partitionId": _Field("pid", _NUMBER),
+    "qryPriorityId": _Field("qryPriId", _NUMBER),
+    "reJoinWait": _Field("rjWait", _NUMBER),
+    "recordTime": _Field("rt", None, 14),
+    "regionId": _Field("regionId", _NUMBER),
+    "requireRealOffset": _Field("dko"),
+    "resCheckEnable": _Field("resChkEn"),
+    "sourceGroupName": _Field("srcGroup", _GROUP, 1024),
+    "statusId": _Field("statusId", _NUMBER),
+    "targetGroupName": _Field("tgtGroup", _GROUP, 1024),
+    "topicName": _Field("topic", _WORD, 64),
+    "topicStatusId": _Field("tStsId", _NUMBER),
+    "unflushDataHold": _Field("unfDskDataSize", _NUMBER),
+    "unflushInterval": _Field("unfDskInt", _NUMBER),
+    "unflushThreshold": _Field("unfDskMsgCnt", _NUMBER),
+    "withDeployInfo": _Field("wDI"),
+    "withDetail": _Field("wDtl"),
+    "withGroupAuthInfo": _Field("wGAI"),
+    "withIp": _Field("ip"),
+    "withTopic": _Field("wTopic"),
+}
+"""What is not here has no alias and may have any value."""
+
+
+class Parameters:
+    """The parameters of one call; all methods refuse values that TubeMQ refuses, with its texts."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        """Take the values as they came."""
+        self._values = values
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text without blanks around it, or the default.
+
+        Raises:
+            RefusedError: it is too long, or is not what it must look like.
+        """
+        value = self._raw(name)
+        if value:
+            _check(name, value)
+        return value or default
+
+    def required(self, name: str) -> str:
+        """Return a text that must be there.
+
+        Raises:
+            RefusedError: it is missing, blank, or refused by ``text``.
+        """
+        value = self.text(name)
+        if not value:
+            raise _missing(name)
+        return value
+
+    def items(self, name: str) -> list[str]:
+        """Return what a comma-separated list has, in the order of the alphabet and each once.
+
+        Raises:
+            RefusedError: ``text`` would refuse one, or there are more than 100.
+        """
+        items = {item.strip() for item in self._raw(name).split(",")} - {""}
+        for item in items:
+            _check(name, item)
+        # TubeMQ has this limit too, but 2.4.0 forgets to keep to it.
+        if len(items) > _MAX_LIST_ITEMS:
+            raise bad_request(f"Parameter {name}'s item count over max allowed count ({_MAX_LIST_ITEMS})!")
+        return sorted(items)
+
+    def required_items(self, name: str) -> list[str]:
+        """Return a comma-separated list that must not be empty.
+
+        Raises:
+            RefusedError: there is nothing in it, or ``items`` refuses it.
+        """
+        items = self.items(name)
+        if not items:
+            raise _missing(name)
+        return items
+
+    def numbers(self, name: str) -> list[int]:
+        """Return the whole numbers of a comma-separated list in their order, each once.
+
+        Raises:
+            RefusedError: ``items`` refuses it.
+        """
+        return sorted({int(item) for item in self.items(name)})
+
+    def required_numbers(self, name: str) -> list[int]:
+        """Return the whole numbers of a list that must not be empty.
+
+        Raises:
+            RefusedError: there is nothing in it, or ``items`` refuses it.
+        """
+        self.required_items(name)
+        return self.numbers(name)
+
+    def number(
+        self, name: str, default: int | None = None, *, least: int | None = None, most: int | None = None
+    ) -> int:
+        """Return a whole number; one without default must be there.
+
+        Raises:
+            RefusedError: it is missing, no number, or out of its bounds.
+        """
+        value = self.optional_number(name, least=least, most=most)
+        if value is None and default is None:
+            raise _missing(name)
+        return value if value is not None else default or 0
+
+    def optional_number(self, name: str, *, least: int | None = None, most: int | None = None) -> int | None:
+        """Return a whole number, None when it is missing.
+
+        Raises:
+            RefusedError: it is no number, or out of its bounds.
+        """
+        text = self._raw(name)
+        if not text:
+            return None
+        _check(name, text)
+        if _NUMBER.regex.fullmatch(text) is None:
+            raise bad_request(f"illegal value for {name}, {_NUMBER.rule}")
+        value = int(text)
+        if least is not None and value < least:
+            raise bad_request(f"Parameter {name} value must >= {least}")
+        if most is not None and value > most:
+            raise bad_request(f"Parameter {name} value must <= {most}")
+        return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return true or false; a number but 0 is true, and what is neither counts as missing."""
+        value = self.optional_flag(name)
+        return default if value is None else value
+
+    def optional_flag(self, name: str) -> bool | None:
+        """Return true or false, None when it is missing or neither."""
+        text = self.text(name).lower()
+        if text in ("true", "false"):
+            return text == "true"
+        return int(text) != 0 if _NUMBER.regex.fullmatch(text) else None
+
+    def date(self, name: str) -> str | None:
+        """Return a time as ``yyyyMMddHHmmss``, None when it is missing.
+
+        Raises:
+            RefusedError: it is no such time.
+        """
+        text = self.text(name)
+        if not text:
+            return None
+        if _DATE.fullmatch(text) is None or not _is_moment(text):
+            what = f"Parameter {name}'s value {text} parse error"
+            raise bad_request(f"{what}, required value format is yyyyMMddHHmmss")
+        return text
+
+    def _raw(self, name: str) -> str:
+        """Return what came under a name, or under its alias when nothing did."""
+        value = self._values.get(name)
+        if value is None and name in _FIELDS:
+            value = self._values.get(_FIELDS[name].alias)
+        return (value or "").strip()
+
+
+Call = Callable[[Parameters], dict[str, Any]]
+"""Answers one method with the whole JSON object, or raises RefusedError."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GuardedCall:
+    """A call that the server answers only to those who have the token."""
+
+    token: str
+    call: Call
+
+    def check(self, parameters: Parameters) -> None:
+        """Let those with the token pass (WebParameterUtils.validReqAuthorizeInfo).
+
+        Raises:
+            RefusedError: the token is missing or wrong.
+        """
+        if parameters.required("confModAuthToken") != self.token:
+            raise bad_request("illegal access, unauthorized request!")
+
+    def __call__(self, parameters: Parameters) -> dict[str, Any]:
+        """Answer, to whoever was let pass."""
+        return self.call(parameters)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operation:
+    """Who changes something, and when."""
+
+    user: str
+    date: str | None
+    """``yyyyMMddHHmmss``, None for now."""
+
+
+def operation(parameters: Parameters, *, adding: bool) -> Operation:
+    """Read who makes a changing call (WebParameterUtils.getAUDBaseInfo).
+
+    Raises:
+        RefusedError: the user is missing, or a value is not allowed.
+    """
+    parameters.optional_number("dataVersionId")
+    if adding:
+        return Operation(parameters.required("createUser"), parameters.date("createDate"))
+    return Operation(parameters.required("modifyUser"), parameters.date("modifyDate"))
+
+
+def bad_request(text: str) -> RefusedError:
+    """Return what ends a call with the code that TubeMQ gives to all bad calls."""
+    return RefusedError(ErrCode.BAD_REQUEST, text)
+
+
+def _missing(name: str) -> RefusedError:
+    return bad_request(f"Parameter {name} is missing or value is blank!")
+
+
+def _check(name: str, value: str) -> None:
+    """Refuse a value that its parameter may not have (WebParameterUtils.checkStrValueNorms)."""
+    field = _FIELDS.get(name)
+    if field is None:
+        return
+    if field.max_characters is not None and len(value) > field.max_characters:
+        raise bad_request(f"over max length for {name}, only allow {field.max_characters} length")
+    if name == "topicName" and value == OFFSET_HISTORY_TOPIC:
+        return
+    if field.pattern is not None and field.pattern.regex.fullmatch(value) is None:
+        raise bad_request(f"illegal value for {name}, {field.pattern.rule}")
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.datetime.strptime(text, _DATE_FORMAT).astimezone()
+    except (ValueError, OverflowError):
+        return False
+    return True

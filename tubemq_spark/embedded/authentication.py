@@ -1,0 +1,94 @@
+"""Who a client says it is, and whether that is so; off unless the settings switch it on.
+
+Masters take a signed proof (SimpleCertificateMasterHandler). TubeMQ leaves the check of its signature, and
+what clients show afterwards, to an authentication centre of the operator's; here the table of users stands
+for it. What a client may show afterwards, to the master and to brokers, is its own proof in the form that
+brokers take: ``user timestamp nonce signature``.
+"""
+
+import hmac
+from collections.abc import Callable
+from typing import Final
+
+from tubemq_spark.embedded.dispatch import RefusedError
+from tubemq_spark.embedded.settings import EmbeddedSettings
+from tubemq_spark.embedded.store import wall_ms
+from tubemq_spark.protocol import auth
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2
+
+_PROOF_VALID_MS: Final = 20_000
+"""A proof's time may differ so much from the master's clock (authValidTimeStampPeriodMs)."""
+_PARTS_OF_A_TOKEN: Final = 4
+
+
+class Authentication:
+    """What a server's settings ask of its clients."""
+
+    def __init__(self, settings: EmbeddedSettings, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Take the users and the switches."""
+        self._required = {True: settings.authenticate_producers, False: settings.authenticate_consumers}
+        self._users = dict(settings.users)
+        self._now_ms = now_ms
+
+    def at_master(self, shown: common_pb2.MasterCertificateInfo, *, producer: bool) -> str:
+        """Check a request to the master; return what the client can show from now on, "" when nothing.
+
+        A client shows a proof, or what an earlier answer gave it.
+
+        Raises:
+            RefusedError: it shows neither, or what is wrong or too old: 415.
+        """
+        if not self._required[producer]:
+            return ""
+        if shown.HasField("authInfo"):
+            return self._from_proof(shown.authInfo)
+        token = shown.authorizedToken.strip()
+        if not token:
+            raise _refused("Illegal value: authInfo.userName is Blank!")
+        self._check_token(token)
+        return token
+
+    def at_broker(self, shown: common_pb2.AuthorizedInfo, *, producer: bool) -> None:
+        """Check a request to the broker.
+
+        Raises:
+            RefusedError: the client shows nothing, or what is wrong: 415.
+        """
+        if self._required[producer]:
+            token = shown.authAuthorizedToken.strip()
+            if not token:
+                raise _refused("authAuthorizedToken is Blank!")
+            self._check_token(token)
+
+    def _from_proof(self, proof: common_pb2.AuthenticateInfo) -> str:
+        user, signature = proof.userName.strip(), proof.signature.strip()
+        if not user:
+            raise _refused("Illegal value: authInfo.userName is Blank!")
+        if not signature:
+            raise _refused("Illegal value: authInfo.signature is Blank!")
+        if abs(self._now_ms() - proof.timestamp) > _PROOF_VALID_MS:
+            raise _refused("Illegal value: timestamp out of effective period in authenticateToken!")
+        self._check_signature(user, proof.timestamp, proof.nonce, signature)
+        return f"{user} {proof.timestamp} {proof.nonce} {signature}"
+
+    def _check_token(self, token: str) -> None:
+        """Look at the signature, where passwords are known; a token does not grow old."""
+        if not self._users:
+            return
+        parts = token.split(" ")
+        if len(parts) != _PARTS_OF_A_TOKEN or not (parts[1].isdecimal() and parts[2].isdecimal()):
+            raise _refused("Illegal value: authAuthorizedToken has another form!")
+        self._check_signature(parts[0], int(parts[1]), int(parts[2]), parts[3])
+
+    def _check_signature(self, user: str, timestamp_ms: int, nonce: int, signature: str) -> None:
+        if not self._users:
+            return
+        # Somebody unknown costs the same time as a wrong password.
+        expected = auth.sign(user, self._users.get(user, ""), timestamp_ms, nonce)
+        if not hmac.compare_digest(expected.encode(), signature.encode()) or user not in self._users:
+            raise _refused("Illegal value: userName or password is not correct!")
+
+
+def _refused(text: str) -> RefusedError:
+    return RefusedError(ErrCode.CERTIFICATE_FAILURE, text)

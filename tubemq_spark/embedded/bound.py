@@ -1,0 +1,74 @@
+"""Groups that start at offsets they name: bound consumption (PBParameterUtils, ConsumeGroupInfo).
+
+The master only sees to it that a member gets the partitions it named; the offsets it tells the broker
+itself, when it registers there for the first time.
+"""
+
+from collections.abc import Mapping, Set as AbstractSet
+
+from tubemq_spark.embedded.dispatch import RefusedError, trimmed
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.errcodes import ErrCode
+
+Starts = Mapping[TopicPartition, int]
+
+
+def parse_starts(text: str, topics: AbstractSet[str]) -> dict[TopicPartition, int]:
+    """Read ``brokerId:topic:partitionId=offset,...``; blank for none.
+
+    Raises:
+        RefusedError: the text has another form, or names a topic that is not subscribed: 400.
+    """
+    given = trimmed("requiredPartition", text)
+    return dict(_start(item, topics) for item in given.split(",")) if given else {}
+
+
+def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPartition, str]:
+    """Return which member gets which of the named partitions.
+
+    Of several that named one, the one with the biggest offset wins, the last of equals; or the one with
+    the smallest, the first of equals.
+
+    Args:
+        starts: what each member named, in the order in which they came.
+        select_big: which way.
+    """
+    best: dict[TopicPartition, tuple[int, str]] = {}
+    for member, named in starts.items():
+        for partition, offset in named.items():
+            held = best.get(partition)
+            if held is None or (offset >= held[0] if select_big else offset < held[0]):
+                best[partition] = (offset, member)
+    return {partition: member for partition, (_, member) in best.items()}
+
+
+def check_start(session_key: str, source_count: int) -> None:
+    """Check what a member of a bound group says of its start.
+
+    Raises:
+        RefusedError: 400.
+    """
+    if not session_key:
+        raise _refused("blank value of sessionKey!")
+    if source_count <= 0:
+        raise _refused("totalSourceCount must over zero!")
+
+
+def _start(item: str, topics: AbstractSet[str]) -> tuple[TopicPartition, int]:
+    key, equals, value = item.partition("=")
+    parts = [trimmed("requiredPartition", part) for part in key.split(":")]
+    if not equals or len(parts) != 3:
+        what = f"unformatted Partition-Offset value : {item} must be aa:bbb:ccc=val1,ddd:eee:ff=val2"
+        raise _refused(what)
+    broker_id, topic, partition_id = parts
+    if topic not in topics:
+        what = f"wrong offset reset for unsubscribed topic: reset item is {item}"
+        raise _refused(f"{what}, request topicList are [{', '.join(sorted(topics))}]")
+    try:
+        return TopicPartition(topic, int(broker_id), int(partition_id)), int(value)
+    except ValueError:
+        raise _refused(f"required long type value of {item}' Offset!") from None
+
+
+def _refused(what: str) -> RefusedError:
+    return RefusedError(ErrCode.BAD_REQUEST, f"[Parameter error] {what}")

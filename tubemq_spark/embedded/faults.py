@@ -1,0 +1,245 @@
+"""Things that go wrong, on demand: for tests of clients and of jobs that read and write TubeMQ."""
+
+from collections.abc import Callable
+from typing import Final, Unpack
+
+from tubemq_spark.embedded.fault_rules import Action, Held, Rule, RuleBook, Script
+from tubemq_spark.embedded.leases import Lease
+from tubemq_spark.embedded.master_state import MasterState
+from tubemq_spark.embedded.offsets import Seat
+from tubemq_spark.embedded.state import BrokerState
+from tubemq_spark.net.listener import Answer, Interceptor, Reply
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.constants import UNDEFINED, Method
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.messages import MESSAGES
+
+__all__ = ["Faults", "Held", "Rule", "Script"]
+
+_NO_OFFSET: Final = -1
+_NOBODY: Final = "somebody-else"
+
+
+class Faults:
+    """What can go wrong at one server: ``server.faults``. Safe to use from any thread.
+
+    Methods that take a ``Method`` make a rule, which says how often it was ``hits``; it ends by its
+    ``cancel``, at the end of a ``with`` block, or by ``clear``. Rules are asked in the order they were made
+    and the first that takes a request decides, so these two lines are three refusals and then a lost
+    connection::
+
+        server.faults.answer(Method.GET_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, times=3)
+        server.faults.drop_connection(Method.GET_MESSAGE, times=1)
+
+    ``times``, ``skip`` and ``only`` say which requests a rule takes (see ``Script``). A rule concerns one
+    connection at a time: others go on while a request is held. ``carried_out`` says whether the server does
+    what the request asks before the fault, so that only the answer is late or lost.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerState,
+        master: MasterState,
+        intercept: Callable[[Interceptor | None], None],
+        apply_retention: Callable[[str], None],
+    ) -> None:
+        """Belong to a server, which makes its own."""
+        self._broker = broker
+        self._master = master
+        self._rules = RuleBook(intercept)
+        self._apply_retention = apply_retention
+
+    def answer(
+        self,
+        method: Method,
+        code: ErrCode | int,
+        text: str = "a test asked for this answer",
+        **script: Unpack[Script],
+    ) -> Rule:
+        """Answer with a result code, and do not do what was asked."""
+
+        def act(_rule: Rule, request: rpc.Request, _handle: Callable[[], Answer]) -> Reply:
+            return Reply(refusal(Method(request.method), int(code), text))
+
+        return self._add(Rule(method, act, script))
+
+    def delay(
+        self, method: Method, delay_ms: int, *, carried_out: bool = False, **script: Unpack[Script]
+    ) -> Rule:
+        """Let requests wait for so long."""
+        return self._add(Rule(method, _waiting(delay_ms / 1000, carried_out=carried_out), script))
+
+    def hold(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Held:
+        """Let requests wait until they are released; the end of the server releases them too."""
+        held = Held(method, _waiting(None, carried_out=carried_out), script)
+        self._rules.add(held)
+        return held
+
+    def drop_connection(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Rule:
+        """Close the connection a request comes on, without an answer."""
+
+        def act(_rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+            if carried_out:
+                handle()
+            return Reply(None, hang_up=True)
+
+        return self._add(Rule(method, act, script))
+
+    def truncate(self, method: Method, keep_bytes: int | None = None, **script: Unpack[Script]) -> Rule:
+        """Send only the beginning of an answer's frame, by default half of it, and close the connection."""
+
+        def cut(frame: bytes) -> bytes:
+            return frame[: len(frame) // 2 if keep_bytes is None else keep_bytes]
+
+        def act(_rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+            return Reply(handle(), cut, hang_up=True)
+
+        return self._add(Rule(method, act, script))
+
+    def corrupt(self, method: Method, at: int | bytes = 0, **script: Unpack[Script]) -> Rule:
+        """Turn over all bits of one byte of an answer's frame.
+
+        Args:
+            method: whose answers.
+            at: the byte's place: 0, the first one, damages the frame itself; negative numbers count from
+                the end. Or some bytes, such as a message's: the last of them is damaged where they are
+                first found; an answer without them stays as it is.
+            script: which requests.
+        """
+
+        def damage(frame: bytes) -> bytes:
+            place = _last_of(at, frame) if isinstance(at, bytes) else at
+            if place is None or not -len(frame) <= place < len(frame):
+                return frame
+            damaged = bytearray(frame)
+            damaged[place] ^= 0xFF
+            return bytes(damaged)
+
+        def act(_rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+            return Reply(handle(), damage)
+
+        return self._add(Rule(method, act, script))
+
+    def clear(self) -> None:
+        """End all rules, let go what waits because of them, and be the active master."""
+        self._rules.clear()
+        self.become_active()
+
+    def become_standby(self) -> None:
+        """Let the master answer as one that is not the leader of its group."""
+        self._master.standby.set()
+
+    def become_active(self) -> None:
+        """Let the master lead again."""
+        self._master.standby.clear()
+
+    def apply_retention(self, topic: str) -> None:
+        """Delete all messages a topic has now, as happens when they are too old."""
+        self._apply_retention(topic)
+
+    def lose_messages(self, topic: str, count: int | None = None, *, store: int = 0) -> int:
+        """Lose the newest messages of a store, as a broker that crashes; their offsets are used again.
+
+        Leases of the topic are forgotten with them; groups that had come further are left where they are.
+
+        Args:
+            topic: whose messages.
+            count: how many; None: all that are not brought to the disk yet.
+            store: number of the store.
+
+        Returns:
+            The offset of the next message, in index bytes.
+
+        Raises:
+            KeyError: there is no such topic.
+            OSError: the store's files cannot be cut.
+        """
+        found = self._broker.stores.open(topic, store)
+        bounds = found.bounds
+        end = bounds.flushed if count is None else bounds.latest - count * INDEX_ENTRY_BYTES
+        latest = found.lose_from(end)
+        self.forget_leases(topic)
+        return latest
+
+    def expire_visit_tokens(self) -> None:
+        """Let no client's visit token be good any more (where the broker looks at them: 415)."""
+        self._master.tokens.expire()
+
+    def forget_clients(self) -> None:
+        """Let the master forget who is registered, as after its restart (heartbeats get 411)."""
+        with self._master.lock:
+            self._master.members.forget_all()
+
+    def forget_leases(self, topic: str | None = None, group: str | None = None) -> int:
+        """Let the broker forget who holds its partitions, as after its restart (fetches get 411).
+
+        What was in flight is fetched again. Without topic or group: those of all.
+
+        Returns:
+            How many leases there were.
+        """
+        return self._change_leases(topic, group, None)
+
+    def give_leases_away(self, topic: str | None = None, group: str | None = None) -> int:
+        """Let somebody else hold the partitions that are held (fetches get 412), until his lease runs out.
+
+        Returns:
+            How many leases there were.
+        """
+        return self._change_leases(topic, group, _NOBODY)
+
+    def _change_leases(self, topic: str | None, group: str | None, holder: str | None) -> int:
+        seats = [
+            seat
+            for seat in self._broker.leases.all()
+            if topic in (None, seat.topic) and group in (None, seat.group)
+        ]
+        for seat in seats:
+            self._change_lease(seat, holder)
+        return len(seats)
+
+    def _change_lease(self, seat: Seat, holder: str | None) -> None:
+        position = self._broker.offsets.find_or_add(seat, 0)
+        with position.lock:
+            position.commit(consumed=False)
+            self._broker.leases.end(seat)
+            if holder is not None:
+                self._broker.leases.grant(seat, Lease(holder, frozenset(), UNDEFINED))
+
+    def _add(self, rule: Rule) -> Rule:
+        self._rules.add(rule)
+        return rule
+
+
+def refusal(method: Method, code: int, text: str) -> bytes:
+    """Return the answer to a method that carries a result code and nothing else."""
+    response = MESSAGES[method].response()
+    known = response.DESCRIPTOR.fields_by_name
+    values = {
+        "success": code == ErrCode.SUCCESS,
+        "errCode": code,
+        "errMsg": text,
+        "currOffset": _NO_OFFSET,
+    }
+    for name, value in values.items():
+        if name in known:
+            setattr(response, name, value)
+    for name, field in known.items():
+        if field.is_required and name not in values:
+            setattr(response, name, field.default_value)
+    return rpc.serialize_message(response)
+
+
+def _waiting(seconds: float | None, *, carried_out: bool) -> Action:
+    def act(rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+        answer = handle() if carried_out else None
+        rule.pause(seconds)
+        return Reply(handle() if answer is None else answer)
+
+    return act
+
+
+def _last_of(wanted: bytes, frame: bytes) -> int | None:
+    start = frame.find(wanted)
+    return None if start < 0 else start + len(wanted) - 1
