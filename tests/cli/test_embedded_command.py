@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import os
+import pty
 import re
 import signal
 import socket
@@ -10,7 +12,10 @@ import sys
 
 import pytest
 
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer import Producer
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
 
 ANY_PORTS = [f"--{port}=0" for port in ("master-port", "broker-port", "master-web-port", "broker-web-port")]
 
@@ -62,3 +67,64 @@ def test_a_port_in_use_is_a_sentence_and_exit_code_1():
     assert errors.startswith("tubemq-spark: ")
     assert str(port) in errors
     assert errors.count("\n") == 1
+
+
+def test_a_report_is_a_line_every_so_often(tmp_path):
+    with _serving(*ANY_PORTS, "--topic", "clicks:1:1", "--report-seconds", "0.05") as process:
+        introduction = _introduction(process)
+        assert process.stdout.readline().startswith(
+            "in 0 messages/s, 0.0 MB/s (0 messages, 0.0 MB in all); out"
+        )
+        _produce(introduction, 100)
+        assert any("(100 messages, 0.0 MB in all); out" in line for line in process.stdout)
+        process.terminate()
+        output, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+    assert output.endswith("stopping\n")
+
+
+def _produce(introduction, count):
+    master = Endpoint.parse(re.search(r"^master +(\S+)$", introduction, re.MULTILINE)[1])
+    with ChannelPool() as pool, Producer(ClientConfig((master,), "etl"), pool) as producer:
+        for number in range(count):
+            producer.send("clicks", b"%d" % number)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "nan", "1e9"])
+def test_a_period_that_is_none_is_refused(text):
+    with _serving("--report-seconds", text) as process:
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert f"'{text}' is no number of seconds" in errors
+
+
+def test_a_terminal_shows_a_table_and_ends_cleanly(tmp_path):
+    reader, writer = pty.openpty()
+    command = [sys.executable, "-m", "tubemq_spark", "embedded", *ANY_PORTS, "--topic", "clicks:1:1"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    process = subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, env=environment)
+    os.close(writer)
+    try:
+        text = ""
+        while "partitions being read" not in text:
+            text += os.read(reader, 4096).decode()
+        process.send_signal(signal.SIGINT)
+        text += _rest_of(reader)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(reader)
+    assert process.returncode == 0
+    assert errors == b""
+    assert text.rstrip().endswith("stopping")
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h"), "the cursor is shown again"
+
+
+def _rest_of(reader):
+    """Read to the end of a terminal, which Linux reports as an error."""
+    text = ""
+    with contextlib.suppress(OSError):
+        while data := os.read(reader, 4096):
+            text += data.decode()
+    return text

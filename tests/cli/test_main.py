@@ -82,8 +82,17 @@ def test_an_interrupt_is_exit_code_130(monkeypatch):
 
 
 def test_what_the_server_says_of_itself(tmp_path):
-    text = describe("h:1", "h:2", "h:3", {"clicks": (3, 1), "other": (1, 2)}, tmp_path)
-    for part in ("h:1", "http://h:2", "http://h:3", "clicks: 3 stores", "other: 1 stores", str(tmp_path)):
+    addresses = {"master": "h:1", "master_web": "h:2", "broker_web": "h:3", "broker": "h:4"}
+    text = describe(addresses, {"clicks": (3, 1), "other": (1, 2)}, tmp_path)
+    for part in (
+        "h:1",
+        "http://h:2",
+        "http://h:3",
+        "h:4",
+        "clicks: 3 stores",
+        "other: 1 stores",
+        str(tmp_path),
+    ):
         assert part in text
     assert '.option("subscribe", "clicks")' in text
 

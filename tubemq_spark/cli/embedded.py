@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-TOPIC_NAME: Final = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
-"""What TubeMQ's administration takes as a topic's name."""
+from tubemq_spark.protocol.names import TOPIC_NAME
+
+if TYPE_CHECKING:
+    from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
 TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
+
+_REFRESH_SECONDS: Final = 1.0
+_LONGEST_PERIOD: Final = 86_400.0
 
 TopicShape = tuple[str, int, int]
 """A topic's name, stores and partitions a store."""
@@ -59,6 +65,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             metavar="PORT",
             help=f"port of {what} (default: {port}; 0: any free one)",
         )
+    parser.add_argument(
+        "--report-seconds",
+        type=_seconds,
+        metavar="N",
+        help="write a line about traffic and clients every N seconds, in place of the table on a terminal",
+    )
     parser.set_defaults(run=run)
 
 
@@ -105,19 +117,57 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         # Those of earlier runs, too.
         shapes = {name: (spec.stores, spec.partitions) for name, spec in server.topics().items()}
-        _say(describe(server.master, server.master_web, server.broker_web, shapes, arguments.data))
-        stop.recv(1)
+        _say(describe(server.addresses, shapes, arguments.data))
+        _watch(server, stop, arguments.report_seconds)
         _say("stopping")
     return 0
 
 
-def describe(
-    master: str, master_web: str, broker_web: str, topics: dict[str, tuple[int, int]], data: Path | None
-) -> str:
+def _watch(server: "EmbeddedTubeMQ", stop: socket.socket, report_seconds: float | None) -> None:
+    """Show what goes on until the signal comes."""
+    if report_seconds is None and not sys.stdout.isatty():
+        stop.recv(1)
+        return
+    from tubemq_spark.cli import embedded_screen as screen
+
+    meter = screen.Meter()
+    if report_seconds is not None:
+        while not _came(stop, report_seconds):
+            overview = server.overview()
+            _say(screen.line(overview, meter.flows(overview)))
+        return
+    with screen.live() as show:
+        while not _came(stop, _REFRESH_SECONDS):
+            overview = server.overview()
+            show(screen.table(overview, meter.flows(overview)))
+
+
+def _came(stop: socket.socket, seconds: float) -> bool:
+    """Wait for the signal; return whether it came."""
+    stop.settimeout(seconds)
+    try:
+        return bool(stop.recv(1))
+    except TimeoutError:
+        return False
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < _LONGEST_PERIOD:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; take 1 or more")
+    return seconds
+
+
+def describe(addresses: dict[str, str], topics: dict[str, tuple[int, int]], data: Path | None) -> str:
     """Return what a user needs to work with the server: addresses, topics, and lines for PySpark."""
+    web = f"http://{addresses['master_web']} (master), http://{addresses['broker_web']} (broker)"
     lines = [
-        f"master            {master}",
-        f"administration    http://{master_web} (master), http://{broker_web} (broker)",
+        f"master            {addresses['master']}",
+        f"broker            {addresses['broker']}",
+        f"administration    {web}",
         f"data              {data if data is not None else 'temporary, removed at the end'}",
         *(
             f"topic             {name}: {stores} stores of {partitions} partitions"
@@ -126,7 +176,7 @@ def describe(
         "",
         "To read a topic in PySpark:",
         "",
-        textwrap.indent(snippet(master, next(iter(topics), "my_topic")), "    "),
+        textwrap.indent(snippet(addresses["master"], next(iter(topics), "my_topic")), "    "),
         "",
         "Stop with Ctrl-C.",
     ]

@@ -1,0 +1,97 @@
+"""What ``tubemq-spark embedded`` shows while it serves: a live table on a terminal, lines elsewhere."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tubemq_spark.embedded.overview import Overview
+from tubemq_spark.model import OffsetBounds, StoreId
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+
+_MEGABYTE: Final = 1_000_000
+_SHOWN_STORES: Final = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flow:
+    """One direction: how much in all, and how much a second lately."""
+
+    messages: int
+    bytes: int
+    messages_a_second: float
+    bytes_a_second: float
+
+    def __str__(self) -> str:
+        speed = f"{self.messages_a_second:,.0f} messages/s, {self.bytes_a_second / _MEGABYTE:,.1f} MB/s"
+        return f"{speed} ({self.messages:,} messages, {self.bytes / _MEGABYTE:,.1f} MB in all)"
+
+
+class Meter:
+    """Makes speeds of totals, between one look and the next."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = ((0, 0), (0, 0))
+        self._last_at = clock()
+
+    def flows(self, overview: Overview) -> tuple[Flow, Flow]:
+        """Return what comes in and what goes out."""
+        now, traffic = self._clock(), overview.traffic
+        totals = (traffic.messages_in, traffic.bytes_in), (traffic.messages_out, traffic.bytes_out)
+        seconds = max(now - self._last_at, 1e-9)
+        incoming, outgoing = (
+            Flow(*total, (total[0] - last[0]) / seconds, (total[1] - last[1]) / seconds)
+            for total, last in zip(totals, self._last, strict=True)
+        )
+        self._last, self._last_at = totals, now
+        return incoming, outgoing
+
+
+def line(overview: Overview, flows: tuple[Flow, Flow]) -> str:
+    """Return everything but the offsets, in one line."""
+    return f"in {flows[0]}; out {flows[1]}; {_clients(overview)}"
+
+
+def table(overview: Overview, flows: tuple[Flow, Flow]) -> RenderableType:
+    """Return everything, for a terminal."""
+    topics = Table("topic", "messages", "offsets of its stores", box=None, padding=(0, 2, 0, 0))
+    topics.columns[1].justify = "right"
+    for topic, stores in _by_topic(overview.stores).items():
+        rows = sum((held.latest - held.earliest) // INDEX_ENTRY_BYTES for held in stores.values())
+        topics.add_row(topic, f"{rows:,}", _ranges(stores))
+    return Group(Text(f"in   {flows[0]}"), Text(f"out  {flows[1]}"), Text(_clients(overview)), topics)
+
+
+@contextmanager
+def live(console: Console | None = None) -> Iterator[Callable[[RenderableType], None]]:
+    """Give a function that replaces what it showed before."""
+    # Without its refresh thread: it is drawn when there is something new.
+    with Live(console=console, auto_refresh=False) as screen:
+        yield lambda shown: screen.update(shown, refresh=True)
+
+
+def _clients(overview: Overview) -> str:
+    return (
+        f"{overview.connections} connections, {overview.producers} producers, "
+        f"{overview.consumers} consumers, {overview.leases} partitions being read"
+    )
+
+
+def _by_topic(stores: Mapping[StoreId, OffsetBounds]) -> dict[str, dict[int, OffsetBounds]]:
+    topics: dict[str, dict[int, OffsetBounds]] = {}
+    for place, held in sorted(stores.items()):
+        topics.setdefault(place.topic, {})[place.store] = held
+    return topics
+
+
+def _ranges(stores: Mapping[int, OffsetBounds]) -> str:
+    shown = [f"{number}: {held.earliest}-{held.latest}" for number, held in stores.items()]
+    more = len(shown) - _SHOWN_STORES
+    return "  ".join(shown[:_SHOWN_STORES]) + (f"  and {more} more" if more > 0 else "")
