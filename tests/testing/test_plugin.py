@@ -1,0 +1,156 @@
+"""The fixtures for other people's tests, in a pytest of its own each time."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def run(pytester):
+    """Run a test module in a new process, as its users do."""
+
+    def run_module(text, *arguments, passed=0, skipped=0):
+        pytester.makepyfile(text)
+        result = pytester.runpytest_subprocess(
+            "-p", "no:randomly", "-W", "error", "--strict-markers", *arguments
+        )
+        result.assert_outcomes(passed=passed, skipped=skipped)
+        return result
+
+    return run_module
+
+
+def test_topics_are_empty_fresh_and_of_the_shape_that_was_asked_for(run):
+    run(
+        """
+        import pytest
+        from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+        seen = set()
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_usual(tubemq, tubemq_topic, tubemq_client, number):
+            assert type(tubemq) is EmbeddedTubeMQ
+            assert tubemq_topic not in seen
+            seen.add(tubemq_topic)
+            spec = tubemq.topics()[tubemq_topic]
+            assert (spec.stores, spec.partitions) == (1, 1)
+            assert tubemq_client.values(tubemq_topic) == []
+            tubemq_client.send(tubemq_topic, "x", b"y", message_type="kind")
+            assert tubemq_client.values(tubemq_topic) == [b"x", b"y"]
+            assert tubemq_client.messages(tubemq_topic)[0].message_type == "kind"
+
+        @pytest.mark.tubemq_topic(stores=2, partitions=3)
+        def test_marked(tubemq, tubemq_topic, tubemq_topic_factory):
+            spec = tubemq.topics()[tubemq_topic]
+            assert (spec.stores, spec.partitions) == (2, 3)
+            other = tubemq_topic_factory(4)
+            assert other != tubemq_topic
+            assert tubemq.topics()[other].stores == 4
+
+        @pytest.mark.parametrize("text", ["long " * 20])
+        def test_long_names_are_cut(tubemq_topic, text):
+            assert len(tubemq_topic) == 64
+        """,
+        passed=5,
+    )
+
+
+def test_faults_end_with_the_test(run):
+    run(
+        """
+        from tubemq_spark.protocol.constants import Method
+
+        def test_one(tubemq_faults, tubemq_topic, tubemq_client):
+            tubemq_faults.answer(Method.SEND_MESSAGE, 503, times=2)
+            tubemq_client.send(tubemq_topic, "x")
+            tubemq_faults.answer(Method.SEND_MESSAGE, 400)
+
+        def test_two(tubemq_topic, tubemq_client, tubemq_options, tubemq):
+            tubemq_client.send(tubemq_topic, "x")
+            assert tubemq_options == {"tubemq.master.servers": tubemq.master, "tubemq.group": "tests"}
+        """,
+        passed=2,
+    )
+
+
+def test_naming_the_plugin_does_no_harm(run, pytester):
+    pytester.makeconftest('pytest_plugins = ["tubemq_spark.testing"]')
+    run("def test_it(tubemq_topic): pass", passed=1)
+
+
+def test_the_plugin_can_be_left_out(pytester):
+    arguments = ("-p", "no:tubemq_spark.testing", "--markers")
+    result = pytester.runpytest_subprocess(*arguments)
+    result.stdout.no_fnmatch_line("*tubemq_topic*")
+
+
+def test_an_own_server_takes_the_place_of_the_usual_one(run):
+    run(
+        """
+        import pytest
+        from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+        @pytest.fixture(scope="session")
+        def tubemq():
+            with EmbeddedTubeMQ(topics={"mine": (1, 1)}) as server:
+                yield server
+
+        def test_it(tubemq_client, tubemq_topic):
+            assert tubemq_client.values("mine") == []
+            assert tubemq_client.values(tubemq_topic) == []
+        """,
+        passed=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "needs Java 17 or newer, and there is no java on the PATH"),
+        ({"JAVA_HOME": "/nowhere"}, "needs Java 17 or newer, and there is no java in JAVA_HOME=/nowhere"),
+    ],
+)
+def test_without_java_spark_tests_are_skipped_with_the_reason(run, monkeypatch, environment, reason):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = run("def test_it(tubemq_spark_session): pass", "-rs", skipped=1)
+    result.stdout.fnmatch_lines([f"*{reason}*"])
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [(None, "needs PySpark: pip install"), ("3.5.4", "needs PySpark 4.2 or newer, and 3.5.4")],
+)
+def test_without_a_new_pyspark_spark_tests_are_skipped_with_the_reason(run, pytester, version, reason):
+    pytester.makeconftest(
+        f"""
+        import importlib.metadata
+
+        real = importlib.metadata.version
+
+        def version(name):
+            if name != "pyspark":
+                return real(name)
+            if {version!r} == None:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return {version!r}
+
+        importlib.metadata.version = version
+        """
+    )
+    result = run("def test_it(tubemq_spark_session): pass", "-rs", skipped=1)
+    result.stdout.fnmatch_lines([f"*{reason}*"])
+
+
+def test_importing_the_plugin_is_cheap():
+    """It is imported by every pytest in an environment with this package."""
+    code = (
+        "import sys, pytest; before = set(sys.modules); import tubemq_spark.testing; "
+        "print(sorted(name for name in set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['tubemq_spark', 'tubemq_spark.testing']"

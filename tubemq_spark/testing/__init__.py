@@ -1,0 +1,105 @@
+"""Fixtures for pytest: a TubeMQ server, fresh topics, and a Spark session to try jobs with.
+
+pytest finds them by itself where this package is installed (entry point ``pytest11``), because that is what
+people expect of a package with fixtures. So that nobody's pytest starts slower for it, this module imports
+nothing but pytest; everything else is imported by the fixtures that need it. ``-p no:tubemq_spark.testing``
+leaves the fixtures out.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tubemq_spark.embedded.faults import Faults
+    from tubemq_spark.embedded.server import EmbeddedTubeMQ
+    from tubemq_spark.testing.client import TopicClient
+
+_MARKER: Final = "tubemq_topic"
+_LONGEST_NAME: Final = 64
+"""Characters of a topic's name."""
+_GROUP: Final = "tests"
+
+
+class TopicFactory(Protocol):
+    """Makes topics: what the fixture ``tubemq_topic_factory`` is."""
+
+    def __call__(self, stores: int = 1, partitions: int = 1) -> str:
+        """Add a topic of so many stores, and partitions of each store; return its name."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers", f"{_MARKER}(stores=1, partitions=1): what the topic of the fixture tubemq_topic is like"
+    )
+
+
+@pytest.fixture(scope="session")
+def tubemq(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedTubeMQ]":
+    """A TubeMQ server on a temporary directory, for all tests; a fixture of the same name replaces it."""
+    from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+    with EmbeddedTubeMQ(tmp_path_factory.mktemp("tubemq")) as server:
+        yield server
+
+
+@pytest.fixture
+def tubemq_topic_factory(tubemq: "EmbeddedTubeMQ", request: pytest.FixtureRequest) -> TopicFactory:
+    """Make empty topics that no other test uses: ``tubemq_topic_factory(stores=3)`` returns a name."""
+    test = re.sub(r"\W", "_", request.node.name, flags=re.ASCII)
+
+    def add_topic(stores: int = 1, partitions: int = 1) -> str:
+        taken = tubemq.topics()
+        names = (f"t{number}_{test}"[:_LONGEST_NAME] for number in itertools.count(1))
+        name = next(name for name in names if name not in taken)
+        tubemq.add_topic(name, stores, partitions)
+        return name
+
+    return add_topic
+
+
+@pytest.fixture
+def tubemq_topic(tubemq_topic_factory: TopicFactory, request: pytest.FixtureRequest) -> str:
+    """An empty topic of the test's own; the marker ``tubemq_topic(stores=3, partitions=1)`` shapes it."""
+    marker = request.node.get_closest_marker(_MARKER)
+    return tubemq_topic_factory(*marker.args, **marker.kwargs) if marker else tubemq_topic_factory()
+
+
+@pytest.fixture
+def tubemq_options(tubemq: "EmbeddedTubeMQ") -> dict[str, str]:
+    """What leads Spark to the server: ``spark.read.format("tubemq").options(**tubemq_options)``."""
+    return {"tubemq.master.servers": tubemq.master, "tubemq.group": _GROUP}
+
+
+@pytest.fixture
+def tubemq_client(tubemq: "EmbeddedTubeMQ") -> "Iterator[TopicClient]":
+    """Puts messages into topics and looks at what is there, without Spark."""
+    from tubemq_spark.testing.client import TopicClient
+
+    with TopicClient(tubemq.master, _GROUP) as client:
+        yield client
+
+
+@pytest.fixture
+def tubemq_faults(tubemq: "EmbeddedTubeMQ") -> "Iterator[Faults]":
+    """What can go wrong at the server, until the end of the test."""
+    yield tubemq.faults
+    tubemq.faults.clear()
+
+
+@pytest.fixture(scope="session")
+def tubemq_spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A Spark session on two cores, for all tests; skips those that want it where Spark cannot run."""
+    from tubemq_spark.testing.spark import local_session, why_not
+
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with local_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session

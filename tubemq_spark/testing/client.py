@@ -1,0 +1,75 @@
+"""Putting messages into topics and looking at what is there, for tests of jobs that read or write them."""
+
+from typing import Self, TypedDict, Unpack
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.range_reader import RangeRequest
+from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.model import Endpoint, Message, OffsetRange
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import fail_on_loss
+
+
+class MessageFields(TypedDict, total=False):
+    """What a message may have besides its value; see ``Producer.send``."""
+
+    attributes: dict[str, str]
+    message_type: str
+    message_time: str
+    key: bytes
+    partition: tuple[int, int]
+
+
+class TopicClient:
+    """Sends and reads whole topics; a context manager, for use by one thread."""
+
+    def __init__(self, master: str, group: str) -> None:
+        """Reach no server yet.
+
+        Raises:
+            OptionError: the address or the group is none.
+        """
+        self._pool = ChannelPool()
+        self._cluster = DirectCluster(ClientConfig((Endpoint.parse(master),), group).validate(), self._pool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def send(self, topic: str, *values: bytes | str, **fields: Unpack[MessageFields]) -> None:
+        """Store messages, in their order where the topic has one partition; text becomes UTF-8.
+
+        Raises:
+            ProduceError: a message could not be stored.
+            TubeMQConnectionError: the master does not answer.
+        """
+        with self._cluster.producer() as producer:
+            for value in values:
+                producer.send(topic, value.encode() if isinstance(value, str) else value, **fields)
+
+    def messages(self, topic: str) -> list[Message]:
+        """Return what a topic holds, one partition after the other and each in its order.
+
+        Raises:
+            RpcError: there is no such topic.
+            DataLossError: messages are gone or damaged.
+        """
+        layout = self._cluster.layout([topic])
+        bounds = self._cluster.bounds(layout)
+        found: list[Message] = []
+        for partition in sorted(layout.partitions):
+            held = bounds[partition.store_id]
+            work = RangeRequest(
+                OffsetRange(partition, held.earliest, held.latest),
+                layout.partitions[partition],
+                layout.visit_token,
+            )
+            for batch in self._cluster.read_range(work, fail_on_loss):
+                found += [batch.columns.message(row) for row in range(len(batch.columns))]
+        return found
+
+    def values(self, topic: str) -> list[bytes]:
+        """Return the values of what a topic holds; order and errors as ``messages``."""
+        return [message.value for message in self.messages(topic)]
