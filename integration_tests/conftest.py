@@ -1,25 +1,48 @@
 """Fixtures of the integration tests: one Spark session, and every server by the same name."""
 
-import os
-import sys
-
+import psutil
 import pytest
 
 from integration_tests.real import load
 from integration_tests.real.availability import require_real_tubemq
-from integration_tests.real.fixtures import java_client, real_tubemq
-from integration_tests.servers import embedded_server, real_server
+from integration_tests.real.fixtures import java_client, java_clients, real_tubemq
+from integration_tests.servers import (
+    embedded_server,
+    real_server,
+    secured_embedded_server,
+    secured_real_server,
+)
 
-__all__ = ["java_client", "real_tubemq"]
+__all__ = ["java_client", "java_clients", "real_tubemq"]
 
 MARKERS = {
     "spark": {"spark"},
-    "real": {"real_tubemq", "java_client", "java_load"},
+    "real": {"real_tubemq", "java_client", "java_clients", "java_load", "compared_java"},
 }
 """A test gets the marker when it uses one of these fixtures."""
 
+LONG_TESTS = {"test_kill", "test_load", "test_real_fixture", "test_differential"}
 
-@pytest.fixture(scope="session", params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+BOTH_SERVERS = ["embedded", pytest.param("real", marks=pytest.mark.real)]
+
+
+def java_command(process):
+    """Return the command line of a JVM, or nothing for another process or one that has just ended."""
+    try:
+        return " ".join(process.cmdline()) if process.name() == "java" else ""
+    except psutil.NoSuchProcess:
+        return ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_jvm_left():
+    """Nothing that a test has started runs on at the end; Spark ends its own JVM with this process."""
+    yield
+    left = filter(None, map(java_command, psutil.Process().children(recursive=True)))
+    assert not [command for command in left if "org.apache.spark" not in command]
+
+
+@pytest.fixture(scope="session", params=BOTH_SERVERS)
 def server(request, tmp_path_factory):
     """A TubeMQ with fresh topics: every test that asks for it runs on both kinds."""
     if request.param == "embedded":
@@ -31,37 +54,30 @@ def server(request, tmp_path_factory):
             yield running
 
 
+@pytest.fixture(scope="session", params=BOTH_SERVERS)
+def secured_server(request, tmp_path_factory):
+    """A TubeMQ that demands a login of its clients."""
+    if request.param == "embedded":
+        with secured_embedded_server(tmp_path_factory.mktemp("secured")) as running:
+            yield running
+    else:
+        require_real_tubemq()
+        with secured_real_server() as running:
+            yield running
+
+
 @pytest.fixture(scope="session")
 def java_load():
-    """The load producer of TubeMQ's distribution: ``load.produce``."""
+    """The load generators of TubeMQ's distribution: ``load.produce`` and ``load.consume``."""
     require_real_tubemq()
-    return load.produce
+    return load
 
 
 @pytest.fixture(scope="session")
-def spark_session(tmp_path_factory):
-    """One Spark session on two cores for all tests; its Python workers run this interpreter."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tubemq_spark tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        # These queries are short: a quarter less of work without the second stage of the JIT compiler.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+def spark_session(tubemq_spark_session):
+    """One Spark session for all tests; quiet, because many of them let queries fail on purpose."""
+    tubemq_spark_session.sparkContext.setLogLevel("OFF")
+    return tubemq_spark_session
 
 
 @pytest.fixture
@@ -73,8 +89,21 @@ def spark(spark_session):
 
 
 def pytest_collection_modifyitems(items):
-    """Let a test's fixtures say what it needs."""
+    """Let a test's fixtures say what it needs, and which process it runs in when there are several."""
     for item in items:
-        for marker, fixtures in MARKERS.items():
-            if fixtures & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for marker, needed in MARKERS.items():
+            if needed & fixtures:
                 item.add_marker(marker)
+        item.add_marker(pytest.mark.xdist_group(process_of(item, fixtures)))
+
+
+def process_of(item, fixtures):
+    """Return the name of a test's process: so each kind of server is started once and not in all of them.
+
+    The tests on the Java TubeMQ take twice as long as the others, hence two processes for them.
+    """
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if "real" not in parameters.values() and not fixtures & {"real_tubemq", "compared_java"}:
+        return "embedded"
+    return "java servers, long tests" if item.path.stem in LONG_TESTS else "java servers"

@@ -9,12 +9,15 @@ from typing import Final
 
 from integration_tests.real.admin import BrokerAdmin, MasterAdmin
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+from integration_tests.real.config_files import ServerSettings
+from integration_tests.real.java_config import Login
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.embedded.settings import EmbeddedSettings
 
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
 """Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""
 
-_TOPICS: Final[Mapping[str, int]] = {"1x1": 80, "3x1": 24, "2x3": 16}
+_TOPICS: Final[Mapping[str, int]] = {"1x1": 84, "3x1": 26, "2x3": 22}
 """How many there are of each shape from the start: a later one costs a restart of the Java master."""
 
 _LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
@@ -55,8 +58,8 @@ class Server:
     """Create a topic with so many stores, and partitions a store; returns when clients see it."""
     restart_broker: Callable[[], None]
     """Stop the broker in good order and start it again; returns when it serves."""
-    crash_broker: Callable[[], None] | None = None
-    """Kill the broker and start it again: of the Java one only."""
+    crash_broker: Callable[[], None]
+    """Kill the broker and start it again; it loses what the topic for it has in memory only."""
     expire: Callable[[str], None] | None = None
     """Remove all messages of a topic, as retention does after days: of the embedded one only."""
     _numbers: dict[str, Iterator[int]] = dataclasses.field(
@@ -122,7 +125,7 @@ def real_server() -> Iterator[Server]:
 @contextmanager
 def embedded_server(data: Path) -> Iterator[Server]:
     """Start the embedded TubeMQ on a directory of its own."""
-    running = EmbeddedTubeMQ(data=data, topics=_topics())
+    running = EmbeddedTubeMQ(data=data, topics=_topics(), settings=EmbeddedSettings(balance_period_ms=200))
 
     def restart() -> None:
         nonlocal running
@@ -141,7 +144,46 @@ def embedded_server(data: Path) -> Iterator[Server]:
             BrokerAdmin(running.broker_web),
             add_topic=add_topic,
             restart_broker=restart,
+            # A crash takes nothing from it that it acknowledged, so that is taken on purpose.
+            crash_broker=lambda: running.faults.lose_messages(VOLATILE_TOPIC, running.stats().messages_in),
             expire=lambda topic: running.apply_retention(topic, older_than_ms=0),
         )
     finally:
         running.close()
+
+
+USER: Final = Login("it_user", "it_password")
+"""Whom the servers that demand a login know."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SecuredServer:
+    """A running server that demands a login of producers and of consumers."""
+
+    name: str
+    master: str
+    topic: str
+    stored: Callable[[str], int]
+    """How many messages of a topic the broker has."""
+
+
+@contextmanager
+def secured_real_server() -> Iterator[SecuredServer]:
+    """Start a Java TubeMQ that demands logins. It knows no passwords: that was left to its operators."""
+    settings = ServerSettings(authenticate=True)
+    with RealTubeMQ({"secured": TopicSpec()}, settings=settings) as cluster:
+        yield SecuredServer("real", cluster.master, "secured", cluster.message_count)
+
+
+@contextmanager
+def secured_embedded_server(data: Path) -> Iterator[SecuredServer]:
+    """Start an embedded TubeMQ that demands logins, and knows one password."""
+    settings = EmbeddedSettings(
+        authenticate_producers=True,
+        authenticate_consumers=True,
+        users={USER.user: USER.password},
+        check_visit_tokens=True,
+    )
+    with EmbeddedTubeMQ(data=data, topics={"secured": (1, 1)}, settings=settings) as running:
+        stored = BrokerAdmin(running.broker_web).message_count
+        yield SecuredServer("embedded", running.master, "secured", stored)

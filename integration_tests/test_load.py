@@ -1,8 +1,10 @@
-"""Hundreds of thousands of messages from TubeMQ's own load producer, counted and checked.
+"""Hundreds of thousands of messages from TubeMQ's own load generators, counted and checked.
 
 Batch read and stream read must agree with each other and with the broker's own count. The producer's
 count bounds it: a message without an answer may be stored or not.
 """
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -39,7 +41,7 @@ def facts(frame):
 def test_every_message_of_the_load_producer_is_read(spark, server, java_load, shape, tmp_path):
     topic = server.load_topic(shape)
     count = server.pick(embedded=20_000, real=500_000)
-    produced = java_load(server.master, topic, count, size=SIZE)
+    produced = java_load.produce(server.master, topic, count, size=SIZE)
     stored = server.stored(topic)
     assert produced.accepted <= stored <= produced.accepted + produced.unanswered
     assert produced.accepted > 0.9 * count
@@ -60,3 +62,18 @@ def test_every_message_of_the_load_producer_is_read(spark, server, java_load, sh
         assert (of_one.shortest, of_one.longest) == (SIZE, SIZE)
         if shape != "2x3":
             assert (of_one.offsets, of_one.first, of_one.last) == (of_one.rows, 0, 28 * (of_one.rows - 1))
+
+
+@pytest.mark.slow
+def test_load_consumers_read_every_message(server, java_load):
+    """The pull and the push consumer of the load consumer, each alone in its group, get all there is."""
+    topic = server.fresh_topic("3x1")
+    produced = java_load.produce(server.master, topic, 10_000, size=SIZE)
+    stored = server.stored(topic)
+    assert produced.accepted <= stored <= produced.accepted + produced.unanswered
+
+    # Both at once: they wait most of their time, for the balancing and to look at their counters.
+    with ThreadPoolExecutor() as pool:
+        pull = pool.submit(java_load.consume, server.master, topic, "load_pull", stored)
+        push = pool.submit(java_load.consume, server.master, topic, "load_push", stored, push=True)
+        assert (pull.result(), push.result()) == (stored, stored)

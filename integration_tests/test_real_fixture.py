@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from integration_tests.real import artifacts, load
+from integration_tests.real import artifacts, client_jars, load
 from integration_tests.real.admin import AdminError, OffsetRange
+from integration_tests.real.cache import ChecksumError
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.java_client import JavaClientError, OutgoingMessage
 from integration_tests.real.waiting import wait_until
@@ -25,7 +26,6 @@ SHAPES = {
     "growing": TopicSpec(),
     "removed": TopicSpec(),
     "loaded": TopicSpec(stores=2, properties=load.PATIENT),
-    "consumed": TopicSpec(),
     "paused": TopicSpec(),
 }
 
@@ -203,15 +203,6 @@ def test_load_producer_counts_what_the_broker_stores(cluster):
     assert produced.accepted == cluster.message_count("loaded")
 
 
-@pytest.mark.slow
-def test_load_consumer_reads_a_whole_topic(cluster, java_client):
-    """The load consumer, a member of a group that the master balances, gets every message."""
-    with java_client.producer(cluster.master, "consumed") as producer:
-        producer.send_all("consumed", numbered(500))
-
-    assert load.consume(cluster.master, "consumed", "load_group", 500) == 500
-
-
 def test_missing_tools_are_named(monkeypatch, tmp_path):
     """Without Java or Maven the reason says which one is missing."""
     monkeypatch.setenv("TUBEMQ_SPARK_CACHE", str(tmp_path))
@@ -223,6 +214,19 @@ def test_missing_tools_are_named(monkeypatch, tmp_path):
     assert "mvn" in artifacts.why_unavailable()
     with pytest.raises(artifacts.ArtifactsUnavailableError, match="Maven"):
         artifacts.distribution()
+
+
+def test_client_jars_are_the_pinned_ones(tmp_path):
+    """Maven bringing one file more, or another one under a pinned name, is refused."""
+    pinned = client_jars.PINNED["1.5.0"]
+    for name in pinned:
+        (tmp_path / name).write_bytes(b"another")
+    with pytest.raises(ChecksumError, match="pinned is"):
+        client_jars._check("1.5.0", tmp_path)
+
+    (tmp_path / "more.jar").touch()
+    with pytest.raises(ChecksumError, match=r"other files than pinned: \['more.jar'\]"):
+        client_jars._check("1.5.0", tmp_path)
 
 
 ORPHANING = """

@@ -89,16 +89,27 @@ class _HttpApi:
             AdminError: the answer says the call failed.
             OSError: no usable answer came.
         """
-        form = {"method": method, **{key: _text(value) for key, value in parameters.items()}}
+        answer = self.ask(method=method, **parameters)
+        if not answer.get("result"):
+            raise AdminError(method, answer.get("errCode", -1), str(answer.get("errMsg")))
+        return answer
+
+    def ask(self, *, by_get: bool = False, **parameters: Parameter) -> dict[str, Any]:
+        """Send any parameters and return the whole answer, a refusal too.
+
+        Raises:
+            OSError: no usable answer came.
+        """
+        method = parameters.get("method")
+        form = urlencode({key: _text(value) for key, value in parameters.items()})
+        url, body = (f"{self._url}?{form}", None) if by_get else (self._url, form.encode())
         try:
-            with urlopen(self._url, urlencode(form).encode(), self._timeout_s) as response:
+            with urlopen(url, body, self._timeout_s) as response:
                 answer = json.loads(response.read())
         except (HTTPException, ValueError) as error:
             raise ConnectionError(f"{self._url} gave no JSON answer to {method}") from error
         if not isinstance(answer, dict):
             raise ConnectionError(f"{self._url} answered {method} with {answer!r}")
-        if not answer.get("result"):
-            raise AdminError(method, answer.get("errCode", -1), str(answer.get("errMsg")))
         return answer
 
 

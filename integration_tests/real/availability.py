@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import pytest
 
-from .artifacts import ArtifactsUnavailableError, distribution
+from .artifacts import distribution
+from .maven import ArtifactsUnavailableError
+
+Artifacts = TypeVar("Artifacts")
 
 REQUIRED_VARIABLE: Final = "TUBEMQ_REAL"
 
@@ -19,8 +23,13 @@ def is_required() -> bool:
 
 def require_real_tubemq() -> None:
     """Skip the asking test when no real TubeMQ can be had, or fail it when one is required."""
+    required(distribution)
+
+
+def required(artifacts: Callable[[], Artifacts]) -> Artifacts:
+    """Return what is fetched; where that cannot be had, skip the asking test, or fail it."""
     try:
-        distribution()
+        return artifacts()
     except ArtifactsUnavailableError as error:
         if is_required():
             pytest.fail(f"{REQUIRED_VARIABLE}=required, but: {error}", pytrace=False)

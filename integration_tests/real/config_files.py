@@ -45,8 +45,14 @@ class ServerSettings:
     consumer_timeout_ms: int = 20_000
     """After which silence a broker frees a partition; the broker allows no less than 20 s."""
 
-    balance_period_ms: int = 2_000
+    balance_period_ms: int = 500
     """How often the master shares out partitions to the groups it balances."""
+
+    authenticate: bool = False
+    """Whether the servers demand a user's name and signature of producers and consumers.
+
+    The servers as published look whether there is a signature of these seconds, not whether it is right.
+    """
 
     use_memory_store: bool = True
     """Whether a broker acknowledges from memory, as TubeMQ does by default."""
@@ -82,6 +88,9 @@ def master_ini(ports: MasterPorts, settings: ServerSettings, directory: Path) ->
                 "webResourcePath": "resources",
                 "confModAuthToken": ADMIN_TOKEN,
                 "consumerBalancePeriodMs": settings.balance_period_ms,
+                "startVisitTokenCheck": str(settings.authenticate).lower(),
+                "startProduceAuthenticate": str(settings.authenticate).lower(),
+                "startConsumeAuthenticate": str(settings.authenticate).lower(),
             },
             "meta_bdb": {
                 "repGroupName": "tubemqMasterGroup",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TypeAlias
 
 import pytest
 
-from .availability import require_real_tubemq
+from .availability import require_real_tubemq, required
+from .client_jars import client_class_path
 from .cluster import RealTubeMQ
 from .java_client import JavaClient
+from .pins import TUBEMQ_VERSION
+
+JavaClients: TypeAlias = Callable[[str], JavaClient]
+"""Gives the Java client of a version."""
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +30,22 @@ def real_tubemq() -> Iterator[RealTubeMQ]:
 
 
 @pytest.fixture(scope="session")
-def java_client() -> Iterator[JavaClient]:
-    """The Java client in its JVM."""
+def java_clients() -> Iterator[JavaClients]:
+    """The Java client in any of its versions, each in one JVM for the session."""
     require_real_tubemq()
-    with JavaClient() as client:
+    with ExitStack() as running:
+        clients: dict[str, JavaClient] = {}
+
+        def client(version: str) -> JavaClient:
+            if version not in clients:
+                required(lambda: client_class_path(version))
+                clients[version] = running.enter_context(JavaClient(version))
+            return clients[version]
+
         yield client
+
+
+@pytest.fixture(scope="session")
+def java_client(java_clients: JavaClients) -> JavaClient:
+    """The distribution's own Java client."""
+    return java_clients(TUBEMQ_VERSION)

@@ -41,3 +41,6 @@ MAVEN_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:2.10:copy"
 Version 3 of the plug-in reads the artifact's parent POM first, and that of the TubeMQ
 distribution was never published; version 2 takes the file alone.
 """
+
+MAVEN_COPY_DEPENDENCIES: Final = f"{MAVEN_COPY}-dependencies"
+"""The goal that brings what a POM names, with all that this needs in turn."""

@@ -1,0 +1,157 @@
+"""The Java producer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from .java_config import Login, client_config
+from .java_gateway import JavaClientError, Jvm, java_errors
+
+RECEIVE_OVERFLOW: Final = 419
+OVERFLOW_PAUSE_S: Final = 0.2
+OVERFLOW_PATIENCE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """A message as an application gives it to the Java producer."""
+
+    body: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    message_type: str | None = None
+    message_time: str | None = None
+    """Twelve digits, `yyyyMMddHHmm`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """What the Java producer tells of a message that a broker took."""
+
+    broker_id: int
+    partition_id: int
+    message_id: int
+    append_offset: int
+    append_time_ms: int
+
+
+class JavaProducer:
+    """A Java `MessageProducer`; `JavaClient.producer` makes one."""
+
+    def __init__(self, jvm: Jvm, master: str, topics: Sequence[str], login: Login | None = None) -> None:
+        self._jvm = jvm
+        # Finding a class costs a call into the JVM, and this one would be looked for with each message.
+        self._new_message = jvm.tubemq.corebase.Message
+        self._factory = jvm.tubemq.client.factory.TubeMultiSessionFactory(client_config(jvm, master, login))
+        try:
+            self._producer = self._factory.createProducer()
+            for topic in topics:
+                self._producer.publish(topic)
+        except BaseException:
+            self._factory.shutdown()
+            raise
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        attributes: Mapping[str, str] | None = None,
+        message_type: str | None = None,
+        message_time: str | None = None,
+    ) -> SentMessage:
+        """Send one message and wait for the broker's answer.
+
+        While the broker says that its memory is full, the message is sent again.
+
+        Raises:
+            JavaClientError: the client or a broker refused the message.
+        """
+        message = OutgoingMessage(body, attributes or {}, message_type, message_time)
+        with java_errors(f"sending to {topic}"):
+            return self._send(topic, message)
+
+    def send_all(
+        self, topic: str, messages: Iterable[OutgoingMessage], *, threads: int = 4
+    ) -> list[SentMessage]:
+        """Send many messages, several at a time, and return the answers in their order.
+
+        With more than one thread a partition does not get its messages in the given order.
+        """
+        with java_errors(f"sending to {topic}"), ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(lambda message: self._send(topic, message), messages))
+
+    def send_async(self, topic: str, message: OutgoingMessage) -> Future[SentMessage]:
+        """Send one message without waiting; the Java client's callback completes what is returned."""
+        answer = _SentCallback(self._jvm, f"sending to {topic}")
+        with java_errors(answer.what):
+            self._producer.sendMessage(self._java_message(topic, message), answer)
+        return answer.future
+
+    def close(self) -> None:
+        """Leave the master and the brokers."""
+        self._producer.shutdown()
+        self._factory.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, topic: str, message: OutgoingMessage) -> SentMessage:
+        deadline = time.monotonic() + OVERFLOW_PATIENCE_S
+        while True:
+            # A result holds its message; the body need not come back.
+            result = self._jvm.plain(
+                self._producer.sendMessage(self._java_message(topic, message)), bodies=False
+            )
+            if result["errCode"] != RECEIVE_OVERFLOW or time.monotonic() > deadline:
+                return _sent(result, f"sending to {topic}")
+            time.sleep(OVERFLOW_PAUSE_S)
+
+    def _java_message(self, topic: str, message: OutgoingMessage) -> Any:
+        # Py4J gives a bytearray to Java as byte[]; bytes would be a text.
+        java_message = self._new_message(topic, bytearray(message.body))
+        for key, value in message.attributes.items():
+            java_message.setAttrKeyVal(key, value)
+        if message.message_type is not None or message.message_time is not None:
+            java_message.putSystemHeader(message.message_type, message.message_time)
+        return java_message
+
+
+class _SentCallback:
+    """A Java `MessageSentCallback` that completes a future."""
+
+    def __init__(self, jvm: Jvm, what: str) -> None:
+        self.what = what
+        self.future: Future[SentMessage] = Future()
+        self._jvm = jvm
+
+    def onMessageSent(self, result: Any) -> None:  # noqa: N802
+        try:
+            self.future.set_result(_sent(self._jvm.plain(result, bodies=False), self.what))
+        except Exception as error:  # noqa: BLE001  whoever waits for the answer gets it
+            self.future.set_exception(error)
+
+    def onException(self, error: Any) -> None:  # noqa: N802
+        self.future.set_exception(JavaClientError(self.what, -1, str(error)))
+
+    class Java:
+        """Tells Py4J what it is in Java."""
+
+        implements = ("org.apache.inlong.tubemq.client.producer.MessageSentCallback",)
+
+
+def _sent(result: Mapping[str, Any], what: str) -> SentMessage:
+    if not result["success"]:
+        raise JavaClientError(what, result["errCode"], result["errMsg"])
+    return SentMessage(
+        broker_id=result["partition"]["brokerId"],
+        partition_id=result["partition"]["partitionId"],
+        message_id=result["messageId"],
+        append_offset=result["appendOffset"],
+        append_time_ms=result["appendTime"],
+    )
