@@ -1,0 +1,112 @@
+"""Compare two answers field by field; times, ids and the differences that are allowed aside."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message as ProtobufMessage
+
+from integration_tests.differential.calls import BROKER, Call
+from integration_tests.differential.drive import Outcome, Target
+
+Flat = Mapping[str, Any]
+"""An answer as one value a field, by path: ``messages.0.flag``. What is absent has no entry."""
+
+OPAQUE: Final = frozenset(
+    {
+        "appendTime",
+        "brokerCheckSum",
+        "brokerConfigId",
+        "configId",
+        "messageId",
+        "topicMetaInfoId",
+        "visitAuthorizedToken",
+    }
+)
+"""Times and ids: that they are there is compared, and whether they are above, at or below 0."""
+
+UNORDERED: Final = frozenset({"topicInfos", "topicMetaInfoList", "brokerInfos", "brokerConfigList"})
+"""Lists whose order is that of a Java hash table."""
+
+
+_SHOWN_CHARACTERS: Final = 300
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """One field of two answers that is not the same."""
+
+    call: Call
+    path: str
+    embedded: Flat
+    real: Flat
+    """The whole answers."""
+
+    def __str__(self) -> str:
+        embedded, real = (_shown(answer.get(self.path)) for answer in (self.embedded, self.real))
+        return f"method {self.call.method}, {self.path}: embedded {embedded}, real {real}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
+
+
+def compare(call: Call, embedded: Flat, real: Flat) -> list[Difference]:
+    """Return the fields that are not the same."""
+    return [
+        Difference(call, path, embedded, real)
+        for path in sorted(embedded.keys() | real.keys())
+        if embedded.get(path) != real.get(path)
+    ]
+
+
+def flat(outcome: Outcome, target: Target) -> Flat:
+    """Return an answer's fields, without what only this server can know."""
+    if not isinstance(outcome, ProtobufMessage):
+        return {
+            "status": outcome.status,
+            "exception": outcome.exception_name,
+            "text": _text(outcome.text, target),
+        }
+    return {"answer": outcome.DESCRIPTOR.name, **dict(_fields("", outcome, target))}
+
+
+def _fields(prefix: str, message: ProtobufMessage, target: Target) -> Iterator[tuple[str, Any]]:
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else [value]
+        plain = [_plain(field, item, message, target) for item in values]
+        if field.name in UNORDERED:
+            plain.sort()
+        for number, item in enumerate(plain):
+            path = f"{prefix}{field.name}" + (f".{number}" if field.is_repeated else "")
+            if isinstance(item, ProtobufMessage):
+                yield path, "present"
+                yield from _fields(f"{path}.", item, target)
+            else:
+                yield path, item
+
+
+def _plain(field: FieldDescriptor, value: Any, message: ProtobufMessage, target: Target) -> Any:
+    if field.name == "messageId" and message.DESCRIPTOR.name == "TransferedMessage":
+        return target.sent.get(value, "never sent")
+    if field.name in OPAQUE:
+        return (value > 0) - (value < 0)
+    if isinstance(value, str):
+        is_id = field.name == "errMsg" and value == str(getattr(message, "messageId", ""))
+        return "<its message id>" if is_id else _text(value, target)
+    return value
+
+
+def _text(text: str, target: Target) -> str:
+    text = text.replace(target.broker, BROKER)
+    return re.sub(r"\[([^\[\]]*)\]", _sorted_list, text)
+
+
+def _sorted_list(listed: re.Match[str]) -> str:
+    """Put a Java set into an order: its own is that of a hash table."""
+    return f"[{', '.join(sorted(listed[1].split(', ')))}]"
