@@ -4,19 +4,21 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VENV42 := .venv-spark42
 STAMP42 := $(VENV42)/.installed
+# Of the integration tests: one with the embedded server, two with Java servers of their own.
+PROCESSES := 3
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test unit integration real spark42 check fmt protos docs bench venv java clean
+.PHONY: help run test unit integration real spark42 check fmt fuzz protos docs bench bench-server venv java clean
 
 help: ## this list
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:port" for a running TubeMQ
 	$(BIN)/tubemq-spark demo $(ARGS)
 
 test: java $(STAMP) ## every test; those on the Java TubeMQ are skipped with a reason where Maven is missing
 	$(BIN)/python -m pytest tests $(ARGS)
-	$(BIN)/python -m pytest integration_tests $(ARGS)
+	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
 
 unit: $(STAMP) ## no Spark, no Java, seconds
 	$(BIN)/python -m pytest tests $(ARGS)
@@ -40,6 +42,9 @@ fmt: $(STAMP) ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS="--seed 7 --seconds 600"
+	$(BIN)/python -m fuzz.embedded_frames $(ARGS)
+
 protos: $(STAMP) ## write protocol/pb/*_pb2.py from the .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
@@ -49,6 +54,9 @@ docs: $(STAMP) ## write the generated pages
 
 bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+bench-server: $(STAMP) ## what the embedded server takes and gives; ARGS="--server embedded real" beside the Java TubeMQ
+	$(BIN)/python benchmarks/embedded_server.py $(ARGS)
 
 venv: $(STAMP) ## just .venv, with the package and all test tools in it
 

@@ -1,0 +1,170 @@
+"""Send damaged frames to an embedded server and see that it bears them; ``make fuzz``.
+
+The same ``--seed`` sends the same frames. What breaks the server is saved to a file; ``--replay FILE`` sends
+it again, and in ``tests/fuzz/cases`` it becomes a regression test.
+"""
+
+import argparse
+import dataclasses
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from fuzz import corpus, mutations
+from fuzz.target import BrokenError, Limits, Target, running
+
+_BATCH: Final = 300
+"""Frames between two looks at the server."""
+_MOST_A_CONNECTION: Final = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conversation:
+    """What is sent on one connection."""
+
+    port: str
+    data: bytes
+    frames: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as it is saved."""
+        return {"port": self.port, "frames": self.frames, "hex": self.data.hex()}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, str]) -> Self:
+        """Return what was saved."""
+        return cls(saved["port"], bytes.fromhex(saved["hex"]), int(saved["frames"]))
+
+
+def batch(seed: int, number: int, frames: int = _BATCH) -> Iterator[Conversation]:
+    """Yield conversations of so many frames in all; seed and number decide what is in them."""
+    chance = random.Random(f"{seed}/{number}")
+    seeds = corpus.recorded() + corpus.made(chance) + corpus.made(chance)
+    left = frames
+    while left > 0:
+        talk = _conversation(seeds, chance, min(left, chance.randint(1, _MOST_A_CONNECTION)))
+        left -= talk.frames
+        yield talk
+
+
+def _conversation(seeds: list[corpus.Seed], chance: random.Random, most: int) -> Conversation:
+    """Put requests for one port behind each other, up to one after which nothing can follow."""
+    port = chance.choice(("master", "broker"))
+    # Sometimes what belongs to the other port.
+    fitting = seeds if chance.random() < 0.1 else [seed for seed in seeds if seed.port == port]
+    pieces: list[bytes] = []
+    for serial_no in range(1, most + 1):
+        piece, whole = mutations.mutated(chance.choice(fitting), serial_no, chance)
+        pieces.append(piece)
+        if not whole:
+            break
+    return Conversation(port, b"".join(pieces), len(pieces))
+
+
+def hold(target: Target, talks: Sequence[Conversation]) -> None:
+    """Hold some conversations, and look at the server.
+
+    Raises:
+        BrokenError: something is wrong with it.
+    """
+    for talk in talks:
+        target.exchange(talk.port, talk.data)
+    target.check()
+
+
+def guilty(talks: Sequence[Conversation]) -> Sequence[Conversation]:
+    """Return the conversations that break a new server: halved as often as a half does it alone."""
+    while len(talks) > 1:
+        middle = len(talks) // 2
+        half = next((half for half in (talks[:middle], talks[middle:]) if _breaks(half)), None)
+        if half is None:
+            break
+        talks = half
+    return talks
+
+
+def _breaks(talks: Sequence[Conversation]) -> bool:
+    try:
+        with running() as target:
+            hold(target, talks)
+    except BrokenError:
+        return True
+    return False
+
+
+def save(folder: Path, name: str, reason: str, talks: Sequence[Conversation]) -> Path:
+    """Write down what broke the server."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    content = {"reason": reason, "conversations": [talk.to_json() for talk in talks]}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def load(path: Path) -> list[Conversation]:
+    """Read what ``save`` wrote."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return [Conversation.from_json(talk) for talk in content["conversations"]]
+
+
+def fuzz(seed: int, seconds: float, folder: Path, limits: Limits) -> int:
+    """Send frames for some time; return how many.
+
+    Raises:
+        BrokenError: the server did not bear them; the text names the file they are in.
+    """
+    sent = number = 0
+    with running(limits) as target:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            talks = list(batch(seed, number))
+            try:
+                hold(target, talks)
+            except BrokenError as error:
+                print(f"broken in batch {number}: {error}\nlooking for the one that does it ...", flush=True)
+                path = save(folder, f"seed{seed}_batch{number}", str(error), guilty(talks))
+                raise BrokenError(f"{error}\nsaved as {path}") from error
+            sent += sum(talk.frames for talk in talks)
+            number += 1
+        print(f"resident memory grew by {target.growth_mb:.0f} MB", flush=True)
+    return sent
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; 0: the server bears it."""
+    parser = argparse.ArgumentParser(prog="fuzz.embedded_frames", description=__doc__)
+    parser.add_argument("--seed", type=int, help="default: another one each time")
+    parser.add_argument("--seconds", type=float, default=60.0, help="default: %(default)s")
+    parser.add_argument(
+        "--frames", type=int, default=10_000, help="fail when fewer were sent (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--save", type=Path, default=Path("fuzz/failures"), metavar="DIR", help="default: %(default)s"
+    )
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="send what was saved, and nothing else")
+    given = parser.parse_args(arguments)
+    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 32)
+    try:
+        if given.replay is not None:
+            with running() as target:
+                hold(target, load(given.replay))
+            print("the server bears it")
+            return 0
+        print(f"seed {seed}, {given.seconds:g} s", flush=True)
+        sent = fuzz(seed, given.seconds, given.save, Limits())
+    except BrokenError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{sent} frames sent, the server bears them")
+    if sent < given.frames:
+        print(f"that is fewer than {given.frames}: too little was tried", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

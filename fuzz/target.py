@@ -1,0 +1,216 @@
+"""The embedded server in a process of its own, and what must stay true of it whatever it is sent."""
+
+import contextlib
+import dataclasses
+import re
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from fuzz.corpus import TOPICS
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.pb import broker_pb2, master_pb2
+
+_MEGABYTE: Final = 1 << 20
+_SETTLE_S: Final = 10.0
+"""How long threads and descriptors of connections that have ended may take to go."""
+_SPARE: Final = 4
+"""So many more threads or descriptors are no leak: files that are rolled, a task that runs."""
+
+
+class BrokenError(Exception):
+    """The server did what it must not do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What is still fine."""
+
+    answer_s: float = 20.0
+    """A good request is answered in that time, and a connection ends in it."""
+    growth_mb: int = 300
+    """Resident memory above that of the start."""
+
+
+class Target:
+    """A running server; ``check`` raises when something is wrong with it."""
+
+    def __init__(self, process: "subprocess.Popen[str]", errors: Path, limits: Limits) -> None:
+        """Belong to a process that has said where it listens; ``errors`` is its standard error."""
+        self._limits = limits
+        self._process = process
+        self._errors = errors
+        introduction = _introduction(process)
+        self.addresses = {name: _address(name, introduction) for name in ("master", "broker")}
+        self._usage = psutil.Process(process.pid)
+        self._ask_both()
+        self._threads = self._usage.num_threads()
+        self._descriptors = self._usage.num_fds()
+        self._memory = self._usage.memory_info().rss
+
+    @property
+    def growth_mb(self) -> float:
+        """How much more resident memory it has than at the start."""
+        return float(self._usage.memory_info().rss - self._memory) / _MEGABYTE
+
+    def exchange(self, port: str, data: bytes) -> bytes:
+        """Send bytes on a connection of their own, and read until the server closes it.
+
+        Raises:
+            BrokenError: it does not, or cannot be reached.
+        """
+        address = self.addresses[port]
+        deadline = time.monotonic() + self._limits.answer_s
+        try:
+            with socket.create_connection((address.host, address.port), self._limits.answer_s) as connected:
+                return _pump(connected, data, deadline)
+        except TimeoutError:
+            raise BrokenError(f"the {port} did not close a connection in {self._limits.answer_s} s") from None
+        except ConnectionRefusedError as error:
+            raise BrokenError(f"the {port} cannot be reached: {error}") from error
+
+    def check(self) -> None:
+        """Look whether it still is in good health.
+
+        Raises:
+            BrokenError: it is not; the text says what is wrong.
+        """
+        if self._process.poll() is not None:
+            raise BrokenError(f"the server ended with {self._process.returncode}: {self._said()[-2000:]}")
+        try:
+            self._ask_both()
+        except Exception as error:
+            raise BrokenError(f"a good request got no good answer: {error}") from error
+        if "Traceback" in (said := self._said()):
+            raise BrokenError(f"an exception nobody expected: {said[said.index('Traceback') :][:4000]}")
+        self._check_settled("threads", self._threads)
+        self._check_settled("fds", self._descriptors)
+        if self.growth_mb > self._limits.growth_mb:
+            raise BrokenError(f"resident memory grew by {self.growth_mb:.0f} MB")
+
+    def _check_settled(self, what: str, before: int) -> None:
+        deadline = time.monotonic() + _SETTLE_S
+        while (now := getattr(self._usage, f"num_{what}")()) > before + _SPARE:
+            if time.monotonic() > deadline:
+                raise BrokenError(f"{now} {what}, {before} at the start")
+            time.sleep(0.05)
+
+    def _said(self) -> str:
+        return self._errors.read_text(encoding="utf-8", errors="replace")
+
+    def _ask_both(self) -> None:
+        timeout_ms = int(self._limits.answer_s * 1000)
+        register = master_pb2.RegisterRequestP2M(
+            clientId="good_client", topicList=list(TOPICS), brokerCheckSum=-1, hostName="127.0.0.1"
+        )
+        with RpcChannel.connect(self.addresses["master"], timeout_ms) as channel:
+            answer = channel.call(
+                ServiceType.MASTER,
+                Method.PRODUCER_REGISTER,
+                register,
+                master_pb2.RegisterResponseM2P,
+                timeout_ms=timeout_ms,
+                during="registering",
+            )
+        if not answer.success:
+            raise BrokenError(f"the master refused a good request: {answer}")
+        with RpcChannel.connect(self.addresses["broker"], timeout_ms) as channel:
+            for topic, (stores, partitions) in TOPICS.items():
+                for store in range(stores):
+                    _send(channel, topic, 10_000 * store + partitions - 1, timeout_ms)
+
+
+def _send(channel: RpcChannel, topic: str, partition_id: int, timeout_ms: int) -> None:
+    message = broker_pb2.SendMessageRequestP2B(
+        clientId="good_client",
+        topicName=topic,
+        partitionId=partition_id,
+        data=b"good",
+        flag=0,
+        checkSum=-1,
+        sentAddr=0,
+    )
+    answer = channel.call(
+        ServiceType.BROKER_WRITE,
+        Method.SEND_MESSAGE,
+        message,
+        broker_pb2.SendMessageResponseB2P,
+        timeout_ms=timeout_ms,
+        during="sending",
+    )
+    if not answer.success:
+        raise BrokenError(f"the broker refused a good message: {answer}")
+
+
+@contextlib.contextmanager
+def running(limits: Limits | None = None) -> Iterator[Target]:
+    """Start a server, and end it."""
+    ports = [f"--{name}-port=0" for name in ("master", "broker", "master-web", "broker-web")]
+    topics = [f"--topic={name}:{stores}:{partitions}" for name, (stores, partitions) in TOPICS.items()]
+    command = [sys.executable, "-m", "tubemq_spark", "embedded", *ports, *topics]
+    with tempfile.TemporaryDirectory(prefix="tubemq-fuzz-") as folder:
+        errors = Path(folder) / "errors"
+        with (
+            errors.open("w", encoding="utf-8") as log,
+            subprocess.Popen(
+                [*command, "--data", str(Path(folder) / "data")],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            ) as process,
+        ):
+            try:
+                yield Target(process, errors, limits or Limits())
+            finally:
+                process.kill()
+
+
+def _introduction(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("Stop"):
+            break
+    return "".join(lines)
+
+
+def _address(name: str, introduction: str) -> Endpoint:
+    found = re.search(rf"^{name} +(\S+)$", introduction, re.MULTILINE)
+    if found is None:
+        raise BrokenError(f"the server does not say where its {name} is: {introduction}")
+    return Endpoint.parse(found[1])
+
+
+def _pump(connected: socket.socket, data: bytes, deadline: float) -> bytes:
+    """Send and receive at once, as answers may come before all is sent; return what came."""
+    received = []
+    rest = memoryview(data)
+    connected.setblocking(False)
+    with selectors.DefaultSelector() as selector, contextlib.suppress(ConnectionError):
+        selector.register(connected, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while True:
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            if ready[0][1] & selectors.EVENT_WRITE:
+                rest = rest[connected.send(rest) :] if rest else rest
+                if not rest:
+                    connected.shutdown(socket.SHUT_WR)
+                    selector.modify(connected, selectors.EVENT_READ)
+            if ready[0][1] & selectors.EVENT_READ:
+                part = connected.recv(1 << 18)
+                if not part:
+                    break
+                received.append(part)
+    return b"".join(received)
