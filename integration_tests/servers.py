@@ -11,8 +11,8 @@ from integration_tests.real.admin import BrokerAdmin, MasterAdmin
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
 from integration_tests.real.java_config import Login
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.embedded.settings import EmbeddedSettings
 
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
 """Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""

@@ -14,7 +14,7 @@ from integration_tests.produce import client_config
 from integration_tests.server_process import ServerProcess
 from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.embedded.store import StoreSettings
+from tubemq_spark.embedded.log.store import StoreSettings
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss

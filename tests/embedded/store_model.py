@@ -2,9 +2,9 @@
 
 import zlib
 
-from tubemq_spark.embedded.reading import ReadLimits
-from tubemq_spark.embedded.records import NO_KEY, NewRecord
-from tubemq_spark.embedded.store import Store, StoreSettings
+from tubemq_spark.embedded.log.reading import ReadLimits
+from tubemq_spark.embedded.log.records import NO_KEY, NewRecord
+from tubemq_spark.embedded.log.store import Store, StoreSettings
 
 HEADER_BYTES = 52
 ENTRY_BYTES = 28

@@ -14,10 +14,10 @@ import pytest
 
 from tests.embedded import crash_server
 from tests.embedded.wire import BrokerClient, MasterClient, send_answer, send_request
-from tubemq_spark.embedded.catalog import TopicStatus
-from tubemq_spark.embedded.offsets import OffsetTable, Seat
+from tubemq_spark.embedded.broker.offsets import OffsetTable, Seat
+from tubemq_spark.embedded.config.catalog import TopicStatus
+from tubemq_spark.embedded.log.store import StoreSettings
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec, Traffic
-from tubemq_spark.embedded.store import StoreSettings
 from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
 
 

@@ -10,9 +10,9 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.settings import EmbeddedSettings
-from tubemq_spark.embedded.store import wall_ms
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2

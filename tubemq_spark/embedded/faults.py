@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Final, Unpack
 
+from tubemq_spark.embedded.broker.leases import Lease
+from tubemq_spark.embedded.broker.offsets import Seat
+from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.fault_rules import Action, Held, Rule, RuleBook, Script
-from tubemq_spark.embedded.leases import Lease
-from tubemq_spark.embedded.master_state import MasterState
-from tubemq_spark.embedded.offsets import Seat
-from tubemq_spark.embedded.state import BrokerState
+from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.net.listener import Answer, Interceptor, Reply
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc

@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from tubemq_spark.embedded.leases import LeaseTable
-from tubemq_spark.embedded.members import Members
-from tubemq_spark.embedded.settings import BROKER_ID
-from tubemq_spark.embedded.store import Traffic
-from tubemq_spark.embedded.stores import StoreSet
+from tubemq_spark.embedded.broker.leases import LeaseTable
+from tubemq_spark.embedded.broker.stores import StoreSet
+from tubemq_spark.embedded.config.settings import BROKER_ID
+from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.master.members import Members
 from tubemq_spark.model import OffsetBounds, StoreId
 
 

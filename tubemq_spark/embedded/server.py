@@ -7,35 +7,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from tubemq_spark.embedded.admin_broker import BrokerCalls
-from tubemq_spark.embedded.admin_broker_views import BrokerViews
-from tubemq_spark.embedded.admin_brokers import BrokerSetup
-from tubemq_spark.embedded.admin_cluster import Addresses, ClusterCalls
-from tubemq_spark.embedded.admin_controls import ControlCalls
-from tubemq_spark.embedded.admin_groups import GroupCalls
-from tubemq_spark.embedded.admin_http import BROKER_FRAME, MASTER_FRAME, AdminServer
-from tubemq_spark.embedded.admin_parameters import Call
-from tubemq_spark.embedded.admin_settings import SettingCalls
-from tubemq_spark.embedded.admin_topic_views import TopicViews
-from tubemq_spark.embedded.admin_topics import TopicCalls
+from tubemq_spark.embedded.admin.broker_calls import BrokerCalls
+from tubemq_spark.embedded.admin.broker_views import BrokerViews
+from tubemq_spark.embedded.admin.brokers import BrokerSetup
+from tubemq_spark.embedded.admin.cluster import Addresses, ClusterCalls
+from tubemq_spark.embedded.admin.controls import ControlCalls
+from tubemq_spark.embedded.admin.groups import GroupCalls
+from tubemq_spark.embedded.admin.http import BROKER_FRAME, MASTER_FRAME, AdminServer
+from tubemq_spark.embedded.admin.parameters import Call
+from tubemq_spark.embedded.admin.settings import SettingCalls
+from tubemq_spark.embedded.admin.topic_views import TopicViews
+from tubemq_spark.embedded.admin.topics import TopicCalls
 from tubemq_spark.embedded.authentication import Authentication
-from tubemq_spark.embedded.broker import Broker
-from tubemq_spark.embedded.broker_config import BrokerConfig
-from tubemq_spark.embedded.catalog import Catalog, TopicSpec, TopicStatus
-from tubemq_spark.embedded.controls import ClusterSetting, Controls
+from tubemq_spark.embedded.broker.broker import Broker
+from tubemq_spark.embedded.broker.leases import LeaseTable
+from tubemq_spark.embedded.broker.offsets import OffsetTable
+from tubemq_spark.embedded.broker.services import Service
+from tubemq_spark.embedded.broker.state import BrokerState
+from tubemq_spark.embedded.broker.stores import StoreSet
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.config.broker_config import BrokerConfig
+from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.config.controls import ClusterSetting, Controls
+from tubemq_spark.embedded.config.files import DirectoryLock
+from tubemq_spark.embedded.config.settings import BROKER_ID, EmbeddedSettings
 from tubemq_spark.embedded.faults import Faults
-from tubemq_spark.embedded.files import DirectoryLock
-from tubemq_spark.embedded.leases import LeaseTable
-from tubemq_spark.embedded.master import Master
-from tubemq_spark.embedded.master_state import MasterState
-from tubemq_spark.embedded.members import Members
-from tubemq_spark.embedded.offsets import OffsetTable
+from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.master.master import Master
+from tubemq_spark.embedded.master.members import Members
+from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.overview import Overview, look
-from tubemq_spark.embedded.services import Service
-from tubemq_spark.embedded.settings import BROKER_ID, EmbeddedSettings
-from tubemq_spark.embedded.state import BrokerState
-from tubemq_spark.embedded.store import Traffic, wall_ms
-from tubemq_spark.embedded.stores import StoreSet
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.embedded.store import wall_ms
+from tubemq_spark.embedded.clock import wall_ms
 
 _REMEMBERED: Final = 6
 """A broker accepts the last six tokens (SimpleVisitTokenManager)."""

@@ -1,0 +1,85 @@
+"""A broker that could not read or write too often does so no more."""
+
+import pytest
+
+from tubemq_spark.embedded.broker.services import Service
+from tubemq_spark.embedded.server import EmbeddedSettings
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_one_error_too_many_stops_it(allowed):
+    service = Service(allowed)
+    for _ in range(allowed):
+        service.count_error()
+    assert not service.stopped
+    service.count_error()
+    assert service.stopped
+    service.open()
+    assert not service.stopped
+    for _ in range(allowed):
+        service.count_error()
+    assert not service.stopped, "counted from none"
+
+
+def broken(*_):
+    raise OSError(5, "Input/output error")
+
+
+def test_a_broker_that_cannot_write_refuses_sends_only(tubemq, broker, monkeypatch):
+    broker.send(b"x")
+    broker.register()
+    store = tubemq._state.stores.all()["demo", 0]
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "append", broken)
+        assert [broker.try_send().errCode for _ in range(5)] == [500] * 4 + [503]
+    answer = broker.try_send()
+    assert (answer.errCode, answer.errMsg) == (503, "Write StoreService temporary unavailable!")
+    assert [broker.fetch().errCode, broker.commit().errCode, broker.heartbeat().errCode] == [200] * 3
+    tubemq._state.writes.open()
+    assert broker.try_send().success
+
+
+def test_a_broker_that_cannot_read_refuses_fetches_only(start, connect, monkeypatch):
+    server = start(settings=EmbeddedSettings(allowed_io_errors=1))
+    broker = connect(server)
+    broker.send(b"x")
+    broker.register()
+    store = server._state.stores.all()["demo", 0]
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "read", broken)
+        assert [broker.fetch().errCode for _ in range(3)] == [500, 500, 503]
+    answer = broker.fetch()
+    assert (answer.errCode, answer.errMsg) == (503, "Read StoreService temporary unavailable!")
+    assert (answer.currOffset, answer.currDataDlt) == (-1, -1)
+    assert broker.try_send().success
+    assert [broker.register().errCode, broker.commit().errCode] == [200] * 2
+    server._state.reads.open()
+    assert broker.fetch().success
+
+
+@pytest.mark.parametrize("nobody", ["", " "])
+def test_a_stopped_service_is_told_before_anything_else(tubemq, broker, nobody):
+    tubemq._state.reads.stop()
+    tubemq._state.writes.stop()
+    assert broker.fetch(clientId=nobody, topicName="nosuch").errCode == 503
+    assert broker.try_send(client=nobody, topic="nosuch").errCode == 503
+
+
+def test_a_store_that_is_full_takes_no_more_until_it_is_flushed(start, connect):
+    settings = EmbeddedSettings(max_unflushed_bytes=200, flush_check_ms=3_600_000)
+    server = start(settings=settings)
+    broker = connect(server)
+    broker.send(b"x" * 100)
+    assert broker.try_send(b"x" * 100).success, "152 bytes wait"
+    answer = broker.try_send(b"x")
+    assert (answer.success, answer.errCode) == (False, 419)
+    assert answer.errMsg == "Put message failed from 127.0.0.1, server receive message overflow!"
+    server._state.stores.flush_due()
+    assert broker.try_send(b"x").success
+    broker.register()
+    assert len(broker.fetch().messages) == 3, "what was refused is not stored"
+
+
+def test_stores_are_never_full_by_default(tubemq, broker):
+    broker.send(*(b"x" * 1000 for _ in range(100)))
+    assert not tubemq._state.stores.all()["demo", 0].full

@@ -1,0 +1,122 @@
+"""What operators set: it comes back, and it bears the marks of who set it."""
+
+import json
+
+import pytest
+
+from tubemq_spark.embedded.config.controls import (
+    ClusterSetting,
+    ConsumeControl,
+    Controls,
+    GroupControl,
+    Stamp,
+    TopicControl,
+)
+from tubemq_spark.errors import DataLossError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "controls.json"
+
+
+def test_what_holds_while_nothing_is_set(path):
+    controls = Controls(path)
+    assert controls.cluster == ClusterSetting(max_message_mb=1, query_priority=301)
+    assert controls.cluster.max_message_bytes == 1 << 20
+    assert controls.cluster.flow_id == -2
+    assert controls.group("g") is None
+    assert controls.consume("g", "t") is None
+    assert controls.topic("t") == TopicControl(authorize=False)
+    assert (controls.groups(), controls.consumes(), controls.topics()) == ({}, {}, {})
+    assert not path.exists()
+
+
+def test_the_default_cluster_setting_can_be_another_until_one_is_set(path):
+    mine = ClusterSetting(query_priority=303)
+    controls = Controls(path, mine)
+    assert controls.cluster == mine
+    controls.set_group("g", GroupControl(), "me")
+    assert Controls(path, mine).cluster == mine
+    assert Controls(path).cluster == ClusterSetting()
+    controls.set_cluster(ClusterSetting(query_priority=101), "me")
+    assert Controls(path, mine).cluster.query_priority == 101
+
+
+def test_records_come_back_with_their_stamps(path):
+    controls = Controls(path)
+    controls.set_cluster(ClusterSetting(4, 303, True, '[{"type":1}]'), "me", "20240102030405")
+    controls.set_group("b", GroupControl(True, 7, 202, True, "[1]"), "me")
+    controls.set_group("a", GroupControl(), "me")
+    controls.set_consume("g", "t", ConsumeControl(False, "no", True, ("x", "y")), "me")
+    controls.set_consume("g", "s", ConsumeControl(), "me")
+    controls.set_topic("t", TopicControl(True), "me")
+    again = Controls(path)
+    assert again.cluster == ClusterSetting(4, 303, True, '[{"type":1}]')
+    assert again.cluster.stamp == controls.cluster.stamp
+    assert again.cluster.stamp.create_date == "20240102030405"
+    assert list(again.groups()) == ["a", "b"]
+    assert again.group("b") == GroupControl(True, 7, 202, True, "[1]")
+    assert list(again.consumes()) == [("g", "s"), ("g", "t")]
+    assert again.consume("g", "t") == ConsumeControl(False, "no", True, ("x", "y"))
+    assert again.topic("t").authorize
+    for name in ("cluster",):
+        assert getattr(again, name).stamp == getattr(controls, name).stamp
+    assert again.group("b").stamp == controls.group("b").stamp
+
+
+def test_the_maker_of_a_record_stays_and_its_serial_id_rises(path):
+    now = [1_700_000_000_000]
+    controls = Controls(path, now_ms=lambda: now[0])
+    controls.set_group("g", GroupControl(), "first", "20240101000000")
+    first = controls.group("g").stamp
+    assert first == Stamp(1_700_000_000_000, "first", "20240101000000", "first", "20240101000000")
+    controls.set_group("g", GroupControl(res_check=True), "second", "20240202000000")
+    second = controls.group("g").stamp
+    assert second == Stamp(1_700_000_000_001, "first", "20240101000000", "second", "20240202000000")
+    now[0] += 5000
+    controls.set_group("g", GroupControl(), "third")
+    third = controls.group("g").stamp
+    assert third.serial_id == 1_700_000_005_000
+    assert len(third.modify_date) == 14
+    assert third.modify_date.isdigit()
+
+
+def test_a_stamp_makes_no_difference_between_records():
+    assert GroupControl(stamp=Stamp(1)) == GroupControl(stamp=Stamp(2))
+    assert GroupControl(res_check=True) != GroupControl()
+
+
+@pytest.mark.parametrize(("on", "expected"), [(True, 1000), (False, -2)])
+def test_the_id_of_flow_rules_is_there_while_they_are_in_force(path, on, expected):
+    controls = Controls(path, now_ms=lambda: 1000)
+    controls.set_cluster(ClusterSetting(flow_control=on), "me")
+    controls.set_group("g", GroupControl(flow_control=on), "me")
+    assert controls.cluster.flow_id == expected
+    assert controls.group("g").flow_id == expected
+
+
+def test_records_can_be_forgotten(path):
+    controls = Controls(path)
+    controls.set_group("g", GroupControl(), "me")
+    controls.set_consume("g", "t", ConsumeControl(), "me")
+    controls.set_topic("t", TopicControl(True), "me")
+    for _ in range(2):
+        controls.remove_group("g")
+        controls.remove_consume("g", "t")
+        controls.remove_topic("t")
+    for each in (controls, Controls(path)):
+        assert (each.groups(), each.consumes(), each.topics()) == ({}, {}, {})
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"version": 1}', '{"version": 1, "cluster": 7}'])
+def test_a_damaged_file_is_refused_and_left(path, content):
+    path.write_text(content)
+    with pytest.raises(DataLossError, match="TUBEMQ_STORE_DAMAGED"):
+        Controls(path)
+    assert path.read_text() == content
+
+
+def test_the_file_is_json_that_people_can_read(path):
+    Controls(path).set_topic("demo", TopicControl(True), "me")
+    assert json.loads(path.read_text())["topics"]["demo"]["authorize"] is True

@@ -1,0 +1,317 @@
+"""The events of one group: in the right order, once, and never a partition for two."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tubemq_spark.embedded.master.balancing import spread
+from tubemq_spark.embedded.master.rebalance import EventType, Rebalance, RebalanceEvent
+from tubemq_spark.model import TopicPartition
+
+PATIENCE = 3
+
+
+def parts(*numbers):
+    return frozenset(TopicPartition("demo", 1, number) for number in numbers)
+
+
+ALL = parts(*range(6))
+
+
+@pytest.fixture
+def group():
+    return Rebalance()
+
+
+def balance(group, rebalance_id, partitions=ALL, away=frozenset()):
+    assert group.begin_round(PATIENCE)
+    group.plan(spread(group.holdings(), partitions, away), rebalance_id)
+
+
+def answer(group, member, event):
+    """Carry an event out, as a client does."""
+    held = group.held(member)
+    held = held - event.partitions if event.disconnects else held | event.partitions
+    group.hear(member, held, event.rebalance_id)
+
+
+def carry_out(group, *members):
+    """Let members do what they are told until nobody has anything left to do."""
+    done = []
+    while any(events := [(name, event) for name in members if (event := group.next_event(name))]):
+        for name, event in events:
+            answer(group, name, event)
+            done.append((name, event.type, event.partitions))
+    return done
+
+
+def test_a_member_counts_after_its_first_heartbeat(group):
+    group.join("a")
+    balance(group, 1)
+    assert group.next_event("a") is None
+    group.hear("a")
+    balance(group, 2)
+    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, ALL)
+
+
+def test_a_member_that_comes_with_partitions_counts_at_once(group):
+    group.join("a", parts(0))
+    assert group.holdings() == {"a": parts(0)}
+    group.join("a")
+    assert group.held("a") == parts(0), "to register again without a list changes nothing"
+
+
+def test_an_event_is_handed_out_once(group):
+    group.join("a")
+    group.hear("a")
+    balance(group, 1)
+    assert group.next_event("a") is not None
+    assert group.next_event("a") is None
+    group.hear("a", frozenset())
+    assert group.next_event("a") is None
+    assert not group.begin_round(PATIENCE)
+
+
+def test_the_list_of_an_answer_is_the_truth(group):
+    """A connect that failed in part is answered as done; the list says what came of it."""
+    group.join("a")
+    group.hear("a")
+    balance(group, 1)
+    event = group.next_event("a")
+    group.hear("a", parts(0, 1), event.rebalance_id)
+    assert group.held("a") == parts(0, 1)
+    balance(group, 2)
+    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, parts(2, 3, 4, 5))
+
+
+def test_an_answer_without_a_list_is_taken_at_its_word(group):
+    group.join("a", ALL)
+    group.join("b")
+    group.hear("b")
+    balance(group, 5)
+    event = group.next_event("a")
+    group.hear("a", None, 5)
+    assert group.held("a") == ALL - event.partitions
+    connect = group.next_event("b")
+    group.hear("b", None, 5)
+    assert group.held("b") == connect.partitions
+
+
+def test_a_second_member_takes_half(group):
+    group.join("a", ALL)
+    group.join("b")
+    group.hear("b")
+    balance(group, 9)
+    assert group.next_event("b") is None, "not before the first one has let go"
+    event = group.next_event("a")
+    assert event == RebalanceEvent(9, EventType.ONLY_DISCONNECT, parts(3, 4, 5))
+    assert group.next_event("b") is None
+    answer(group, "a", event)
+    assert group.next_event("b") == RebalanceEvent(9, EventType.ONLY_CONNECT, parts(3, 4, 5))
+
+
+def test_who_gives_and_takes_gets_two_events_of_one_id(group):
+    group.join("a", parts(0, 1, 2, 9))
+    group.join("b", frozenset(parts(3)))
+    assert group.begin_round(PATIENCE)
+    group.plan({"a": parts(0, 1, 4), "b": parts(3)}, 7)
+    assert group.next_event("a") == RebalanceEvent(7, EventType.DISCONNECT, parts(2, 9))
+    group.hear("a", parts(0, 1), 7)
+    assert group.next_event("a") == RebalanceEvent(7, EventType.CONNECT, parts(4))
+
+
+def test_what_a_member_had_that_left_is_free(group):
+    group.join("a", parts(0, 1, 2))
+    group.join("b", parts(3, 4, 5))
+    group.leave("a")
+    group.leave("nobody")
+    balance(group, 1)
+    assert group.next_event("b") == RebalanceEvent(1, EventType.ONLY_CONNECT, parts(0, 1, 2))
+
+
+def test_events_end_with_their_member(group):
+    group.join("a", ALL)
+    group.join("b")
+    group.hear("b")
+    balance(group, 1)
+    assert group.next_event("a").disconnects
+    group.leave("a")
+    assert group.next_event("b").partitions == parts(3, 4, 5)
+
+
+def test_stuck_events_are_given_up_after_so_many_rounds(group):
+    group.join("a")
+    group.hear("a")
+    balance(group, 1)
+    assert group.next_event("a")
+    assert [group.begin_round(PATIENCE) for _ in range(PATIENCE + 1)] == [False] * PATIENCE + [True]
+    group.plan(spread(group.holdings(), ALL), 2)
+    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, ALL), "told again"
+
+
+def test_an_answer_in_time_starts_the_patience_anew(group):
+    group.join("a")
+    group.hear("a")
+    for number in range(1, 4):
+        balance(group, number, parts(*range(number)))
+        event = group.next_event("a")
+        assert [group.begin_round(PATIENCE) for _ in range(PATIENCE)] == [False] * PATIENCE
+        answer(group, "a", event)
+
+
+def test_what_a_stuck_member_may_have_is_given_to_nobody_else(group):
+    group.join("a")
+    group.hear("a")
+    balance(group, 1, parts(0))
+    group.next_event("a")
+    for _ in range(PATIENCE):
+        group.begin_round(PATIENCE)
+    group.join("b")
+    group.hear("b")
+    balance(group, 2, parts(0))
+    assert group.next_event("b") is None
+    group.hear("a", frozenset())
+    assert group.next_event("b") is None, "it may be about to take it"
+    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, parts(0))
+    group.hear("a", frozenset(), 2)
+    assert group.holdings() == {"a": frozenset(), "b": frozenset()}
+
+
+def test_the_answer_to_an_event_that_was_given_up_is_none_to_the_next(group):
+    group.join("a")
+    group.hear("a")
+    balance(group, 1, parts(0))
+    first = group.next_event("a")
+    for _ in range(PATIENCE):
+        group.begin_round(PATIENCE)
+    balance(group, 2, parts(0))
+    second = group.next_event("a")
+    group.hear("a", frozenset(), first.rebalance_id)
+    assert not group.begin_round(PATIENCE)
+    group.hear("a", parts(0), second.rebalance_id)
+    assert group.begin_round(PATIENCE)
+
+
+def test_a_partition_that_turns_up_elsewhere_is_left_out_of_a_connect(group):
+    """A member of before the master's restart comes back while its partitions are being given away."""
+    group.join("a")
+    group.hear("a")
+    balance(group, 1, parts(0, 1))
+    group.join("b", parts(1))
+    assert group.next_event("a") == RebalanceEvent(1, EventType.ONLY_CONNECT, parts(0))
+    group.join("c")
+    group.hear("c")
+    group.hear("a", parts(0), 1)
+    assert carry_out(group, "a", "b", "c") == []
+
+
+def test_an_event_of_which_nothing_is_left_is_no_event(group):
+    group.join("a")
+    group.hear("a")
+    balance(group, 1, parts(1))
+    group.join("b", parts(1))
+    assert group.next_event("a") is None
+    assert group.begin_round(PATIENCE)
+
+
+def test_a_group_becomes_even_and_stays_so(group):
+    for name in "abc":
+        group.join(name)
+        group.hear(name)
+        balance(group, 1)
+        carry_out(group, "a", "b", "c")[:0] if name == "c" else carry_out(
+            group, *"abc"[: "abc".index(name) + 1]
+        )
+    assert sorted(map(len, group.holdings().values())) == [2, 2, 2]
+    balance(group, 2)
+    assert carry_out(group, *"abc") == []
+
+
+class GroupMachine(RuleBasedStateMachine):
+    """Clients that are slow, fail to connect, leave and come back, against what they really hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.group = Rebalance()
+        self.really = {}
+        self.todo = {}
+        self.answers = {}
+        self.rebalance_id = 0
+        self.partitions = ALL
+
+    names = st.sampled_from("abcd")
+
+    @rule(name=names)
+    def join(self, name):
+        if name not in self.really:
+            self.group.join(name)
+            self.really[name] = set()
+
+    @rule(name=names)
+    def leave(self, name):
+        """Close, or time out: the brokers have let go as well."""
+        for table in (self.really, self.todo, self.answers):
+            table.pop(name, None)
+        self.group.leave(name)
+
+    @rule(name=names, fails=st.booleans())
+    def work(self, name, fails):
+        """Carry out an event; a connect may fail for all partitions but the first."""
+        event = self.todo.pop(name, None)
+        if event is None:
+            return
+        if event.disconnects:
+            self.really[name] -= event.partitions
+        else:
+            wanted = sorted(event.partitions)
+            self.really[name] |= set(wanted[:1] if fails else wanted)
+        self.answers[name] = event.rebalance_id
+
+    @rule(name=names, full=st.booleans())
+    def heartbeat(self, name, full):
+        if name not in self.really:
+            return
+        answered = self.answers.pop(name, 0)
+        # An answer always comes with the list, the list sometimes without an answer.
+        held = frozenset(self.really[name]) if full or answered else None
+        if name in self.todo:
+            held = None if not full else held
+        self.group.hear(name, held, answered)
+        event = self.group.next_event(name)
+        if event is not None:
+            # A client forgets the event it was about to carry out when it takes another.
+            self.todo[name] = event
+            self.answers.pop(name, None)
+
+    @rule(count=st.integers(0, 6))
+    def change_topic(self, count):
+        self.partitions = parts(*range(count))
+
+    @rule(away=st.frozensets(st.sampled_from("abcd"), max_size=2))
+    def round(self, away):
+        self.rebalance_id += 1
+        if self.group.begin_round(1):
+            self.group.plan(spread(self.group.holdings(), self.partitions, away), self.rebalance_id)
+
+    @invariant()
+    def nobody_holds_what_another_holds(self):
+        held = [partition for mine in self.really.values() for partition in mine]
+        assert len(held) == len(set(held)), self.really
+
+    def teardown(self):
+        """When all do what they are told the group becomes even, and stays so."""
+        for _ in range(PATIENCE + 4):
+            self.round(frozenset())
+            for _ in range(6):
+                for name in list(self.really):
+                    self.work(name, False)
+                    self.heartbeat(name, True)
+        if self.really:
+            numbers = [len(mine) for mine in self.really.values()]
+            assert sum(numbers) == len(self.partitions)
+            assert max(numbers) - min(numbers) <= 1
+
+
+TestGroupMachine = GroupMachine.TestCase
+TestGroupMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

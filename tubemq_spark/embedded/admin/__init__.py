@@ -1,0 +1,1 @@
+"""TubeMQ's administration API by HTTP, of the master and of the broker."""

@@ -1,0 +1,222 @@
+"""The master's web calls about the groups that are online (WebOtherInfoHandler, WebAdminGroupCtrlHandler)."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tubemq_spark.embedded.admin.items import success
+from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request, operation
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_A_CLIENT
+from tubemq_spark.embedded.master.consumers import layout_texts
+from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, Exile, Group
+from tubemq_spark.embedded.master.state import MasterState
+
+logger = logging.getLogger(__name__)
+
+
+class GroupCalls:
+    """The calls that show groups with members, and that tell such groups to do something."""
+
+    def __init__(self, state: MasterState, token: str, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Take what the master's handlers share; changing calls must carry ``token``."""
+        self._state = state
+        self._now_ms = now_ms
+        self.calls: Mapping[str, Call] = {
+            "admin_query_sub_info": self.query_subscriptions,
+            "admin_query_group_info_by_topic": self.query_groups_by_topic,
+            "admin_query_consume_group_detail": self.query_group_detail,
+            "admin_query_client_balance_group_set": self.query_self_balancing,
+            "admin_rebalance_group_allocate": GuardedCall(token, self.take_partitions_away),
+            "admin_set_client_balance_group_consume_from_max": GuardedCall(token, self.consume_from_max),
+        }
+
+    def query_subscriptions(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the groups that have members."""
+        names = parameters.items("groupName") or parameters.items("consumeGroup")
+        topics = set(parameters.items("topicName"))
+        with self._state.lock:
+            return success(
+                [
+                    {
+                        "consumeGroup": group.name,
+                        "topicSet": sorted(group.terms.topics),
+                        "consumerNum": len(group.members),
+                    }
+                    for group in self._groups()
+                    if (not names or group.name in names) and (not topics or topics & group.terms.topics)
+                ]
+            )
+
+    def query_groups_by_topic(self, parameters: Parameters) -> dict[str, Any]:
+        """Return which groups with members have which topics."""
+        wanted = parameters.items("topicName")
+        with self._state.lock:
+            groups = self._groups()
+            topics = wanted or sorted({topic for group in groups for topic in group.terms.topics})
+            names = {
+                topic: [group.name for group in groups if topic in group.terms.topics] for topic in topics
+            }
+        return success(
+            [
+                {"topicName": topic, "groupSet": found, "groupCnt": len(found)}
+                for topic, found in names.items()
+            ]
+        )
+
+    def query_self_balancing(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the names of the groups whose members balance by themselves."""
+        names = parameters.items("groupName")
+        with self._state.lock:
+            found = [group.name for group in self._groups() if group.balances_itself]
+        found = [name for name in found if not names or name in names]
+        return {**success([]), "data": found, "count": len(found)}
+
+    def query_group_detail(self, parameters: Parameters) -> dict[str, Any]:
+        """Return a group's members and what they say they hold; an unknown group has none."""
+        name = parameters.text("groupName") or parameters.required("consumeGroup")
+        with self._state.lock:
+            group = self._state.members.groups.get(name)
+            return self._detail(name, group) if group else _nobody(name)
+
+    def take_partitions_away(self, parameters: Parameters) -> dict[str, Any]:
+        """Take all partitions from members, and give them none for ``reJoinWait`` rounds."""
+        who = operation(parameters, adding=False)
+        name = parameters.required("groupName")
+        rounds = parameters.number("reJoinWait", 0, least=0)
+        consumers = parameters.required_items("consumerId")
+        with self._state.lock:
+            group = self._state.members.groups.get(name)
+            if group is None:
+                raise bad_request(f"The group({name}) not online!")
+            for consumer_id in consumers:
+                if consumer_id in group.exiles:
+                    raise bad_request(f"Duplicated set for consumerId({consumer_id}) in group({name})!")
+            for consumer_id in consumers:
+                if consumer_id in group.members:
+                    group.exiles[consumer_id] = Exile(rounds, self._now_ms(), returns_at_once=rounds == 0)
+        logger.info("%s takes the partitions of %s from %s", who.user, name, ", ".join(consumers))
+        return _done()
+
+    def consume_from_max(self, parameters: Parameters) -> dict[str, Any]:
+        """Let groups that balance by themselves go on with the latest messages."""
+        who = operation(parameters, adding=False)
+        names = parameters.required_items("groupName")
+        with self._state.lock:
+            groups = [group for group in self._groups() if group.balances_itself and group.name in names]
+            if not groups:
+                raise bad_request("all consumer groups are not client balance groups")
+            for group in groups:
+                group.from_max_id = max(self._now_ms(), group.from_max_id + 1)
+        logger.info("%s lets %s go on with the latest messages", who.user, ", ".join(names))
+        return _done()
+
+    def _groups(self) -> list[Group]:
+        return [group for _, group in sorted(self._state.members.groups.items())]
+
+    def _detail(self, name: str, group: Group) -> dict[str, Any]:
+        members = [self._member(group, consumer) for _, consumer in sorted(group.members.items())]
+        return {
+            "result": True,
+            "errCode": 0,
+            "errMsg": "OK",
+            "count": len(members),
+            "topicSet": sorted(group.terms.topics),
+            "consumeGroup": name,
+            "re-rebalance": {client: _exile(client, exile) for client, exile in group.exiles.items()},
+            "isBandConsume": group.terms.kind.value,
+            **self._of_kind(group),
+            "rebInfo": _resources(group),
+            "filterConds": {topic: sorted(types) for topic, types in sorted(group.terms.filters.items())},
+            "data": members,
+        }
+
+    def _of_kind(self, group: Group) -> dict[str, Any]:
+        """Return what only groups of one kind have."""
+        terms = group.terms
+        if terms.kind is ConsumeType.BOUND:
+            return {
+                "isNotAllocate": group.not_allocated,
+                "sessionKey": terms.session_key,
+                "isSelectBig": terms.select_big,
+                "reqSourceCount": terms.source_count,
+                "curSourceCount": len(group.members),
+                "rebalanceCheckTime": group.waited_rounds,
+            }
+        if group.balances_itself:
+            layout_id, texts = layout_texts(self._state, group)
+            return {"topicMetaId": layout_id, "metaDetails": texts}
+        return {}
+
+    def _member(self, group: Group, consumer: Consumer) -> dict[str, Any]:
+        parts = [
+            {"partId": held.partition_id, "brokerAddr": self._state.broker_info, "topicName": held.topic}
+            for held in group.held(consumer)
+        ]
+        return {
+            "consumerId": consumer.client_id,
+            "receivedFrom": "",
+            "isOverTLS": False,
+            **_member_of_kind(group, consumer),
+            "parCount": len(parts),
+            "parInfo": parts,
+        }
+
+
+def _member_of_kind(group: Group, consumer: Consumer) -> dict[str, Any]:
+    if group.terms.kind is ConsumeType.BOUND:
+        starts = [
+            {"partitionKey": f"{part.broker_id}:{part.topic}:{part.partition_id}", "Offset": offset}
+            for part, offset in consumer.starts.items()
+        ]
+        return {"initReSetPartCount": len(starts), "initReSetPartInfo": starts}
+    if group.balances_itself:
+        return {"sourceCount": consumer.source_count, "nodeId": consumer.node_id}
+    return {}
+
+
+def _exile(client_id: str, exile: Exile) -> dict[str, Any]:
+    """Return how it stands with a member that was sent out (NodeRebInfo.toJsonString)."""
+    return {
+        "clientId": client_id,
+        "status": int(exile.step),
+        "createTime": exile.created_ms,
+        "reqType": int(not exile.returns_at_once),
+        "waitDuration": exile.rounds,
+    }
+
+
+def _resources(group: Group) -> dict[str, Any]:
+    checked = group.resources
+    if checked is None:
+        return {"isRebalanced": False}
+    answer: dict[str, Any] = {
+        "isRebalanced": True,
+        "checkPasted": checked.members_needed is None,
+        "defBClientRate": DEFAULT_BROKERS_A_CLIENT,
+        "confBClientRate": checked.configured_rate,
+        "curBClientRate": checked.current_rate,
+    }
+    if checked.members_needed is not None:
+        answer["minRequireClientCnt"] = checked.members_needed
+    return answer
+
+
+def _nobody(name: str) -> dict[str, Any]:
+    return {
+        "result": True,
+        "errCode": 0,
+        "errMsg": "OK",
+        "count": 0,
+        "topicSet": [],
+        "consumeGroup": name,
+        "re-rebalance": {},
+        "isBandConsume": ConsumeType.NORMAL.value,
+        "rebInfo": {"isRebalanced": False},
+        "filterConds": {},
+        "data": [],
+    }
+
+
+def _done() -> dict[str, Any]:
+    return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}

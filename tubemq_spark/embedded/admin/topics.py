@@ -1,0 +1,178 @@
+"""The master's web calls that make, change and remove topics (WebTopicDeployHandler)."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
+from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Operation, Parameters, operation
+from tubemq_spark.embedded.admin.topic_properties import read_properties
+from tubemq_spark.embedded.config.broker_config import BrokerRecord
+from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
+from tubemq_spark.embedded.config.settings import BROKER_ID
+from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.errors import OptionError
+
+
+class SetTopic(Protocol):
+    """Adds a topic or changes one, in the name of a user; refuses with OptionError."""
+
+    def __call__(self, topic: str, spec: TopicSpec, by: str, date: str | None) -> None:
+        """Do it; ``date`` is ``yyyyMMddHHmmss``, None for now."""
+
+
+class TopicCalls:
+    """The calls that change topics; each takes a list of topics and one of brokers."""
+
+    def __init__(self, state: MasterState, token: str, set_topic: SetTopic) -> None:
+        """Calls must carry ``token``; topics are changed by ``set_topic``."""
+        self._state = state
+        self._set_topic = set_topic
+        # Two calls at once must not both find that a topic is new.
+        self._changing = threading.Lock()
+        guarded = {
+            "admin_add_new_topic_record": self.add_topics,
+            "admin_add_topic_deploy_info": self.add_topics,
+            "admin_modify_topic_info": self.modify_topics,
+            "admin_update_topic_deploy_info": self.modify_topics,
+            "admin_delete_topic_info": self.delete_topics,
+            "admin_delete_topic_deploy_info": self.delete_topics,
+            "admin_redo_deleted_topic_info": self.redo_topics,
+            "admin_redo_deleted_topic_deploy_info": self.redo_topics,
+            "admin_remove_topic_info": self.remove_topics,
+            "admin_remove_topic_deploy_info": self.remove_topics,
+        }
+        self.calls: Mapping[str, Call] = {name: GuardedCall(token, call) for name, call in guarded.items()}
+
+    def add_topics(self, parameters: Parameters) -> dict[str, Any]:
+        """Create topics; what the call does not say is as the broker's defaults are."""
+        who = operation(parameters, adding=True)
+        topics, brokers = _targets(parameters)
+        fields = read_properties(parameters)
+
+        def add(broker_id: int, topic: str) -> None:
+            defaults = self._broker(broker_id).defaults
+            if (old := self._state.catalog.get(topic)) is not None:
+                raise ItemError(ItemCode.EXISTS, _exists_already(topic, old))
+            spec = dataclasses.replace(
+                defaults,
+                status=TopicStatus.NORMAL,
+                max_message_bytes=self._state.controls.cluster.max_message_bytes,
+                **fields,
+            )
+            self._set(topic, spec, who)
+
+        return self._each([(broker, topic) for topic in topics for broker in brokers], add)
+
+    def modify_topics(self, parameters: Parameters) -> dict[str, Any]:
+        """Change properties of topics."""
+        who = operation(parameters, adding=False)
+        topics, brokers = _targets(parameters)
+        fields = read_properties(parameters)
+
+        def modify(broker_id: int, topic: str) -> None:
+            self._broker(broker_id)
+            old = self._state.catalog.get(topic)
+            if old is None:
+                what = f"Not found topic deploy configure for brokerId-topicName({_key(topic)})!"
+                raise ItemError(ItemCode.NOT_FOUND, what)
+            new = dataclasses.replace(old, **fields)
+            _check_change(topic, old, new)
+            self._set(topic, new, who)
+
+        return self._each([(broker, topic) for topic in topics for broker in brokers], modify)
+
+    def delete_topics(self, parameters: Parameters) -> dict[str, Any]:
+        """Close topics; their data stay."""
+        return self._change_status(parameters, TopicStatus.SOFT_DELETED)
+
+    def redo_topics(self, parameters: Parameters) -> dict[str, Any]:
+        """Take the deletion of topics back; they still accept nothing until they are modified.
+
+        TubeMQ 2.4.0 answers the same and leaves the topic deleted, against what the call is for.
+        """
+        return self._change_status(parameters, TopicStatus.NORMAL)
+
+    def remove_topics(self, parameters: Parameters) -> dict[str, Any]:
+        """Remove closed topics and their data, at once (TubeMQ's brokers do it in their own time)."""
+        return self._change_status(parameters, TopicStatus.REMOVED)
+
+    def _change_status(self, parameters: Parameters, status: TopicStatus) -> dict[str, Any]:
+        who = operation(parameters, adding=False)
+        topics, brokers = _targets(parameters)
+
+        def change(broker_id: int, topic: str) -> None:
+            self._broker(broker_id)
+            old = self._state.catalog.get(topic)
+            if old is None:
+                what = f"Not found the topic {topic}'s deploy configure in broker={broker_id}"
+                raise ItemError(ItemCode.NOT_FOUND, f"{what}, please confirm the configure first!")
+            if old.status is not status:
+                _check_status_change(topic, old, status)
+                self._set(topic, dataclasses.replace(old, status=status), who)
+
+        return self._each([(broker, topic) for broker in brokers for topic in topics], change)
+
+    def _broker(self, broker_id: int) -> BrokerRecord:
+        record = self._state.broker_config.record
+        if broker_id != BROKER_ID or record is None:
+            what = f"Not found broker configure record by brokerId={broker_id}"
+            raise ItemError(ItemCode.NOT_FOUND, f"{what}, please create the broker's configure first!")
+        return record
+
+    def _set(self, topic: str, spec: TopicSpec, who: Operation) -> None:
+        try:
+            self._set_topic(topic, spec, who.user, who.date)
+        except OptionError as error:
+            raise ItemError(ItemCode.ILLEGAL_VALUE, str(error)) from error
+
+    def _each(self, targets: list[tuple[int, str]], change: Callable[[int, str], None]) -> dict[str, Any]:
+        """Change each topic on each broker; what fails is said in the item only."""
+        items = []
+        for broker_id, topic in targets:
+            with self._changing:
+                outcome = outcome_of(change, broker_id, topic)
+            items.append({"brokerId": broker_id, "topicName": topic, **outcome})
+        return success(items)
+
+
+def _targets(parameters: Parameters) -> tuple[list[str], list[int]]:
+    return parameters.required_items("topicName"), parameters.required_numbers("brokerId")
+
+
+def _key(topic: str) -> str:
+    return f"{BROKER_ID}:{topic}"
+
+
+def _exists_already(topic: str, old: TopicSpec) -> str:
+    if old.status is TopicStatus.NORMAL:
+        return f"Existed record found for brokerId-topicName({_key(topic)})!"
+    what = f"Softly deleted record found for brokerId-topicName({_key(topic)})"
+    return f"{what}, please resume or remove it first!"
+
+
+def _check_change(topic: str, old: TopicSpec, new: TopicSpec) -> None:
+    """Refuse what a topic's properties cannot become (AbsTopicDeployMapperImpl.isValidValuesChange)."""
+    if new == old:
+        raise ItemError(ItemCode.UNCHANGED, "Topic deploy configure not changed!")
+    for name, now, wish in (
+        ("Partition", old.partitions, new.partitions),
+        ("TopicStores", old.stores, new.stores),
+    ):
+        if wish < now:
+            what = f"{name} number less than before, new value is {wish}, current value is {now}"
+            raise ItemError(ItemCode.ILLEGAL_VALUE, f"{what}in brokerId-topicName({_key(topic)}) record!")
+    if old.status is not TopicStatus.NORMAL:
+        what = "Softly deleted record cannot be changed, please resume or hard remove"
+        raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what} for brokerId-topicName({_key(topic)}) record!")
+
+
+def _check_status_change(topic: str, old: TopicSpec, status: TopicStatus) -> None:
+    """Refuse what must not follow on a topic's status (the same)."""
+    if old.status is TopicStatus.NORMAL and (old.accept_publish or old.accept_subscribe):
+        what = "The values of acceptPublish and acceptSubscribe must be false before change status"
+        raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what} of brokerId-topicName({_key(topic)}) record!")
+    if old.status is TopicStatus.NORMAL and status is TopicStatus.REMOVED:
+        what = f"Please softly deleted the brokerId-topicName({_key(topic)}) record first!"
+        raise ItemError(ItemCode.ILLEGAL_STATUS, what)

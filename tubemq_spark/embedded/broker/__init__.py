@@ -1,0 +1,1 @@
+"""The broker: it takes messages, keeps them, and gives them to consumers."""

@@ -1,0 +1,287 @@
+"""Where groups stand in partitions: a committed offset and what is in flight (DefaultOffsetManager)."""
+
+import json
+import threading
+from collections.abc import Callable, Container, Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.config.files import read_json, write_json
+from tubemq_spark.embedded.log.store import Bounds
+from tubemq_spark.protocol.constants import ReadStatus
+
+NO_WISH: Final = -1
+"""A register that names no offset to start from."""
+
+
+class Seat(NamedTuple):
+    """One partition as one group sees it."""
+
+    group: str
+    topic: str
+    partition_id: int
+
+
+class Position:
+    """A group's place in a partition, in index bytes; hold ``lock`` around everything that belongs together.
+
+    ``committed`` is the next offset to read as far as the group has confirmed; ``in_flight`` the distance of
+    what was read and not confirmed yet. Until it is ``recorded`` the group has no place there.
+    """
+
+    def __init__(self, committed: int | None = None) -> None:
+        self.lock = threading.Lock()
+        self.recorded = committed is not None
+        self.committed = committed or 0
+        self.in_flight = 0
+        self.changes = 0
+        """Rises when a consumer or an operator says where the group stands, be it where it stood."""
+        self.used = False
+        """Whether anybody consumed or asked here since the broker's start."""
+
+    def record(self, start: int) -> None:
+        """Stand at ``start``, if the group has no place here yet."""
+        self.used = True
+        if not self.recorded:
+            self._set(start)
+            self.recorded = True
+
+    def forget(self) -> None:
+        """Have no place any more."""
+        self.recorded = False
+        self.committed = 0
+        self.in_flight = 0
+
+    def register(self, read_status: int, wish: int, bounds: Bounds) -> int:
+        """A consumer takes the partition: drop what is in flight, move where it wants; return the start.
+
+        A group without a place begins at the start of the store with read status 0, else at its end.
+        """
+        from_start = read_status == ReadStatus.STORED_OR_EARLIEST
+        self.record(bounds.earliest if from_start else bounds.latest)
+        self.in_flight = 0
+        if read_status == ReadStatus.LATEST_ALWAYS:
+            self._set(bounds.latest)
+        elif wish >= 0:
+            self._set(bounds.clamp(wish))
+        return self.committed
+
+    def begin_read(
+        self, *, manual: bool, last_consumed: bool, bounds: Bounds, update: bool = True
+    ) -> int | None:
+        """Return where the next read starts, or None at the end of the store.
+
+        In automatic mode ``last_consumed`` confirms the read before; in manual mode reads go on behind what
+        is in flight. A position below the store is moved into it, and one beyond its end too, unless
+        ``update`` is false; in manual mode the move waits for a commit.
+        """
+        self.record(0)
+        if not manual and last_consumed:
+            self.commit(consumed=True)
+        start = self.committed + (self.in_flight if manual else 0)
+        if start > bounds.latest and update:
+            # The store lost its end: only a crash does that, so what was confirmed there is gone.
+            if manual:
+                self.in_flight = bounds.latest - self.committed
+            else:
+                self.reset(bounds.latest)
+        elif start < bounds.earliest:
+            self.reset(bounds.earliest)
+            start = bounds.earliest
+        # At 0 the store itself says that it is empty, with another text.
+        return None if start >= bounds.latest and start > 0 else start
+
+    def end_read(self, distance: int, *, manual: bool, empty: bool) -> None:
+        """A read went over ``distance`` bytes of the index; ``empty``: nothing in it was for the consumer."""
+        if distance == 0:
+            return
+        if manual:
+            self.in_flight += distance
+            return
+        self.in_flight = distance
+        if empty:
+            self.commit(consumed=True)
+
+    def commit(self, *, consumed: bool) -> int:
+        """Confirm what is in flight, or drop it; return the committed offset."""
+        self.record(0)
+        if consumed and self.in_flight:
+            self._set(self.committed + self.in_flight)
+        self.in_flight = 0
+        return self.committed
+
+    def reset(self, offset: int) -> None:
+        """Stand somewhere else; what is in flight is dropped."""
+        self.record(offset)
+        self._set(offset)
+        self.in_flight = 0
+
+    def _set(self, committed: int) -> None:
+        self.committed = committed
+        self.changes += 1
+
+
+class _Saved(NamedTuple):
+    """What the file has: offsets, and when groups changed them last, in ms since the epoch."""
+
+    offsets: dict[Seat, int]
+    changed_at_ms: dict[str, int]
+
+
+class OffsetTable:
+    """All positions of a broker; looking one up takes no lock. They are never removed, only forgotten."""
+
+    def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Read the file that ``save`` wrote, if there is one.
+
+        Raises:
+            DataLossError: the file cannot be understood; it is left as it is.
+        """
+        self._path = path
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        saved = read_json(path, _saved) or _Saved({}, {})
+        self._positions = {seat: Position(committed) for seat, committed in saved.offsets.items()}
+        self._saved = saved.offsets
+        self._changes = dict.fromkeys(saved.offsets, 0)
+        self._changed_at_ms = {
+            group: saved.changed_at_ms.get(group, now_ms())
+            for group in {seat.group for seat in saved.offsets}
+        }
+
+    def at(self, seat: Seat) -> Position:
+        """Return a group's position, be it recorded or not."""
+        found = self._positions.get(seat)
+        return found if found is not None else self._positions.setdefault(seat, Position())
+
+    def find(self, seat: Seat) -> Position | None:
+        """Return a group's position, if it has one."""
+        found = self._positions.get(seat)
+        return found if found is not None and found.recorded else None
+
+    def find_or_add(self, seat: Seat, start: int) -> Position:
+        """Return a group's position; a new one stands at ``start``."""
+        found = self.at(seat)
+        with found.lock:
+            found.record(start)
+        return found
+
+    def all(self) -> dict[Seat, Position]:
+        """Return all positions that are recorded."""
+        return {seat: found for seat, found in list(self._positions.items()) if found.recorded}
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the positions in a topic that is gone: a new one of its name starts afresh."""
+        self.forget(seat for seat in self.all() if seat.topic == topic)
+
+    def forget(self, seats: Iterable[Seat]) -> None:
+        """Forget positions."""
+        for seat in seats:
+            found = self.at(seat)
+            with found.lock:
+                found.forget()
+
+    def forget_idle(self, expiry_ms: int, busy: Container[str]) -> list[str]:
+        """Forget groups that have not moved for longer than ``expiry_ms``; return their names.
+
+        ``busy`` groups stay, for they have consumers that wait for messages. TubeMQ forgets those as well
+        and gives them all messages anew (DefaultOffsetManager.loopProcess).
+        """
+        with self._lock:
+            since = self._now_ms() - expiry_ms
+            idle = [
+                group
+                for group, changed_at_ms in self._changed_at_ms.items()
+                if changed_at_ms < since and group not in busy
+            ]
+        self.forget(seat for seat in self.all() if seat.group in idle)
+        return idle
+
+    def save(self) -> None:
+        """Write the committed offsets to the file, if they changed since the last time.
+
+        Raises:
+            OSError: the file could not be written.
+        """
+        with self._lock:
+            positions = self.all()
+            current = {seat: found.committed for seat, found in positions.items()}
+            changes = {seat: found.changes for seat, found in positions.items()}
+            if current == self._saved and changes == self._changes:
+                return
+            now_ms = self._now_ms()
+            moved = {seat.group for seat, count in changes.items() if count != self._changes.get(seat)}
+            groups = {seat.group for seat in current}
+            changed_at_ms = {
+                group: now_ms if group in moved else self._changed_at_ms.get(group, now_ms)
+                for group in groups
+            }
+            write_json(self._path, _content(_Saved(current, changed_at_ms)))
+            self._saved, self._changes, self._changed_at_ms = current, changes, changed_at_ms
+
+    def back_up(self, directory: Path | None, broker_id: int) -> None:
+        """Write the committed offsets of now to ``offsets.meta``, in TubeMQ's form (GroupOffsetStgInfo).
+
+        Without directory it is ``conf`` beside the file that ``save`` writes.
+
+        Raises:
+            OSError: the file could not be written.
+        """
+        self.save()
+        directory = directory or self._path.parent / "conf"
+        directory.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            groups = {
+                group: {
+                    "lstCommitTime": changed_at_ms,
+                    "partOffsetInfo": {
+                        f"{seat.topic}-{seat.partition_id}": _backup_item(seat, committed, changed_at_ms)
+                        for seat, committed in sorted(self._saved.items())
+                        if seat.group == group
+                    },
+                }
+                for group, changed_at_ms in sorted(self._changed_at_ms.items())
+            }
+        content = {"lstStoreTime": self._now_ms(), "brokerId": broker_id, "groupOffsetStgInfo": groups}
+        (directory / "offsets.meta").write_text(json.dumps(content), encoding="utf-8")
+
+    def close(self) -> None:
+        """Confirm what is in flight and save: a broker that stops takes it as consumed, as TubeMQ does."""
+        for position in self.all().values():
+            with position.lock:
+                position.commit(consumed=True)
+        self.save()
+
+
+def _backup_item(seat: Seat, committed: int, changed_at_ms: int) -> dict[str, Any]:
+    """Return one partition; what is not kept here has the values that mean nothing."""
+    return {
+        "topic": seat.topic,
+        "partId": seat.partition_id,
+        "lstRstTerm": 0,
+        "lstOffset": committed,
+        "msgId": 0,
+        "lstUpdTime": changed_at_ms,
+        "createOffset": -2,
+        "createTime": 0,
+    }
+
+
+def _content(saved: _Saved) -> dict[str, Any]:
+    groups: dict[str, dict[str, dict[str, int]]] = {}
+    for seat, committed in sorted(saved.offsets.items()):
+        groups.setdefault(seat.group, {}).setdefault(seat.topic, {})[str(seat.partition_id)] = committed
+    return {"groups": groups, "changed_at_ms": dict(sorted(saved.changed_at_ms.items()))}
+
+
+def _saved(content: dict[str, Any]) -> _Saved:
+    offsets = {
+        Seat(group, topic, int(partition_id)): int(committed)
+        for group, topics in content["groups"].items()
+        for topic, partitions in topics.items()
+        for partition_id, committed in partitions.items()
+    }
+    # Files of the first release have no times.
+    times = content.get("changed_at_ms", {})
+    return _Saved(offsets, {group: int(changed_at_ms) for group, changed_at_ms in times.items()})

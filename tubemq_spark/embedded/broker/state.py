@@ -1,0 +1,150 @@
+"""What the handlers of a broker share."""
+
+import dataclasses
+import logging
+import threading
+
+from tubemq_spark.embedded.authentication import Authentication
+from tubemq_spark.embedded.broker.leases import LeaseTable
+from tubemq_spark.embedded.broker.offsets import OffsetTable, Seat
+from tubemq_spark.embedded.broker.services import Service
+from tubemq_spark.embedded.broker.stores import StoreSet
+from tubemq_spark.embedded.config.broker_config import BrokerConfig
+from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.config.controls import Controls
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.config.stamps import SYSTEM_USER
+from tubemq_spark.embedded.dispatch import MAX_TOPIC_CHARACTERS, RefusedError, required
+from tubemq_spark.embedded.log.store import Store
+from tubemq_spark.embedded.tokens import VisitTokens
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A broker's topics, logs and consumers; each part locks for itself."""
+
+    settings: EmbeddedSettings
+    host: str
+    """How the broker calls itself in its answers."""
+    catalog: Catalog
+    stores: StoreSet
+    offsets: OffsetTable
+    leases: LeaseTable
+    tokens: VisitTokens
+    controls: Controls
+    broker_config: BrokerConfig
+    authentication: Authentication
+    reads: Service
+    writes: Service
+    stopping: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def check_running(self, service: str) -> None:
+        """Refuse (503) while the broker stops."""
+        if self.stopping.is_set():
+            raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{service} temporary unavailable!")
+
+    def check_reads(self) -> None:
+        """Refuse (503) while the broker stops, or reads no more."""
+        self._check("Read StoreService", self.reads)
+
+    def check_writes(self) -> None:
+        """Refuse (503) while the broker stops, or writes no more."""
+        self._check("Write StoreService", self.writes)
+
+    def release_services(self) -> None:
+        """Read and write again, as when an operator releases a broker that I/O errors have stopped."""
+        self.reads.open()
+        self.writes.open()
+
+    def check_token(self, info: common_pb2.AuthorizedInfo, *, producer: bool) -> None:
+        """Refuse (415) a client that was not at the master lately, or does not show who it is.
+
+        Each is looked at where it is switched on only. A request without visit token counts as one with
+        token 0 (SimpleCertificateBrokerHandler).
+        """
+        if self.settings.check_visit_tokens and not self.tokens.accepts(info.visitAuthorizedToken):
+            raise RefusedError(ErrCode.CERTIFICATE_FAILURE, "Visit Authorized Token is invalid!")
+        self.authentication.at_broker(info, producer=producer)
+
+    def topic(self, name: str) -> tuple[str, TopicSpec]:
+        """Return a topic by the name in a request (PBParameterUtils.getTopicNameParameter).
+
+        Raises:
+            RefusedError: the name is blank or too long (400), or there is no such topic (403).
+        """
+        topic = required("topicName", name, MAX_TOPIC_CHARACTERS)
+        spec = self.catalog.get(topic)
+        if spec is None:
+            raise RefusedError(
+                ErrCode.FORBIDDEN, f"topicName {topic} not existed, please check your configure"
+            )
+        return topic, spec
+
+    def open_partition(self, name: str, partition_id: int) -> tuple[str, TopicSpec]:
+        """Return the topic of a partition that exists and is not closed.
+
+        Raises:
+            RefusedError: as ``topic``; the topic is being removed or has no such partition (403).
+        """
+        topic, spec = self.topic(name)
+        if spec.status is not TopicStatus.NORMAL:
+            raise RefusedError(ErrCode.FORBIDDEN, f"topicName {topic} has been closed")
+        if not has_partition(spec, partition_id):
+            what = f"partitionId {topic}-{partition_id}"
+            raise RefusedError(ErrCode.FORBIDDEN, f"{what} not existed, please check your configure")
+        return topic, spec
+
+    def set_topic(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
+        """Add a topic or change one; one whose status is REMOVED is deleted with all that belongs to it.
+
+        ``by`` is the user who wants it, ``date`` when, as ``yyyyMMddHHmmss`` (None: now).
+
+        Raises:
+            OptionError: the catalog refuses it.
+        """
+        self.catalog.add(topic, spec, by, date)
+        self.stores.configure(topic, spec)
+        self.finish_removals()
+
+    def finish_removals(self) -> None:
+        """Delete the topics whose status is REMOVED; interrupted anywhere, it can be done again."""
+        for topic, spec in self.catalog.all().items():
+            if spec.status is TopicStatus.REMOVED:
+                self.stores.remove(topic)
+                self.leases.forget_topic(topic)
+                self.offsets.forget_topic(topic)
+                self.catalog.remove(topic)
+                logger.info("topic %s and its data were removed", topic)
+
+    def store(self, seat: Seat, failure: str) -> Store:
+        """Return the store of a partition that exists.
+
+        Raises:
+            RefusedError: it cannot be opened (500); ``failure`` begins the text.
+        """
+        try:
+            return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_A_STORE)
+        except (OSError, KeyError, TubeMQError) as error:
+            logger.exception("the store of %s:%d cannot be opened", seat.topic, seat.partition_id)
+            raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{error}") from error
+
+    def _check(self, name: str, service: Service) -> None:
+        if service.stopped:
+            raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{name} temporary unavailable!")
+        self.check_running(name)
+
+
+def has_partition(spec: TopicSpec, partition_id: int) -> bool:
+    """Whether a topic has a partition of this number.
+
+    TubeMQ's brokers look at the number inside the store only and make a store of any number; here the
+    store must exist as well.
+    """
+    store, index = divmod(partition_id, PARTITIONS_A_STORE)
+    return 0 <= store < spec.stores and index < spec.partitions

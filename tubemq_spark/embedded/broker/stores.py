@@ -1,0 +1,143 @@
+"""The open stores of a broker, one directory each: ``<topic>-<store>``."""
+
+import contextlib
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.config.catalog import SYSTEM_TOPICS, Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.log.store import Store, StoreSettings, Traffic
+
+logger = logging.getLogger(__name__)
+
+StoreKey = tuple[str, int]
+"""A topic and the number of one of its stores."""
+
+
+class StoreSet:
+    """Stores by topic and number; looking up an open one takes no lock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        catalog: Catalog,
+        settings: EmbeddedSettings,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        """Open the stores of known topics that are on disk.
+
+        Raises:
+            DataLossError: a store is damaged in a way that cannot be cut off.
+        """
+        self._directory = directory
+        self._catalog = catalog
+        self._settings = settings
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._stores: dict[StoreKey, Store] = {}
+        self._gone = Traffic()
+        try:
+            for topic, spec in catalog.with_system_topics().items():
+                for number in range(spec.stores):
+                    if spec.status is not TopicStatus.REMOVED and self._path((topic, number)).is_dir():
+                        self.open(topic, number)
+        except BaseException:
+            self.close()
+            raise
+
+    def open(self, topic: str, number: int) -> Store:
+        """Return a store of a topic of the catalog; the first use of one opens it.
+
+        Raises:
+            KeyError: the topic is gone.
+            DataLossError: the store is damaged in a way that cannot be cut off.
+            OSError: its files cannot be opened.
+        """
+        key = (topic, number)
+        store = self._stores.get(key)
+        if store is not None:
+            return store
+        with self._lock:
+            if key not in self._stores:
+                spec = self._catalog.get(topic)
+                if spec is None or spec.status is TopicStatus.REMOVED:
+                    raise KeyError(topic)
+                self._stores[key] = Store(self._path(key), self._settings_of(spec), self._now_ms)
+            return self._stores[key]
+
+    def all(self) -> dict[StoreKey, Store]:
+        """Return the stores that are open."""
+        with self._lock:
+            return dict(sorted(self._stores.items()))
+
+    def configure(self, topic: str, spec: TopicSpec) -> None:
+        """Let the open stores of a topic follow its new rules."""
+        for (name, _), store in self.all().items():
+            if name == topic:
+                store.configure(self._settings_of(spec))
+
+    def remove(self, topic: str) -> None:
+        """Close and delete the stores of a topic whose status is REMOVED: none can be opened again."""
+        with self._lock:
+            for key in [key for key in self._stores if key[0] == topic]:
+                store = self._stores.pop(key)
+                self._gone.add(store.traffic)
+                store.close()
+            for path in self._directory.glob(f"{topic}-*"):
+                shutil.rmtree(path)
+
+    def flush_due(self) -> None:
+        """Flush the stores that are due; one that cannot be flushed does not keep the others."""
+        for key, store in self.all().items():
+            with _logged("flushed", key):
+                store.flush_if_due()
+
+    def expire(self) -> None:
+        """Delete what is older than its topic allows; a store where that fails does not keep the others."""
+        for key, store in self.all().items():
+            if (spec := self._catalog.get(key[0])) is not None:
+                with _logged("cleaned of old data", key):
+                    store.expire(spec.retention_ms)
+
+    def traffic(self) -> Traffic:
+        """Return what went through the stores of all topics but the system's since the start."""
+        total = Traffic()
+        with self._lock:
+            total.add(self._gone)
+            for (topic, _), store in self._stores.items():
+                if topic not in SYSTEM_TOPICS:
+                    total.add(store.traffic)
+        return total
+
+    def close(self) -> None:
+        """Flush and close all stores; one that cannot be flushed is logged and does not keep the others."""
+        with self._lock:
+            for key, store in self._stores.items():
+                with _logged("flushed at its end", key):
+                    store.close()
+            self._stores.clear()
+
+    def _path(self, key: StoreKey) -> Path:
+        return self._directory / f"{key[0]}-{key[1]}"
+
+    def _settings_of(self, spec: TopicSpec) -> StoreSettings:
+        return StoreSettings(
+            data_segment_bytes=self._settings.data_segment_bytes,
+            index_segment_bytes=self._settings.index_segment_bytes,
+            flush_messages=spec.flush_messages,
+            flush_interval_ms=spec.flush_interval_ms,
+            flush_bytes=spec.flush_bytes,
+            max_unflushed_bytes=self._settings.max_unflushed_bytes,
+        )
+
+
+@contextlib.contextmanager
+def _logged(what: str, key: StoreKey) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        logger.error("store %s-%d could not be %s: %s", *key, what, error)

@@ -1,0 +1,195 @@
+"""The topics of an embedded TubeMQ: what each looks like, kept in one JSON file."""
+
+import dataclasses
+import enum
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.config.files import read_json, write_json
+from tubemq_spark.embedded.config.stamps import SYSTEM_USER, Stamp, next_stamp
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.protocol.constants import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES_LIMIT,
+    OFFSET_HISTORY_TOPIC,
+)
+from tubemq_spark.protocol.names import TOPIC_NAME
+
+_MAX_STORES: Final = 1000
+_HOUR_MS: Final = 3_600_000
+
+
+class TopicStatus(enum.IntEnum):
+    """Steps of a topic's removal (TStatusConstants)."""
+
+    NORMAL = 0
+    SOFT_DELETED = 1
+    REMOVED = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic on the broker: ``stores`` logs of ``partitions`` partitions each, and its rules."""
+
+    stores: int = 1
+    partitions: int = 1
+    accept_publish: bool = True
+    accept_subscribe: bool = True
+    retention_ms: int = 168 * _HOUR_MS
+    """How old a file of the log may become (TubeMQ: deletePolicy)."""
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    flush_messages: int = 1000
+    """Bring data to the disk after so many messages (TubeMQ: unflushThreshold) ..."""
+    flush_interval_ms: int = 10_000
+    """... or after this time (unflushInterval) ..."""
+    flush_bytes: int = 0
+    """... or after so many bytes, 0 for never (unflushDataHold)."""
+    cache_mib: int = 3
+    """Kept and shown only, as the next two: here nothing waits in memory (memCacheMsgSizeInMB)."""
+    cache_k_messages: int = 10
+    """memCacheMsgCntInK"""
+    cache_flush_ms: int = 20_000
+    """memCacheFlushIntvl"""
+    status: TopicStatus = TopicStatus.NORMAL
+
+    @property
+    def publishable(self) -> bool:
+        """Whether producers are told of it."""
+        return self.accept_publish and self.status is TopicStatus.NORMAL
+
+    @property
+    def subscribable(self) -> bool:
+        """Whether consumers may take its partitions."""
+        return self.accept_subscribe and self.status is TopicStatus.NORMAL
+
+    def problem(self) -> str | None:
+        """Say what is wrong with the numbers, if anything is."""
+        limits = {
+            "stores": (1, _MAX_STORES),
+            "partitions": (1, PARTITIONS_A_STORE),
+            "retention_ms": (1, 168 * _HOUR_MS),
+            "max_message_bytes": (1, MAX_MESSAGE_BYTES_LIMIT),
+            "flush_messages": (0, 1 << 31),
+            "flush_interval_ms": (1, 1 << 31),
+            "flush_bytes": (0, 1 << 31),
+            "cache_mib": (2, 2048),
+            "cache_k_messages": (1, 1 << 31),
+            "cache_flush_ms": (4000, 1 << 31),
+        }
+        for name, (least, most) in limits.items():
+            if not least <= (value := getattr(self, name)) <= most:
+                return f"{name} is {value} (allowed: {least} to {most})"
+        return None
+
+
+SYSTEM_TOPICS: Final[Mapping[str, TopicSpec]] = MappingProxyType(
+    {OFFSET_HISTORY_TOPIC: TopicSpec(stores=1, partitions=10)}
+)
+"""Topics that every broker has: nobody can make, change or remove them."""
+
+
+class Catalog:
+    """The topics by name; looking one up takes no lock, changing one writes the file."""
+
+    def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Read the file, if there is one.
+
+        Raises:
+            DataLossError: the file cannot be understood; it is left as it is.
+        """
+        self._path = path
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._topics: dict[str, TopicSpec] = {}
+        self._stamps: dict[str, Stamp] = {}
+        if (content := read_json(path, _content)) is not None:
+            self._topics, self._stamps = content
+        self._version = now_ms()
+
+    @property
+    def version(self) -> int:
+        """A number that changes with every change of a topic, and with every start."""
+        return self._version
+
+    def get(self, topic: str) -> TopicSpec | None:
+        """Return a topic, also one that is being removed or is the system's."""
+        return self._topics.get(topic) or SYSTEM_TOPICS.get(topic)
+
+    def with_system_topics(self) -> dict[str, TopicSpec]:
+        """Return all topics by name, those of the system first."""
+        return {**SYSTEM_TOPICS, **self.all()}
+
+    def all(self) -> dict[str, TopicSpec]:
+        """Return all topics but the system's by name, in the order of their names."""
+        with self._lock:
+            return dict(sorted(self._topics.items()))
+
+    def stamp(self, topic: str) -> Stamp:
+        """Return who made a topic and who changed it last."""
+        return self._stamps.get(topic) or Stamp(create_user=SYSTEM_USER, modify_user=SYSTEM_USER)
+
+    def touch(self) -> None:
+        """Raise the version: something else changed that clients must learn of."""
+        with self._lock:
+            self._raise_version()
+
+    def add(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
+        """Add a topic, or let it grow to this.
+
+        Args:
+            topic: its name.
+            spec: what it shall be.
+            by: the user who wants it.
+            date: when, as ``yyyyMMddHHmmss``; None: now.
+
+        Raises:
+            OptionError: the name or the numbers are not allowed, or the topic would shrink.
+        """
+        if TOPIC_NAME.fullmatch(topic) is None:
+            raise OptionError("TUBEMQ_BAD_TOPIC_NAME", topic=topic)
+        if (problem := spec.problem()) is not None:
+            raise OptionError("TUBEMQ_BAD_TOPIC_SHAPE", topic=topic, what=problem)
+        with self._lock:
+            old = self._topics.get(topic, spec)
+            if spec.stores < old.stores or spec.partitions < old.partitions:
+                what = f"it has {old.stores} stores of {old.partitions} partitions and can only grow"
+                raise OptionError("TUBEMQ_BAD_TOPIC_SHAPE", topic=topic, what=what)
+            stamp = next_stamp(self._stamps.get(topic), by, date, self._now_ms())
+            self._change({**self._topics, topic: spec}, {**self._stamps, topic: stamp})
+
+    def remove(self, topic: str) -> None:
+        """Forget a topic; its data are not touched."""
+        with self._lock:
+            self._change(
+                {name: spec for name, spec in self._topics.items() if name != topic},
+                {name: stamp for name, stamp in self._stamps.items() if name != topic},
+            )
+
+    def _change(self, topics: dict[str, TopicSpec], stamps: dict[str, Stamp]) -> None:
+        if topics != self._topics:
+            content = {
+                "topics": {name: dataclasses.asdict(spec) for name, spec in topics.items()},
+                "stamps": {name: dataclasses.asdict(stamp) for name, stamp in stamps.items()},
+            }
+            write_json(self._path, content)
+            self._topics, self._stamps = topics, stamps
+            self._raise_version()
+
+    def _raise_version(self) -> None:
+        self._version = max(self._version + 1, self._now_ms())
+
+
+def spec_from_json(fields: Mapping[str, Any]) -> TopicSpec:
+    """Return what ``dataclasses.asdict`` made the fields of."""
+    return TopicSpec(**{**fields, "status": TopicStatus(fields["status"])})
+
+
+def _content(content: dict[str, Any]) -> tuple[dict[str, TopicSpec], dict[str, Stamp]]:
+    topics = {name: spec_from_json(fields) for name, fields in content["topics"].items()}
+    # Releases before this one kept no stamps.
+    return topics, {name: Stamp(**fields) for name, fields in content.get("stamps", {}).items()}

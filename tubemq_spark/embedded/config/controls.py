@@ -1,0 +1,260 @@
+"""What an operator has set for the cluster, its groups and its topics, kept in one JSON file."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.config.catalog import TopicSpec, spec_from_json
+from tubemq_spark.embedded.config.files import read_json, write_json
+from tubemq_spark.embedded.config.stamps import Stamp, next_stamp
+from tubemq_spark.protocol.constants import UNDEFINED
+
+NO_RULES: Final = "[]"
+"""The flow control text without a rule, as TubeMQ keeps it."""
+_MIB: Final = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterSetting:
+    """What holds where neither a topic nor a group says otherwise (ClusterSettingEntity)."""
+
+    max_message_mb: int = 1
+    """Size limit of a message in MiB: 1 to 20."""
+    query_priority: int = 301
+    """What consumers may see that do not say it themselves: 101 to 303."""
+    flow_control: bool = False
+    flow_rules: str = NO_RULES
+    """The rules' JSON; brokers and clients go by them while ``flow_control`` is on."""
+    broker_port: int = 8123
+    """What a broker gets that is configured without; kept and shown only, as all below."""
+    broker_tls_port: int = 8124
+    broker_web_port: int = 8081
+    properties: TopicSpec = dataclasses.field(default_factory=TopicSpec)
+    stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The size limit of a message in bytes."""
+        return self.max_message_mb * _MIB
+
+    @property
+    def flow_id(self) -> int:
+        """The number that stands for the rules in force, -2 when there are none."""
+        return self.stamp.serial_id if self.flow_control else UNDEFINED
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupControl:
+    """Resource control of a group (GroupResCtrlEntity)."""
+
+    res_check: bool = False
+    """Kept and shown only: TubeMQ goes by the rate whether this is on or not (DefaultLoadBalancer)."""
+    allowed_broker_client_rate: int = 0
+    """How many brokers one member may have to serve at most; 0: as many as TubeMQ allows anybody."""
+    query_priority: int = 301
+    """What the group's members may see; they are told only while ``flow_control`` is on."""
+    flow_control: bool = False
+    flow_rules: str = NO_RULES
+    stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
+
+    @property
+    def flow_id(self) -> int:
+        """The number that stands for the rules in force, -2 when there are none."""
+        return self.stamp.serial_id if self.flow_control else UNDEFINED
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConsumeControl:
+    """What a group may do with a topic (GroupConsumeCtrlEntity)."""
+
+    consume: bool = True
+    disable_reason: str = ""
+    filter: bool = False
+    """Whether the group must filter the topic by nothing but ``filter_conditions``."""
+    filter_conditions: tuple[str, ...] = ()
+    stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicControl:
+    """Whether only groups with a ``ConsumeControl`` may have a topic (TopicCtrlEntity)."""
+
+    authorize: bool = False
+    stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
+
+
+class _Record(Protocol):
+    @property
+    def stamp(self) -> Stamp: ...
+
+
+_AnyRecord = TypeVar("_AnyRecord", ClusterSetting, GroupControl, ConsumeControl, TopicControl)
+GroupAndTopic = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Records:
+    """All records at one moment; replaced as a whole, so that looking one up takes no lock."""
+
+    cluster: ClusterSetting | None = None
+    groups: Mapping[str, GroupControl] = dataclasses.field(default_factory=dict)
+    consumes: Mapping[GroupAndTopic, ConsumeControl] = dataclasses.field(default_factory=dict)
+    topics: Mapping[str, TopicControl] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Make the value of what ``to_json`` gave."""
+        cluster = content["cluster"]
+        return cls(
+            None if cluster is None else _cluster_setting(cluster),
+            {name: GroupControl(**_stamped(fields)) for name, fields in content["groups"].items()},
+            {(item["group"], item["topic"]): _consume_control(item) for item in content["consumes"]},
+            {name: TopicControl(**_stamped(fields)) for name, fields in content["topics"].items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the file holds."""
+        return {
+            "cluster": None if self.cluster is None else dataclasses.asdict(self.cluster),
+            "groups": {name: dataclasses.asdict(control) for name, control in self.groups.items()},
+            "consumes": [
+                {"group": group, "topic": topic, **dataclasses.asdict(control)}
+                for (group, topic), control in self.consumes.items()
+            ],
+            "topics": {name: dataclasses.asdict(control) for name, control in self.topics.items()},
+        }
+
+
+class Controls:
+    """The records; looking one up takes no lock, changing one writes the file.
+
+    Setters put their own stamp on a record, whatever stamp it has; ``by`` is the user, ``date`` the time
+    as ``yyyyMMddHHmmss`` (None: now).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        default: ClusterSetting | None = None,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        """Read the file, if there is one; ``default`` holds until someone sets the cluster's setting.
+
+        Raises:
+            DataLossError: the file cannot be understood; it is left as it is.
+        """
+        self._path = path
+        self._default = default or ClusterSetting()
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._records = read_json(path, _Records.from_json) or _Records()
+        self._changes = 0
+
+    @property
+    def changes(self) -> int:
+        """How often something was changed since the start."""
+        return self._changes
+
+    @property
+    def cluster(self) -> ClusterSetting:
+        """The cluster's setting."""
+        return self._records.cluster or self._default
+
+    def group(self, name: str) -> GroupControl | None:
+        """Return a group's resource control, if it has one."""
+        return self._records.groups.get(name)
+
+    def groups(self) -> Mapping[str, GroupControl]:
+        """Return the resource controls of all groups, in the order of their names."""
+        return dict(sorted(self._records.groups.items()))
+
+    def consume(self, group: str, topic: str) -> ConsumeControl | None:
+        """Return what a group may do with a topic, if anything was said."""
+        return self._records.consumes.get((group, topic))
+
+    def consumes(self) -> Mapping[GroupAndTopic, ConsumeControl]:
+        """Return all consume controls by group and topic, in this order."""
+        return dict(sorted(self._records.consumes.items()))
+
+    def topic(self, name: str) -> TopicControl:
+        """Return a topic's control; a topic without one is open to every group."""
+        return self._records.topics.get(name) or TopicControl()
+
+    def topics(self) -> Mapping[str, TopicControl]:
+        """Return the controls of all topics that have one, in the order of their names."""
+        return dict(sorted(self._records.topics.items()))
+
+    def set_cluster(self, setting: ClusterSetting, by: str, date: str | None = None) -> None:
+        """Replace the cluster's setting."""
+        with self._lock:
+            stamped = self._stamp(setting, self._records.cluster, by, date)
+            self._change(dataclasses.replace(self._records, cluster=stamped))
+
+    def set_group(self, name: str, control: GroupControl, by: str, date: str | None = None) -> None:
+        """Add or replace a group's resource control."""
+        with self._lock:
+            groups = self._records.groups
+            stamped = self._stamp(control, groups.get(name), by, date)
+            self._change(dataclasses.replace(self._records, groups={**groups, name: stamped}))
+
+    def remove_group(self, name: str) -> None:
+        """Forget a group's resource control; that there is none is fine."""
+        with self._lock:
+            groups = {key: control for key, control in self._records.groups.items() if key != name}
+            self._change(dataclasses.replace(self._records, groups=groups))
+
+    def set_consume(
+        self, group: str, topic: str, control: ConsumeControl, by: str, date: str | None = None
+    ) -> None:
+        """Add or replace what a group may do with a topic."""
+        with self._lock:
+            consumes = self._records.consumes
+            stamped = self._stamp(control, consumes.get((group, topic)), by, date)
+            self._change(dataclasses.replace(self._records, consumes={**consumes, (group, topic): stamped}))
+
+    def remove_consume(self, group: str, topic: str) -> None:
+        """Forget what a group may do with a topic; that there is nothing is fine."""
+        with self._lock:
+            consumes = {
+                key: control for key, control in self._records.consumes.items() if key != (group, topic)
+            }
+            self._change(dataclasses.replace(self._records, consumes=consumes))
+
+    def set_topic(self, name: str, control: TopicControl, by: str, date: str | None = None) -> None:
+        """Add or replace a topic's control."""
+        with self._lock:
+            topics = self._records.topics
+            stamped = self._stamp(control, topics.get(name), by, date)
+            self._change(dataclasses.replace(self._records, topics={**topics, name: stamped}))
+
+    def remove_topic(self, name: str) -> None:
+        """Forget a topic's control; that there is none is fine."""
+        with self._lock:
+            topics = {key: control for key, control in self._records.topics.items() if key != name}
+            self._change(dataclasses.replace(self._records, topics=topics))
+
+    def _stamp(self, record: _AnyRecord, old: _Record | None, by: str, date: str | None) -> _AnyRecord:
+        """Return a record with a new serial id; its maker stays."""
+        stamp = next_stamp(None if old is None else old.stamp, by, date, self._now_ms())
+        return dataclasses.replace(record, stamp=stamp)
+
+    def _change(self, records: _Records) -> None:
+        write_json(self._path, records.to_json())
+        self._records = records
+        self._changes += 1
+
+
+def _stamped(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fields, "stamp": Stamp(**fields["stamp"])}
+
+
+def _cluster_setting(fields: Mapping[str, Any]) -> ClusterSetting:
+    return ClusterSetting(**{**_stamped(fields), "properties": spec_from_json(fields["properties"])})
+
+
+def _consume_control(item: Mapping[str, Any]) -> ConsumeControl:
+    fields = {name: value for name, value in item.items() if name not in ("group", "topic")}
+    return ConsumeControl(**{**_stamped(fields), "filter_conditions": tuple(fields["filter_conditions"])})

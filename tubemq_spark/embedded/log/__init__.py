@@ -1,0 +1,1 @@
+"""A store on disk: one log of messages and its index."""

@@ -1,0 +1,161 @@
+"""Records of the data log, read and checked many at a time.
+
+A fetch of small messages looks at thousands of records, and after a kill a store looks at everything that
+was not flushed. So records that lie close together are read with one system call, and numpy compares the
+heads of all of them at once; only the checksum takes a call a record.
+"""
+
+import dataclasses
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubemq_spark.embedded.log.records import LENGTH_BYTES, RECORD_DTYPE, RECORD_HEADER, RECORD_MAGIC
+from tubemq_spark.embedded.log.segments import SegmentedLog
+from tubemq_spark.protocol.constants import MAX_FRAME_BYTES
+from tubemq_spark.protocol.payload import FLAG_ATTRIBUTES
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Entries = NDArray[np.void]
+"""Index entries, of ``records.INDEX_DTYPE``."""
+
+_MAX_GAP_BYTES: Final = 4096
+"""Records that nobody asked for are read along up to this size: cheaper than one more system call."""
+_NOT_THERE: Final = -1
+_CRC_MASK: Final = 0x7FFFFFFF
+_ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Sound records: row ``i``'s parts are ``payloads[i]``, ``message_ids[i]`` and so on."""
+
+    payloads: list[memoryview]
+    """Pieces of one block."""
+    sizes: Int64s
+    """Of the payloads, in bytes."""
+    message_ids: Int64s
+    checksums: Int64s
+    flags: Int64s
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The records of some index entries, as far as they are in the data log."""
+
+    heads: NDArray[np.void]
+    """One for each entry, of ``records.RECORD_DTYPE``; those that are not sound mean nothing."""
+    payloads: list[memoryview]
+    sound: Bools
+    """Which records are there, are those their index entries mean, and are undamaged."""
+
+    def deliverable(self) -> Records:
+        """Take out what a consumer gets.
+
+        A record that lies about having attributes is left out, as the Java broker does.
+        """
+        kept = self.sound
+        prefixed = (self.heads["flag"] & FLAG_ATTRIBUTES) != 0
+        for row in np.flatnonzero(kept & prefixed).tolist():
+            kept[row] = _has_attributes(self.payloads[row])
+        heads, payloads = self.heads, self.payloads
+        if not kept.all():
+            heads, payloads = heads[kept], list(itertools.compress(payloads, kept))
+        return Records(
+            payloads,
+            heads["length"].astype(np.int64) - (RECORD_HEADER.size - LENGTH_BYTES),
+            heads["id"].astype(np.int64),
+            heads["checksum"].astype(np.int64),
+            heads["flag"].astype(np.int64),
+        )
+
+
+def read_block(data: SegmentedLog, entries: Entries, offsets: Int64s) -> Block:
+    """Read and check the records of index entries that stand at some offsets.
+
+    Raises:
+        OSError: the files could not be read.
+    """
+    positions = entries["position"].astype(np.int64)
+    sizes = entries["size"].astype(np.int64)
+    possible = (positions >= 0) & (sizes > RECORD_HEADER.size) & (sizes <= MAX_FRAME_BYTES)
+    if not possible.all():  # A damaged index says that; nobody is made to read gigabytes for it.
+        positions, sizes = np.where(possible, positions, 0), np.where(possible, sizes, 0)
+    raw, at = _read(data, positions, sizes)
+    heads = _heads(raw, at)
+    view = memoryview(raw)
+    bounds = zip((at + RECORD_HEADER.size).tolist(), (at + sizes).tolist(), strict=True)
+    payloads = [view[start:end] for start, end in bounds]
+    checksums = np.fromiter(map(zlib.crc32, payloads), np.int64, len(payloads)) & _CRC_MASK
+    sound = (
+        possible
+        & (at != _NOT_THERE)
+        & (heads["length"] == sizes - LENGTH_BYTES)
+        & (heads["magic"] == RECORD_MAGIC)
+        & (heads["partition"] == entries["partition"])
+        & (heads["offset"] == offsets)
+        & (heads["checksum"] == checksums)
+    )
+    return Block(heads, payloads, sound)
+
+
+def _read(data: SegmentedLog, positions: Int64s, sizes: Int64s) -> tuple[bytes, Int64s]:
+    """Read records into one buffer; return it, and where in it each begins."""
+    ends = positions + sizes
+    at = np.full(len(positions), _NOT_THERE, np.int64)
+    pieces: list[bytes] = []
+    filled = 0
+    for rows in _runs(positions, ends):
+        first, end = int(positions[rows.start]), int(ends[rows.stop - 1])
+        for start, piece in _read_run(data, first, end):
+            moved = positions[rows] + (filled - start)
+            if len(piece) < end - first:
+                inside = (positions[rows] >= start) & (ends[rows] <= start + len(piece))
+                moved = np.where(inside, moved, at[rows])
+            at[rows] = moved
+            pieces.append(piece)
+            filled += len(piece)
+    return b"".join(pieces), at
+
+
+def _runs(positions: Int64s, ends: Int64s) -> Iterator[slice]:
+    """Cut the records where they lie far apart, or do not follow each other."""
+    gaps = positions[1:] - ends[:-1]
+    borders = (np.flatnonzero((gaps < 0) | (gaps > _MAX_GAP_BYTES)) + 1).tolist()
+    if len(positions):
+        yield from map(slice, [0, *borders], [*borders, len(positions)])
+
+
+def _read_run(data: SegmentedLog, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Read a stretch of the log file by file; what has expired is passed over."""
+    while start < end:
+        piece = data.read(start, end - start)
+        if piece:
+            yield start, piece
+        elif start >= data.start:
+            return
+        start = max(start + len(piece), data.start)
+
+
+def _heads(data: bytes, at: Int64s) -> NDArray[np.void]:
+    """Take the heads of records; those of records that are not there mean nothing."""
+    room = len(data) - RECORD_DTYPE.itemsize
+    if room < 0:
+        return np.zeros(len(at), RECORD_DTYPE)
+    everywhere: NDArray[np.void] = np.ndarray((room + 1,), RECORD_DTYPE, data, strides=(1,))
+    return everywhere[at]
+
+
+def _has_attributes(payload: memoryview) -> bool:
+    """Whether a payload begins with a length that fits into it."""
+    room = len(payload) - _ATTRIBUTE_LENGTH.size
+    return room >= 0 and bool(_ATTRIBUTE_LENGTH.unpack_from(payload)[0] <= room)

@@ -1,0 +1,72 @@
+"""Reading messages of one partition out of a store's two logs."""
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+
+from tubemq_spark.embedded.log.blocks import Bools, Entries, Records, read_block
+from tubemq_spark.embedded.log.records import INDEX_DTYPE, INDEX_ENTRY
+from tubemq_spark.embedded.log.segments import SegmentedLog
+
+_ENTRY_BYTES: Final = INDEX_ENTRY.size
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How far one read may go; it always looks at one entry, if there is one."""
+
+    end: int
+    """Offset at which what the reader may see ends."""
+    max_bytes: int
+    """Stops after the message that reaches it; counts payloads and 52 bytes a message."""
+    max_entries: int
+    """Entries to look at, those of other partitions too."""
+    key_codes: frozenset[int] = frozenset()
+    """Only messages whose type hashes to one of them; none means all."""
+    halve: bool = False
+    """Look at half of the entries only, as TubeMQ's reads from files do (MsgFileStore.getMessages)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What a read found: the records of the entries up to ``next_offset``."""
+
+    records: Records
+    next_offset: int
+    data_end: int
+    """Where the record of the last entry looked at ends in the data log."""
+
+
+def read_batch(
+    index: SegmentedLog, data: SegmentedLog, partition_id: int, start: int, limits: ReadLimits
+) -> Batch | None:
+    """Read from an offset on; None when there is no entry that may be seen.
+
+    Records that have expired or are damaged are passed over, as in TubeMQ (DataStoreUtils.getTransferMsg).
+
+    Raises:
+        OSError: the files could not be read.
+    """
+    room = min((limits.end - start) // _ENTRY_BYTES, limits.max_entries)
+    raw = index.read(start, room * _ENTRY_BYTES) if room > 0 else b""
+    entries: Entries = np.frombuffer(raw, INDEX_DTYPE)
+    if limits.halve:
+        entries = entries[: -(-len(entries) // 2)]
+    if not len(entries):
+        return None
+    wanted = _wanted(entries, partition_id, limits.key_codes)
+    # int64 sums: sizes are 32 bits wide.
+    sizes = np.cumsum(np.where(wanted, entries["size"], 0), dtype=np.int64)
+    count = min(int(np.searchsorted(sizes, limits.max_bytes)) + 1, len(entries))
+    chosen = np.flatnonzero(wanted[:count])
+    records = read_block(data, entries[chosen], start + chosen * _ENTRY_BYTES).deliverable()
+    last = entries[count - 1]
+    return Batch(records, start + count * _ENTRY_BYTES, int(last["position"]) + int(last["size"]))
+
+
+def _wanted(entries: Entries, partition_id: int, key_codes: frozenset[int]) -> Bools:
+    wanted: Bools = entries["partition"] == partition_id
+    if key_codes:
+        wanted &= np.isin(entries["key"], sorted(key_codes))
+    return wanted

@@ -1,0 +1,140 @@
+"""Opening a store again after its process was killed: what is whole stays, a torn tail is cut.
+
+The index log and the data log are written one after the other and brought to the disk later, so after a
+kill, or a loss of power, either may be ahead of the other or end in the middle of something. Everything
+before the *flushed point* is known to be on the disk; what follows is looked at record by record. A store
+sees to it that this is never much, however large its files are (``store.StoreSettings.unflushed_bytes``).
+"""
+
+import dataclasses
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tubemq_spark.embedded.log.blocks import Bools, Entries, read_block
+from tubemq_spark.embedded.log.records import INDEX_DTYPE, INDEX_ENTRY, RECORD_HEADER
+from tubemq_spark.embedded.log.segments import SegmentedLog
+from tubemq_spark.protocol.constants import MAX_FRAME_BYTES
+
+_POINT: Final = struct.Struct(">qqI")
+_ENTRIES_A_STEP: Final = 4096
+_BYTES_A_STEP: Final = 4 << 20
+"""How much is looked at together, but always one record."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogPoint:
+    """A position in both logs of a store, in bytes."""
+
+    index: int
+    data: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """What recovery looked at and what it took away: bytes of the index log and of the data log."""
+
+    checked_bytes: int
+    """Of the data log: what was not known to be flushed."""
+    index_bytes: int
+    data_bytes: int
+
+
+class FlushedPointFile:
+    """Remembers on disk up to where a store is flushed."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def load(self) -> LogPoint | None:
+        """Return the point, or None when there is none or it was torn while being written."""
+        raw = os.pread(self._fd, _POINT.size, 0)
+        if len(raw) < _POINT.size:
+            return None
+        index, data, crc = _POINT.unpack(raw)
+        return LogPoint(index, data) if crc == _crc(index, data) else None
+
+    def save(self, point: LogPoint) -> None:
+        """Write the point; should it be lost, the next start only has more to look at."""
+        os.pwrite(self._fd, _POINT.pack(point.index, point.data, _crc(point.index, point.data)), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def recover(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> Cut:
+    """Cut both logs to the end of the last record that is whole in both, and say how much that took."""
+    point = (
+        flushed if flushed is not None and _covers(index, data, flushed) else _last_sound_start(index, data)
+    )
+    checked_bytes = data.end - point.data
+    for entries in _steps(index, point.index):
+        sound = _are_sound(data, entries, point)
+        count = int(np.argmin(sound)) if not sound.all() else len(sound)
+        if count:
+            last = entries[count - 1]
+            point = LogPoint(
+                point.index + count * INDEX_ENTRY.size, int(last["position"]) + int(last["size"])
+            )
+        if count < len(sound):
+            break
+    data_end = max(point.data, data.start)
+    cut = Cut(checked_bytes, index.end - point.index, data.end - data_end)
+    if cut.index_bytes:
+        index.truncate(point.index)
+    if cut.data_bytes:
+        data.truncate(data_end)
+    return cut
+
+
+def _covers(index: SegmentedLog, data: SegmentedLog, point: LogPoint) -> bool:
+    """Whether the logs still reach as far as a flushed point: only a damaged disk takes that back."""
+    return index.start <= point.index <= index.end and data.start <= point.data <= data.end
+
+
+def _last_sound_start(index: SegmentedLog, data: SegmentedLog) -> LogPoint:
+    """Find where to begin without a flushed point: the last index file whose first record is sound."""
+    for segment in reversed(index.segments):
+        first = _entries(index, segment.start, 1)
+        if len(first):
+            point = LogPoint(segment.start, int(first[0]["position"]))
+            if _are_sound(data, first, point).all():
+                return point
+    return LogPoint(index.start, data.start)
+
+
+def _steps(index: SegmentedLog, offset: int) -> Iterator[Entries]:
+    """Yield the whole entries from an offset on, a bounded number of bytes of data at a time."""
+    while len(entries := _entries(index, offset, _ENTRIES_A_STEP)):
+        # A damaged entry may claim any size.
+        sizes = np.clip(entries["size"].astype(np.int64), 0, MAX_FRAME_BYTES)
+        count = int(np.searchsorted(np.cumsum(sizes), _BYTES_A_STEP)) + 1
+        yield entries[:count]
+        offset += min(count, len(entries)) * INDEX_ENTRY.size
+
+
+def _entries(index: SegmentedLog, offset: int, count: int) -> Entries:
+    raw = index.read(offset, count * INDEX_ENTRY.size)
+    return np.frombuffer(raw, INDEX_DTYPE, len(raw) // INDEX_ENTRY.size)
+
+
+def _are_sound(data: SegmentedLog, entries: Entries, point: LogPoint) -> Bools:
+    """Whether records follow each other from a point on, and are undamaged or have expired."""
+    positions = entries["position"].astype(np.int64)
+    ends = positions + entries["size"]
+    rising = positions >= np.concatenate(([point.data], ends[:-1]))
+    claims = (entries["partition"] >= 0) & (entries["size"] > RECORD_HEADER.size)
+    offsets = point.index + np.arange(len(entries)) * INDEX_ENTRY.size
+    sound: Bools = rising & claims & ((ends <= data.start) | read_block(data, entries, offsets).sound)
+    return sound
+
+
+def _crc(index: int, data: int) -> int:
+    return zlib.crc32(struct.pack(">qq", index, data))

@@ -1,0 +1,359 @@
+"""The log of one store: an index of fixed-size entries and the records they point to, on disk.
+
+All partitions of a store share both (MessageStore, MsgFileStore). An append is acknowledged when it is in
+the files: the kernel keeps it when this process is killed; ``flush`` makes it outlast a loss of power.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.log.reading import Batch, ReadLimits, read_batch
+from tubemq_spark.embedded.log.records import INDEX_ENTRY, RECORD_HEADER, NewRecord
+from tubemq_spark.embedded.log.recovery import FlushedPointFile, LogPoint, recover
+from tubemq_spark.embedded.log.segments import SegmentedLog
+from tubemq_spark.embedded.log.writing import Appended, encode_batch
+
+logger = logging.getLogger(__name__)
+
+_ENTRY_BYTES: Final = INDEX_ENTRY.size
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Sizes of the files in bytes, and when to bring data to the disk (TubeMQ's names in brackets)."""
+
+    data_segment_bytes: int = 1 << 30
+    """[maxSegmentSize]"""
+    index_segment_bytes: int = 700_000 * _ENTRY_BYTES
+    """[maxIndexSegmentSize]"""
+    flush_messages: int = 1000
+    """[unflushThreshold]"""
+    flush_interval_ms: int = 10_000
+    """[unflushInterval]"""
+    flush_bytes: int = 0
+    """[unflushDataHold]; 0 = does not count."""
+    max_unflushed_bytes: int = 0
+    """With so much that is not flushed the store is full; 0 = never."""
+    wait_bytes: int = 128 << 20
+    """With so much that is not flushed an append waits for the disk. It bounds what is looked at when the
+    store is opened after a kill; half of it makes a flush due."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a store begins and ends: offsets in index bytes, ``data_*`` in bytes of the data log."""
+
+    earliest: int
+    latest: int
+    flushed: int
+    """``latest`` as far as it is on the disk."""
+    data_earliest: int
+    data_latest: int
+
+    def clamp(self, offset: int) -> int:
+        """Return the offset of this store that is nearest, rounded down to an entry."""
+        inside = min(max(offset, self.earliest), self.latest)
+        return inside - inside % _ENTRY_BYTES
+
+
+@dataclasses.dataclass(slots=True)
+class Traffic:
+    """Messages and payload bytes that came in and went out since the start."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+
+    def add(self, other: "Traffic") -> None:
+        """Count what another counted as well."""
+        self.messages_in += other.messages_in
+        self.bytes_in += other.bytes_in
+        self.messages_out += other.messages_out
+        self.bytes_out += other.bytes_out
+
+
+class Store:
+    """One store of one topic; appends are serialised, reads run beside them."""
+
+    def __init__(self, directory: Path, settings: StoreSettings, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Open the store in a directory, or make it; cuts what a killed process left unfinished.
+
+        Raises:
+            DataLossError: files are missing in the middle of the log.
+        """
+        self._directory = directory
+        self._settings = settings
+        self._now_ms = now_ms
+        self._lock = threading.Condition(threading.Lock())
+        self._flushing = threading.Lock()
+        self._readers = 0
+        self._closed = False
+        self._traffic = Traffic()
+        with contextlib.ExitStack() as undo:
+            self._data = SegmentedLog(directory, ".tube", settings.data_segment_bytes)
+            undo.callback(self._data.close)
+            self._index = SegmentedLog(directory / "index", ".index", settings.index_segment_bytes)
+            undo.callback(self._index.close)
+            self._point_file = FlushedPointFile(directory / "flushed")
+            undo.callback(self._point_file.close)
+            self._recover()
+            self._earliest = self._first_readable()
+            self._last_id = self._newest_id()
+            self._flushed = LogPoint(-1, -1)
+            self._flushed_at_ms = now_ms()
+            self.flush()
+            undo.pop_all()
+
+    @property
+    def bounds(self) -> Bounds:
+        """Where the store begins and ends now.
+
+        Raises:
+            OSError: the store is closed.
+        """
+        with self._lock:
+            self._require_open()
+            return Bounds(
+                self._earliest, self._index.end, self._flushed.index, self._data.start, self._data.end
+            )
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went through since the start."""
+        with self._lock:
+            return dataclasses.replace(self._traffic)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for the disk that no more should be taken; the next check flushes then."""
+        limit = self._settings.max_unflushed_bytes
+        if not limit:
+            return False
+        with self._lock:
+            return self._unflushed_bytes >= limit
+
+    def configure(self, settings: StoreSettings) -> None:
+        """Use other rules for flushing from now on; sizes of files keep to those at the opening."""
+        self._settings = settings
+
+    def append(self, records: Sequence[NewRecord]) -> Appended:
+        """Store messages in their order; they are visible, and safe from a kill, on return.
+
+        Raises:
+            OSError: they could not be written, or the store is closed; none of them is stored.
+        """
+        self._wait_for_disk()
+        with self._lock:
+            self._require_open()
+            appended = Appended(self._index.end, max(self._last_id + 1, time.time_ns()), self._now_ms())
+            index, data = encode_batch(records, appended, self._data.end)
+            before = self._data.end
+            # Data first: an index entry must never point to what is not there.
+            self._data.append(data)
+            try:
+                self._index.append(index)
+            except OSError:
+                self._data.truncate(before)
+                raise
+            self._last_id = appended.message_id + len(records) - 1
+            self._traffic.messages_in += len(records)
+            self._traffic.bytes_in += len(data) - RECORD_HEADER.size * len(records)
+        return appended
+
+    def read(self, partition_id: int, start: int, limits: ReadLimits) -> Batch | None:
+        """Read messages of one partition from an offset on; None when there is nothing that may be seen.
+
+        Raises:
+            OSError: the files could not be read, or the store is closed.
+        """
+        with self._lock:
+            self._require_open()
+            self._readers += 1
+        batch = None
+        try:
+            batch = read_batch(self._index, self._data, partition_id, start, limits)
+        finally:
+            with self._lock:
+                self._readers -= 1
+                self._lock.notify_all()
+                if batch is not None:
+                    self._traffic.messages_out += len(batch.records)
+                    self._traffic.bytes_out += int(batch.records.sizes.sum())
+        return batch
+
+    def flush_if_due(self) -> None:
+        """Flush when enough messages, bytes or time have gathered since the last time."""
+        settings = self._settings
+        with self._lock:
+            if self._closed:
+                return
+            waiting = self._index.end - self._flushed.index
+            waiting_bytes = self._unflushed_bytes
+        waited_ms = self._now_ms() - self._flushed_at_ms
+        if waiting and (
+            waiting >= settings.flush_messages * _ENTRY_BYTES
+            or waited_ms >= settings.flush_interval_ms
+            or 0 < settings.flush_bytes <= waiting_bytes
+            or 0 < settings.max_unflushed_bytes <= waiting_bytes
+            or waiting_bytes >= settings.wait_bytes // 2
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring everything stored so far to the disk; appends go on meanwhile.
+
+        Raises:
+            OSError: the disk refused, or the store is closed; nothing more counts as flushed then.
+        """
+        with self._flushing:
+            with self._lock:
+                self._require_open()
+                point = LogPoint(self._index.end, self._data.end)
+            self._flushed_at_ms = self._now_ms()
+            if point != self._flushed:
+                self._data.sync()
+                self._index.sync()
+                self._point_file.save(point)
+                with self._lock:
+                    self._flushed = point
+
+    def expire(self, older_than_ms: int, *, roll: bool = False) -> int:
+        """Delete files last written longer ago than that; return the earliest offset then.
+
+        As in TubeMQ the last file of the index and that of the data stay, unless ``roll`` makes them the
+        last but one. Index and data go separately; the earliest offset is that of a message whose data
+        still are there.
+
+        Raises:
+            OSError: the store cannot be flushed, or is closed.
+        """
+        # First, or a loss of power could take what follows a deleted file and give its offsets out again.
+        self.flush()
+        now_ms = self._now_ms()
+        with self._lock:
+            self._require_open()
+            if roll:
+                self._index.roll()
+                self._data.roll()
+            for log in (self._index, self._data):
+                log.drop_before(log.expired_end(now_ms - older_than_ms), now_ms)
+            self._earliest = self._first_readable()
+            return self._earliest
+
+    def first_since(self, time_ms: int) -> int:
+        """Return the offset of the first message stored at a time or later; the end when there is none.
+
+        Raises:
+            OSError: the index could not be read, or the store is closed.
+        """
+        with self._lock:
+            self._require_open()
+            return self._first_not(self._earliest, lambda entry: entry[4] < time_ms)
+
+    def lose_from(self, offset: int) -> int:
+        """Cut off the messages from an offset on, as a crash does; return where the store ends then.
+
+        Their offsets are used again, their message ids are not.
+
+        Raises:
+            OSError: the files cannot be cut, or the store is closed.
+        """
+        with self._flushing, self._lock:
+            self._lock.wait_for(lambda: self._readers == 0)
+            self._require_open()
+            offset = max(offset - offset % _ENTRY_BYTES, self._earliest)
+            raw = self._index.read(offset, _ENTRY_BYTES)
+            if raw:
+                _, position, *_ = INDEX_ENTRY.unpack(raw)
+                # The index first: an index entry must never point to what is not there.
+                self._index.truncate(offset)
+                self._data.truncate(position)
+                self._flushed = LogPoint(min(self._flushed.index, offset), min(self._flushed.data, position))
+                self._point_file.save(self._flushed)
+            return self._index.end
+
+    def close(self) -> None:
+        """Flush and close the files, when the reads under way have ended.
+
+        Raises:
+            OSError: the disk refused to flush; the files are closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            with self._flushing, self._lock:
+                self._closed = True
+                self._lock.wait_for(lambda: self._readers == 0)
+                self._data.close()
+                self._index.close()
+                self._point_file.close()
+
+    def _wait_for_disk(self) -> None:
+        """Flush when there is so much to flush that a start after a kill would take long."""
+        with self._lock:
+            self._require_open()
+            waits = self._unflushed_bytes >= self._settings.wait_bytes
+        if waits:
+            self.flush()
+
+    @property
+    def _unflushed_bytes(self) -> int:
+        return self._data.end - self._flushed.data
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
+
+    def _recover(self) -> None:
+        cut = recover(self._index, self._data, self._point_file.load())
+        name = self._directory.name
+        if cut.checked_bytes:
+            logger.info(
+                "Store %s was not closed properly: looked at the last %d bytes of data",
+                name,
+                cut.checked_bytes,
+            )
+        if cut.index_bytes or cut.data_bytes:
+            logger.warning(
+                "Store %s was not closed properly: cut %d unfinished index entries (%d bytes) "
+                "and %d bytes of data; %d messages are there",
+                name,
+                -(-cut.index_bytes // _ENTRY_BYTES),
+                cut.index_bytes,
+                cut.data_bytes,
+                (self._index.end - self._index.start) // _ENTRY_BYTES,
+            )
+
+    def _first_readable(self) -> int:
+        """Offset of the first entry whose record has not expired; positions rise, so halving finds it."""
+        return self._first_not(self._index.start, lambda entry: entry[1] < self._data.start)
+
+    def _first_not(self, start: int, is_before: Callable[[tuple[int, ...]], bool]) -> int:
+        """Return the offset of the first index entry from ``start`` on that ``is_before`` says no to."""
+        low, high = start // _ENTRY_BYTES, self._index.end // _ENTRY_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            entry = INDEX_ENTRY.unpack(self._index.read(middle * _ENTRY_BYTES, _ENTRY_BYTES))
+            if is_before(entry):
+                low = middle + 1
+            else:
+                high = middle
+        return low * _ENTRY_BYTES
+
+    def _newest_id(self) -> int:
+        """Id of the last message, so that ids go on rising after a restart whatever the clock does."""
+        raw = self._index.read(self._index.end - _ENTRY_BYTES, _ENTRY_BYTES)
+        if not raw:
+            return 0
+        _, position, *_ = INDEX_ENTRY.unpack(raw)
+        header = self._data.read(position, RECORD_HEADER.size)
+        return int(RECORD_HEADER.unpack(header)[8]) if len(header) == RECORD_HEADER.size else 0

@@ -1,0 +1,1 @@
+"""The master: it knows producers and groups, and who has which partition."""

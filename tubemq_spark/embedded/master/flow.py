@@ -1,0 +1,51 @@
+"""What the master tells consumers of flow control and query priority, in both ways of balancing (TMaster)."""
+
+from typing import Any, Final
+
+from tubemq_spark.embedded.config.controls import Controls
+from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.protocol.pb import master_pb2 as pb
+
+_NO_TEXT: Final = " "
+"""Says that there are no rules, or none that are new."""
+
+
+def flow_fields(
+    controls: Controls, group: str, request: pb.RegisterRequestC2M | pb.HeartRequestC2M
+) -> dict[str, Any]:
+    """Return the fields of an answer to a server-balanced consumer: none, unless it said what it knows."""
+    if not (request.HasField("defFlowCheckId") or request.HasField("groupFlowCheckId")):
+        return {}
+    cluster, own = controls.cluster, controls.group(group)
+    fields: dict[str, Any] = {
+        "ssdStoreId": UNDEFINED,
+        "qryPriorityId": UNDEFINED,
+        "defFlowCheckId": cluster.flow_id,
+        "defFlowControlInfo": _NO_TEXT,
+        "groupFlowCheckId": UNDEFINED,
+        "groupFlowControlInfo": _NO_TEXT,
+    }
+    if cluster.flow_control and request.defFlowCheckId != cluster.flow_id:
+        fields["defFlowControlInfo"] = cluster.flow_rules
+    if own is not None and own.flow_control:
+        fields["groupFlowCheckId"] = own.flow_id
+        fields["qryPriorityId"] = own.query_priority
+        if request.groupFlowCheckId != own.flow_id:
+            fields["groupFlowControlInfo"] = own.flow_rules
+    return fields
+
+
+def ops_task(controls: Controls, group: str, known: pb.OpsTaskInfo) -> pb.OpsTaskInfo:
+    """Return what a self-balancing consumer is told; what does not apply is left out."""
+    cluster, own = controls.cluster, controls.group(group)
+    told = pb.OpsTaskInfo()
+    if cluster.flow_control:
+        told.defFlowCheckId = cluster.flow_id
+        if known.defFlowCheckId != cluster.flow_id:
+            told.defFlowControlInfo = cluster.flow_rules
+    if own is not None and own.flow_control:
+        told.groupFlowCheckId = own.flow_id
+        told.qryPriorityId = own.query_priority
+        if known.groupFlowCheckId != own.flow_id:
+            told.groupFlowControlInfo = own.flow_rules
+    return told

@@ -1,0 +1,236 @@
+"""Groups of consumers that are online, and what their members must agree on (ConsumeGroupInfo)."""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tubemq_spark.embedded.dispatch import RefusedError
+from tubemq_spark.embedded.master import bound
+from tubemq_spark.embedded.master.rebalance import Rebalance, RebalanceEvent
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.protocol.errcodes import ErrCode
+
+
+class ConsumeType(enum.Enum):
+    """How a group's partitions come to its members, by TubeMQ's names (ConsumeType)."""
+
+    NORMAL = "unbound"
+    """The master deals them out."""
+    BOUND = "bound"
+    """The same, but members start at offsets they name."""
+    CLIENT_BALANCE = "client-rebalance"
+    """The members settle it among themselves."""
+
+
+@dataclasses.dataclass(slots=True)
+class Consumer:
+    """A member of a group."""
+
+    client_id: str
+    node_id: int = UNDEFINED
+    heard_at_ms: int = 0
+    assigned_at_ms: int = UNDEFINED
+    """When a self-balancing member took over a layout, by its own clock; below 0: it has none yet."""
+    held: tuple[TopicPartition, ...] = ()
+    """The partitions a self-balancing member says it holds."""
+    from_max_id: int = UNDEFINED
+    """The order to start from the latest message that a self-balancing member has carried out."""
+    source_count: int = UNDEFINED
+    starts: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
+    """Where a bound member wants to start."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupTerms:
+    """What all members of a group must agree on; the first one sets it."""
+
+    topics: frozenset[str]
+    filters: Mapping[str, frozenset[str]]
+    """Message types by topic; topics without filter are not in it."""
+    source_count: int
+    """How many members there shall be; not above 0: not stated."""
+    kind: ConsumeType = ConsumeType.CLIENT_BALANCE
+    session_key: str = ""
+    """The same for all members of one start of a bound group."""
+    select_big: bool = True
+    """Of several offsets for one partition of a bound group take the biggest, not the smallest."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResourceCheck:
+    """Whether a group has enough members for the brokers its topics are on."""
+
+    configured_rate: int
+    """How many brokers one member may have to serve, by the group's control; -2: nothing is set."""
+    current_rate: int
+    members_needed: int | None
+    """None: it has enough."""
+
+
+class JoinStep(enum.IntEnum):
+    """Where a member stands that an operator has sent out of its group (NodeRebInfo.status)."""
+
+    ASKED = 0
+    OUT = 2
+
+
+@dataclasses.dataclass(slots=True)
+class Exile:
+    """A member that an operator has taken all partitions from for some rounds (NodeRebInfo)."""
+
+    rounds: int
+    created_ms: int
+    step: JoinStep = JoinStep.ASKED
+    returns_at_once: bool = False
+    """It may have partitions again in the round after the one that took them away."""
+
+
+@dataclasses.dataclass(slots=True)
+class Group:
+    """A group that has members; what concerns partitions the master deals out is in ``rebalance``."""
+
+    name: str
+    terms: GroupTerms
+    members: dict[str, Consumer] = dataclasses.field(default_factory=dict)
+    rebalance: Rebalance = dataclasses.field(default_factory=Rebalance)
+    not_allocated: bool = True
+    """Whether no member has carried out an event yet."""
+    bound_rounds: int = 0
+    """How often the listed partitions of a bound group were dealt out."""
+    waited_rounds: int = 0
+    """How often a bound group had too few members."""
+    resources: ResourceCheck | None = None
+    exiles: dict[str, Exile] = dataclasses.field(default_factory=dict)
+    from_max_id: int = UNDEFINED
+    """The order to self-balancing members to start from the latest message: a time in ms."""
+
+    @property
+    def balances_itself(self) -> bool:
+        """Whether the members settle among themselves who has what."""
+        return self.terms.kind is ConsumeType.CLIENT_BALANCE
+
+    def held(self, consumer: Consumer) -> list[TopicPartition]:
+        """Return the partitions that a member says it has."""
+        return (
+            list(consumer.held) if self.balances_itself else sorted(self.rebalance.held(consumer.client_id))
+        )
+
+    def hear(
+        self, consumer: Consumer, held: Iterable[TopicPartition] | None, answered: int = 0
+    ) -> RebalanceEvent | None:
+        """Take in a member's heartbeat, and return the event that it gets now.
+
+        Args:
+            consumer: the member.
+            held: all the partitions it has, when it says so.
+            answered: the id of the event it has carried out, or not above 0.
+        """
+        if answered > 0:
+            self.not_allocated = False
+        if self.balances_itself:
+            consumer.held = consumer.held if held is None else tuple(held)
+            return None
+        self.rebalance.hear(consumer.client_id, None if held is None else frozenset(held), answered)
+        return self.rebalance.next_event(consumer.client_id)
+
+    def listed(self) -> dict[TopicPartition, str]:
+        """Return which member of a bound group is to have which of the partitions it is to start at."""
+        starts = {name: member.starts for name, member in self.members.items()}
+        return bound.winners(starts, select_big=self.terms.select_big)
+
+    def remove(self, client_id: str) -> None:
+        """Forget a member and all that was planned with it."""
+        self.members.pop(client_id, None)
+        self.rebalance.leave(client_id)
+        self.exiles.pop(client_id, None)
+
+    def check(self, terms: GroupTerms, consumer: Consumer) -> None:
+        """Refuse a member that does not fit to the others.
+
+        Raises:
+            RefusedError: 424 to 430, in the order of TubeMQ's checks.
+        """
+        if self.members:
+            _check_kind(self.terms, terms, consumer)
+            _check_subscription(self.terms, terms, consumer)
+            if self.terms.kind is ConsumeType.BOUND:
+                _check_start(self.terms, terms, consumer)
+            elif self.balances_itself and self.terms.source_count > 0:
+                self._check_node(terms, consumer)
+
+    def _check_node(self, terms: GroupTerms, consumer: Consumer) -> None:
+        _check_same("sourceCount", self.terms.source_count, terms.source_count, _SOURCE_COUNT, consumer)
+        for other in self.members.values():
+            if other.node_id == consumer.node_id and other.client_id != consumer.client_id:
+                text = (
+                    f"{_prefix(consumer)}'s nodeId value({consumer.node_id}) is occupied by "
+                    f"{other.client_id}'s nodeId value({other.node_id}) in the group!"
+                )
+                raise RefusedError(ErrCode.CLIENT_DUPLICATE_INDEXID, text)
+
+
+_SOURCE_COUNT: Final = ErrCode.CLIENT_INCONSISTENT_SOURCECOUNT
+_SUBSCRIBE: Final = "is inconsistency with other consumers"
+
+
+def _check_kind(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> None:
+    if member.kind is not group.kind:
+        text = (
+            f"{_prefix(consumer)} using {member.kind.value} subscribe {_SUBSCRIBE} "
+            f"using {group.kind.value} subscribe in the group"
+        )
+        raise RefusedError(ErrCode.CLIENT_INCONSISTENT_CONSUMETYPE, text)
+
+
+def _check_subscription(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> None:
+    if member.topics != group.topics:
+        text = (
+            f"{_prefix(consumer)} subscribed topics {listed(member.topics)} {_SUBSCRIBE} in the group, "
+            f"existedTopics: {listed(group.topics)}"
+        )
+        raise RefusedError(ErrCode.CLIENT_INCONSISTENT_TOPICSET, text)
+    if member.filters != group.filters:
+        with_filter = f"with filter condition {_conditions(member)}"
+        wish = with_filter if member.filters else "without filter condition "
+        there = f", existed topic conditions is {_conditions(group)}"
+        text = f"{_prefix(consumer)} subscribe {wish} {_SUBSCRIBE} in the group"
+        text += there if group.filters else ": topic without conditions"
+        raise RefusedError(ErrCode.CLIENT_INCONSISTENT_FILTERSET, text)
+
+
+def _check_start(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> None:
+    """Compare what is said of a bound group's start."""
+    code = ErrCode.CLIENT_INCONSISTENT_SESSIONKEY
+    _check_same("sessionKey", group.session_key, member.session_key, code, consumer)
+    code = ErrCode.CLIENT_INCONSISTENT_SELECTBIG
+    _check_same("isSelectBig", group.select_big, member.select_big, code, consumer)
+    _check_same("sourceCount", group.source_count, member.source_count, _SOURCE_COUNT, consumer)
+
+
+def _check_same(name: str, group: object, member: object, code: ErrCode, consumer: Consumer) -> None:
+    if group != member:
+        text = (
+            f"{_prefix(consumer)}'s {name} {_SUBSCRIBE} in the group, "
+            f"required is {_java(group)}, request is {_java(member)}"
+        )
+        raise RefusedError(code, text)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as Java shows a set, in their order."""
+    return f"[{', '.join(sorted(names))}]"
+
+
+def _prefix(consumer: Consumer) -> str:
+    return f"[Inconsistency subscribe] {consumer.client_id}"
+
+
+def _conditions(terms: GroupTerms) -> str:
+    items = (f"{topic}={listed(types)}" for topic, types in sorted(terms.filters.items()))
+    return f"{{{', '.join(items)}}}"
+
+
+def _java(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

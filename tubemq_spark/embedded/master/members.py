@@ -1,0 +1,118 @@
+"""Who is registered at the master: producers, and the groups of consumers."""
+
+import dataclasses
+from collections.abc import Callable
+
+from tubemq_spark.embedded.clock import monotonic_ms
+from tubemq_spark.embedded.dispatch import RefusedError
+from tubemq_spark.embedded.master.groups import Consumer, Group, GroupTerms
+from tubemq_spark.protocol.errcodes import ErrCode
+
+
+@dataclasses.dataclass(slots=True)
+class Producer:
+    """A registered producer."""
+
+    heard_at_ms: int
+
+
+class Members:
+    """All that a master keeps in memory only; the master's lock guards it."""
+
+    def __init__(self, timeout_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
+        """Forget clients that were silent for ``timeout_ms``."""
+        self._timeout_ms = timeout_ms
+        self._now_ms = now_ms
+        self._producers: dict[str, Producer] = {}
+        self.groups: dict[str, Group] = {}
+
+    @property
+    def producer_count(self) -> int:
+        """How many producers are registered."""
+        return len(self._producers)
+
+    def add_producer(self, client_id: str) -> None:
+        """Register a producer, or register it again."""
+        self._producers[client_id] = Producer(self._now_ms())
+
+    def hear_producer(self, client_id: str) -> None:
+        """Note that a producer lives.
+
+        Raises:
+            RefusedError: it is not registered: 411.
+        """
+        producer = self._producers.get(client_id)
+        if producer is None:
+            raise RefusedError(ErrCode.HB_NO_NODE, _append_first(client_id))
+        producer.heard_at_ms = self._now_ms()
+
+    def remove_producer(self, client_id: str) -> None:
+        """Forget a producer; an unknown one is fine."""
+        self._producers.pop(client_id, None)
+
+    def add_consumer(self, group_name: str, terms: GroupTerms, consumer: Consumer) -> Group:
+        """Register a consumer, or register it again; the first of a group sets its terms.
+
+        Raises:
+            RefusedError: it does not fit to the others: 424 to 430.
+        """
+        group = self.groups.get(group_name) or Group(group_name, terms)
+        group.check(terms, consumer)
+        consumer.heard_at_ms = self._now_ms()
+        group.members[consumer.client_id] = consumer
+        self.groups[group_name] = group
+        return group
+
+    def hear_consumer(
+        self, group_name: str, client_id: str, *, balances_itself: bool
+    ) -> tuple[Group, Consumer]:
+        """Note that a consumer lives, and return it with its group.
+
+        Raises:
+            RefusedError: there is no such group, or no such member: 411. (TubeMQ does not check that the
+                heartbeat is of the group's kind; ``balances_itself`` chooses the text.)
+        """
+        group = self.groups.get(group_name)
+        if group is None:
+            raise RefusedError(ErrCode.HB_NO_NODE, f"Not found groupName {group_name} in holder!")
+        consumer = group.members.get(client_id)
+        if consumer is None:
+            text = f"Not found client {client_id} in group({group_name})"
+            if not balances_itself:
+                text = f"Update consumer node exception:{_append_first(f'{client_id}@{group_name}')}"
+            raise RefusedError(ErrCode.HB_NO_NODE, text)
+        consumer.heard_at_ms = self._now_ms()
+        return group, consumer
+
+    def remove_consumer(self, group_name: str, client_id: str) -> None:
+        """Forget a consumer, and its group with the last one; an unknown one is fine."""
+        group = self.groups.get(group_name)
+        if group is not None:
+            group.remove(client_id)
+            if not group.members:
+                del self.groups[group_name]
+
+    def forget_all(self) -> None:
+        """Forget everybody, as a master that starts anew."""
+        self._producers.clear()
+        self.groups.clear()
+
+    def expire(self) -> list[str]:
+        """Forget the clients that were silent for too long; return their ids."""
+        latest = self._now_ms() - self._timeout_ms
+        producers = [name for name, producer in self._producers.items() if producer.heard_at_ms <= latest]
+        consumers = [
+            (group.name, consumer.client_id)
+            for group in self.groups.values()
+            for consumer in group.members.values()
+            if consumer.heard_at_ms <= latest
+        ]
+        for client_id in producers:
+            self.remove_producer(client_id)
+        for group_name, client_id in consumers:
+            self.remove_consumer(group_name, client_id)
+        return producers + [client_id for _, client_id in consumers]
+
+
+def _append_first(node_id: str) -> str:
+    return f"Invalid node id:{node_id}, you have to append node first!"
