@@ -139,12 +139,21 @@ def test_a_master_that_hangs_up_at_the_register_is_asked_again(server, pool):
     assert stored(server, pool) == dict.fromkeys(SENT, 1)
 
 
-def test_a_master_that_hangs_up_when_routes_are_asked_for_fails_this_send_only(server, pool):
-    server.faults.drop_connection(Method.PRODUCER_HEARTBEAT, times=1)
+def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server, pool):
+    rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT, times=1)
+    produce(server, pool)
+    assert rule.hits == 1
+    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+
+
+def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, pool):
+    rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT)
     with Producer(config(server), pool, hurry) as producer:
         with pytest.raises(TubeMQConnectionError) as caught:
             producer.send(TOPIC, SENT[0])
         assert caught.value.retriable
+        assert rule.hits == config(server).register_attempts
+        rule.cancel()
         for value in SENT:
             producer.send(TOPIC, value)
     assert stored(server, pool) == dict.fromkeys(SENT, 1)

@@ -67,7 +67,7 @@ class ProducerSession(MasterSession):
             TubeMQError: as ``publish``.
         """
         with self._lock:
-            self._registered(self._heartbeat)
+            self._answer(self._heartbeat)
 
     def routes(self, topic: str) -> PublishRoutes:
         """Return the routes of a published topic as the last heartbeat told them."""
@@ -182,11 +182,11 @@ class BalanceSession(MasterSession):
             RemoteProtocolError: the master lists a partition of a broker that it does not list.
         """
         with self._lock:
-            self._registered(self._ask_layout)
+            self._answer(self._ask_layout)
             if self._unlisted_brokers():
                 # Both lists change at different times: ask once more for both, whole.
                 self._broker_config_id = self._topic_meta_id = UNDEFINED
-                self._registered(self._ask_layout)
+                self._answer(self._ask_layout)
             return self._expand()
 
     def _register(self) -> None:

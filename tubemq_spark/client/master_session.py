@@ -195,6 +195,10 @@ class MasterSession(abc.ABC):
             except TubeMQError as error:
                 logger.warning("%s missed a heartbeat: %s", self.client_id, error)
 
+    def _answer(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask for somebody who waits for the answer: with retries, and registering again where needed."""
+        return self._patiently(lambda: self._registered(ask))
+
     def _registered(self, ask: Callable[[], Answer]) -> Answer:
         """Ask; when the master does not know us any more, register again and repeat."""
         try:
@@ -207,17 +211,22 @@ class MasterSession(abc.ABC):
         return ask()
 
     def _register_patiently(self) -> None:
+        self._patiently(self._register)
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask, up to ``register_attempts`` times while what goes wrong may pass."""
         # Tries and time-outs must not multiply: a master that never answers uses up the time of all tries,
         # so no try begins after half a time-out.
         deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2)
-        for attempt in range(1, self._config.register_attempts + 1):
+        attempts = 1
+        while True:
             try:
-                self._register()
-                break
+                return ask()
             except TubeMQError as error:
-                if not error.retriable or deadline.expired or attempt == self._config.register_attempts:
+                if not error.retriable or deadline.expired or attempts >= self._config.register_attempts:
                     raise
-                logger.info("%s could not register: %s", self.client_id, error)
+                logger.info("%s asks its masters again: %s", self.client_id, error)
+            attempts += 1
             self._wait(self._config.register_retry_ms / 1000)
 
     def _take_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
