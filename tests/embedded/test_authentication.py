@@ -95,10 +95,24 @@ def test_a_proof_grows_old(age_ms, fine):
             common_pb2.MasterCertificateInfo(authorizedToken="ann x 1 y"),
             "Illegal value: authAuthorizedToken has another form!",
         ),
+        (
+            common_pb2.MasterCertificateInfo(authorizedToken=f"ann {'1' * 5000} 1 y"),
+            "Illegal value: authAuthorizedToken has another form!",
+        ),
     ],
 )
 def test_what_is_no_proof(shown, text):
     assert text_of(checker().at_master, shown, producer=True) == text
+
+
+@pytest.mark.parametrize(("user", "nonce"), [("ann", -5), ("ann lee", 42), ("ann", 0)])
+def test_whoever_registers_is_let_in_afterwards(user, nonce):
+    asked = checker(users={user: "secret"})
+    shown = auth.authenticate_info(user, "secret", NOW_MS, nonce)
+    given = asked.at_master(common_pb2.MasterCertificateInfo(authInfo=shown), producer=True)
+    asked.at_broker(
+        common_pb2.AuthorizedInfo(visitAuthorizedToken=1, authAuthorizedToken=given), producer=True
+    )
 
 
 def test_without_users_only_the_form_and_the_time_count():

@@ -335,6 +335,14 @@ def test_a_group_beyond_the_lost_end_is_moved_back(tubemq, broker):
     assert broker.commit().currOffset == 56
 
 
+def test_messages_of_a_store_that_is_not_there_cannot_be_lost(tubemq):
+    with pytest.raises(KeyError):
+        tubemq.faults.lose_messages("demo", store=7)
+    with pytest.raises(KeyError):
+        tubemq.faults.lose_messages("nosuch")
+    assert all(store == 0 for _, store in tubemq._state.stores.all())
+
+
 def test_what_is_not_flushed_is_lost_by_default(tubemq, broker):
     broker.send(*[b"x"] * 5)
     assert tubemq.faults.lose_messages("demo") == 0

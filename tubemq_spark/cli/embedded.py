@@ -157,7 +157,9 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < _LONGEST_PERIOD:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; take 1 or more")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of seconds; take one above 0, and below a day"
+        )
     return seconds
 
 

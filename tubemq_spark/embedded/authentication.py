@@ -7,6 +7,7 @@ brokers take: ``user timestamp nonce signature``.
 """
 
 import hmac
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +20,8 @@ from tubemq_spark.protocol.pb import common_pb2
 
 _PROOF_VALID_MS: Final = 20_000
 """A proof's time may differ so much from the master's clock (authValidTimeStampPeriodMs)."""
-_PARTS_OF_A_TOKEN: Final = 4
+_TOKEN: Final = re.compile(r"(\S.*) (-?[0-9]{1,19}) (-?[0-9]{1,10}) (\S+)", re.ASCII)
+"""User, who may have blanks in the name, timestamp, nonce, signature."""
 
 
 class Authentication:
@@ -76,10 +78,10 @@ class Authentication:
         """Look at the signature, where passwords are known; a token does not grow old."""
         if not self._users:
             return
-        parts = token.split(" ")
-        if len(parts) != _PARTS_OF_A_TOKEN or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        parts = _TOKEN.fullmatch(token)
+        if parts is None:
             raise _refused("Illegal value: authAuthorizedToken has another form!")
-        self._check_signature(parts[0], int(parts[1]), int(parts[2]), parts[3])
+        self._check_signature(parts[1], int(parts[2]), int(parts[3]), parts[4])
 
     def _check_signature(self, user: str, timestamp_ms: int, nonce: int, signature: str) -> None:
         if not self._users:

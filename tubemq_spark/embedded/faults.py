@@ -152,9 +152,12 @@ class Faults:
             The offset of the next message, in index bytes.
 
         Raises:
-            KeyError: there is no such topic.
+            KeyError: there is no such topic or store.
             OSError: the store's files cannot be cut.
         """
+        spec = self._broker.catalog.get(topic)
+        if spec is None or not 0 <= store < spec.stores:
+            raise KeyError(f"{topic}-{store}")
         found = self._broker.stores.open(topic, store)
         bounds = found.bounds
         end = bounds.flushed if count is None else bounds.latest - count * INDEX_ENTRY_BYTES

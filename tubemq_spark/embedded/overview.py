@@ -8,7 +8,7 @@ from tubemq_spark.embedded.broker.leases import LeaseTable
 from tubemq_spark.embedded.broker.stores import StoreSet
 from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.log.store import Traffic
-from tubemq_spark.embedded.master.members import Members
+from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.model import OffsetBounds, StoreId
 
 
@@ -30,13 +30,16 @@ class Overview:
     """What the stores hold; one that was never used is not there."""
 
 
-def look(stores: StoreSet, leases: LeaseTable, members: Members, connections: int) -> Overview:
-    """Take the numbers; hold the lock of the members."""
+def look(stores: StoreSet, leases: LeaseTable, master: MasterState, connections: int) -> Overview:
+    """Take the numbers."""
+    with master.lock:
+        producers = master.members.producer_count
+        consumers = sum(len(group.members) for group in master.members.groups.values())
     return Overview(
         traffic=stores.traffic(),
         connections=connections,
-        producers=members.producer_count,
-        consumers=sum(len(group.members) for group in members.groups.values()),
+        producers=producers,
+        consumers=consumers,
         leases=len(leases.all()),
         stores=dict(_bounds(stores)),
     )

@@ -178,8 +178,7 @@ class EmbeddedTubeMQ:
     def overview(self) -> Overview:
         """Return what goes on: traffic, clients, what the stores hold."""
         connections = self._master.connection_count + self._broker.connection_count
-        with self._master.state.lock:
-            return look(self._state.stores, self._state.leases, self._master.state.members, connections)
+        return look(self._state.stores, self._state.leases, self._master.state, connections)
 
     def stats(self) -> Traffic:
         """Return how many messages and payload bytes came in and went out since the start."""

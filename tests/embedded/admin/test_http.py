@@ -136,6 +136,16 @@ def test_a_wrong_token_is_refused(start):
     assert ask(server.master_web, **{**parameters, "confModAuthToken": "secret"})["result"]
 
 
+def test_the_token_is_not_in_logs_and_reprs(server, caplog):
+    caplog.set_level("DEBUG")
+    ask(server.master_web, method="admin_query_topic_info", confModAuthToken="very-secret")
+    ask(server.master_web, method="admin_delete_topic_info", topicName="x", **TOKEN)
+    assert "/webapi.htm" in caplog.text
+    assert "very-secret" not in caplog.text
+    assert "confModAuthToken" not in caplog.text
+    assert "very-secret" not in repr(EmbeddedSettings(admin_token="very-secret"))
+
+
 def test_a_list_has_a_hundred_items_at_most(server):
     names = ",".join(f"t{number}" for number in range(101))
     assert not ask(server.broker_web, method="admin_query_pubinfo", topicName=names)["result"]

@@ -289,17 +289,32 @@ def test_a_silent_consumer_loses_its_partition_and_what_is_in_flight(start, conn
 
 @pytest.mark.parametrize("keep_alive", ["fetch", "heartbeat"])
 def test_fetch_and_heartbeat_keep_a_partition_commit_does_not(start, connect, keep_alive):
-    server = start(settings=EmbeddedSettings(lease_timeout_ms=150, scan_period_ms=10))
+    server = start(settings=EmbeddedSettings(lease_timeout_ms=400, scan_period_ms=10))
     broker = connect(server)
     broker.register()
     for _ in range(5):
-        time.sleep(0.05)
+        time.sleep(0.1)
         broker.fetch() if keep_alive == "fetch" else broker.heartbeat("1:h:1#demo:0")
     assert server._state.leases.all()
     for _ in range(8):
-        time.sleep(0.05)
+        time.sleep(0.1)
         broker.commit()
     assert not server._state.leases.all()
+
+
+def test_what_a_dead_consumer_fetched_is_not_consumed(start, connect, tmp_path):
+    """Not even when the server ends in good order before anybody gets the partition."""
+    server = start(tmp_path, settings=NEVER_SCANNED)
+    dead = connect(server)
+    dead.send(*numbered(3))
+    dead.register()
+    assert len(dead.fetch().messages) == 3
+    time.sleep(0.01)
+    other = connect(server, client="other")
+    assert other.register().errCode == 410
+    server.close()
+    with server.reopened() as again:
+        assert connect(again).register().currOffset == 0
 
 
 def test_who_finds_a_dead_consumer_is_turned_away_once_more(start, connect):

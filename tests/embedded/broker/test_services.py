@@ -1,5 +1,7 @@
 """A broker that could not read or write too often does so no more."""
 
+import errno
+
 import pytest
 
 from tubemq_spark.embedded.broker.services import Service
@@ -10,15 +12,22 @@ from tubemq_spark.embedded.server import EmbeddedSettings
 def test_one_error_too_many_stops_it(allowed):
     service = Service(allowed)
     for _ in range(allowed):
-        service.count_error()
+        service.count_error(OSError(5, "Input/output error"))
     assert not service.stopped
-    service.count_error()
+    service.count_error(OSError(5, "Input/output error"))
     assert service.stopped
     service.open()
     assert not service.stopped
     for _ in range(allowed):
-        service.count_error()
+        service.count_error(OSError(5, "Input/output error"))
     assert not service.stopped, "counted from none"
+
+
+def test_what_is_no_error_of_the_disk_does_not_count():
+    service = Service(0)
+    service.count_error(OSError(errno.ESHUTDOWN, "the store is closed"))
+    service.count_error(KeyError("gone"))
+    assert not service.stopped
 
 
 def broken(*_):

@@ -550,3 +550,19 @@ def test_a_group_that_balances_itself_is_told_of_flow_rules(cluster):
     assert (known.defFlowCheckId, known.groupFlowCheckId) == tuple(ids.values())
     assert not known.HasField("defFlowControlInfo")
     assert not known.HasField("groupFlowControlInfo")
+
+
+def test_a_heartbeat_of_the_other_kind_takes_no_event_away(cluster):
+    server, master = cluster
+    member = Client(master, "one")
+    member.join()
+    member.beat()
+    group = server._master.state.members.groups["group"]
+    deadline = time.monotonic() + DEADLINE_S
+    while group.rebalance.begin_round(1_000_000):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    # Its event waits; a client that balances itself would not understand it.
+    master.consumer_heartbeat("one", reportSubInfo=True)
+    member.beat()
+    assert member.events

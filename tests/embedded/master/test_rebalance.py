@@ -178,6 +178,22 @@ def test_what_a_stuck_member_may_have_is_given_to_nobody_else(group):
     assert group.holdings() == {"a": frozenset(), "b": frozenset()}
 
 
+def test_the_answer_to_a_disconnect_says_nothing_of_the_connect_after_it(group):
+    """What a member may have taken by an event that was given up stays its own until it answers for it."""
+    group.join("a", parts(0))
+    balance(group, 1, parts(0, 1))
+    assert group.next_event("a").partitions == parts(1)
+    for _ in range(PATIENCE):
+        group.begin_round(PATIENCE)
+    group.join("b", parts(2))
+    assert group.begin_round(PATIENCE)
+    # "a" is to give 0 up and to take 1; "b" has to give 2 up before anybody may take anything.
+    group.plan({"a": parts(1, 2), "b": parts(0)}, 2)
+    group.hear("a", None, group.next_event("a").rebalance_id)
+    assert group.next_event("a") is None, "b has not given up anything yet"
+    assert group.holdings()["a"] == parts(1)
+
+
 def test_the_answer_to_an_event_that_was_given_up_is_none_to_the_next(group):
     group.join("a")
     group.hear("a")

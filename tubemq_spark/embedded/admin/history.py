@@ -7,6 +7,7 @@ from typing import Any, Final
 from tubemq_spark.embedded.admin.group_offsets import GroupOffsets
 from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request
 from tubemq_spark.embedded.broker.history import OffsetHistory, Snapshot
+from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
 
 _DATE_FORMAT: Final = "%Y%m%d%H%M%S"
@@ -56,9 +57,9 @@ class HistoryCalls:
         self._check_reads()
         offsets = self._snapshot(group, since_ms, end_ms, reads).offsets()
         chosen = {
-            (topic, number): offset
+            (topic, number): self._state.store(Seat(group, topic, number), "").bounds.clamp(offset)
             for (topic, number), offset in offsets.items()
-            if not topics or topic in topics
+            if (not topics or topic in topics) and number in self._groups.partitions(topic)
         }
         if not chosen:
             raise bad_request(f"Not found required topics [{', '.join(topics)}] in history offset value!")

@@ -224,6 +224,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(page.body)
 
+    def log_request(self, code: int | str = "-", _size: int | str = "-") -> None:
+        # Not the query: it may have the token. Of a request that is none there is no path.
+        path = urlsplit(self.path).path if self.command else "garbage"
+        logger.debug("web %s: %s %s: %s", self.client_address[0], self.command, path, code)
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         logger.debug("web %s: %s", self.client_address[0], format % args)
 

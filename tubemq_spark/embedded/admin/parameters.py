@@ -274,7 +274,7 @@ Call = Callable[[Parameters], dict[str, Any]]
 class GuardedCall:
     """A call that the server answers only to those who have the token."""
 
-    token: str
+    token: str = dataclasses.field(repr=False)
     call: Call
 
     def check(self, parameters: Parameters) -> None:

@@ -172,7 +172,7 @@ class ConsumerHandlers:
         wish = request.currOffset if request.HasField("currOffset") else NO_WISH
         position = self._state.offsets.at(seat)
         with position.lock:
-            self._check_free(seat, client_id)
+            self._check_free(seat, position, client_id)
             # Before the store is looked at: who asks for a partition that is not there holds it all the same.
             self._state.leases.grant(seat, self._new_lease(client_id, types, _query_priority(request)))
             bounds = self._open_for_register(seat).bounds
@@ -207,12 +207,13 @@ class ConsumerHandlers:
             logger.exception("the store of %s cannot be opened", _key(seat))
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure) from error
 
-    def _check_free(self, seat: Seat, client_id: str) -> None:
+    def _check_free(self, seat: Seat, position: Position, client_id: str) -> None:
         lease = self._state.leases.find(seat)
         if lease is None or lease.client_id == client_id:
             return
         if self._state.leases.has_expired(lease):
             # Who finds a dead consumer removes it and is turned away all the same.
+            position.commit(consumed=False)
             self._state.leases.end(seat)
             text = f"Remove Invalid Consumer Register {lease.client_id}#{_key(seat)}"
         else:
@@ -269,7 +270,7 @@ class ConsumerHandlers:
             batch = store.read(seat.partition_id, start, self._limits(lease, visible_end, bounds))
         except OSError as error:
             logger.exception("%s cannot be read", _key(seat))
-            self._state.reads.count_error()
+            self._state.reads.count_error(error)
             text = f"Get message failure, errMsg={error}"
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error
         if batch is None:

@@ -76,14 +76,13 @@ class OffsetHistory:
         if self._state.writes.stopped:
             return
         now_ms = wall_ms()
-        records = [self._record(group, seats, now_ms) for group, seats in self._seats().items()]
-        if not records:
-            return
         try:
-            self._store().append(records)
-        except (OSError, TubeMQError):
-            self._state.writes.count_error()
-            logger.exception("the offsets of %d groups could not be written to the history", len(records))
+            records = [self._record(group, seats, now_ms) for group, seats in self._seats().items()]
+            if records:
+                self._store().append(records)
+        except (OSError, TubeMQError) as error:
+            self._state.writes.count_error(error)
+            logger.exception("where all groups stand could not be written to the history")
 
     def find(self, group: str, since_ms: int, max_reads: int) -> Iterator[list[Snapshot]]:
         """Yield a group's snapshots that were written at some time or later, in the order of their time.

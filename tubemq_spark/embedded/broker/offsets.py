@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.files import read_json, write_json
+from tubemq_spark.embedded.config.files import read_json, replace_text, write_json
 from tubemq_spark.embedded.log.store import Bounds
 from tubemq_spark.protocol.constants import ReadStatus
 
@@ -188,6 +188,7 @@ class OffsetTable:
         ``busy`` groups stay, for they have consumers that wait for messages. TubeMQ forgets those as well
         and gives them all messages anew (DefaultOffsetManager.loopProcess).
         """
+        self.save()  # It notes which groups have moved.
         with self._lock:
             since = self._now_ms() - expiry_ms
             idle = [
@@ -244,7 +245,7 @@ class OffsetTable:
                 for group, changed_at_ms in sorted(self._changed_at_ms.items())
             }
         content = {"lstStoreTime": self._now_ms(), "brokerId": broker_id, "groupOffsetStgInfo": groups}
-        (directory / "offsets.meta").write_text(json.dumps(content), encoding="utf-8")
+        replace_text(directory / "offsets.meta", json.dumps(content))
 
     def close(self) -> None:
         """Confirm what is in flight and save: a broker that stops takes it as consumed, as TubeMQ does."""

@@ -144,7 +144,7 @@ class SendHandler:
             appended = store.append(records)
         except (OSError, KeyError, TubeMQError) as error:
             logger.exception("%d messages for store %s-%d could not be stored", len(records), *key)
-            self._state.writes.count_error()
+            self._state.writes.count_error(error)
             text = f"Put message failed from {self._state.host} {error}"
             return [_failure(ErrCode.INTERNAL_SERVER_ERROR, text)] * len(records)
         return _successes(appended, len(records))

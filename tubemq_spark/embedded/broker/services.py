@@ -1,5 +1,6 @@
 """Whether a broker reads and writes: too many I/O errors stop the one or the other (ServiceStatusHolder)."""
 
+import errno
 import threading
 
 
@@ -28,12 +29,14 @@ class Service:
             self._errors = 0
             self._stopped = False
 
-    def count_error(self) -> None:
-        """Something could not be read or written; one too many stops the service.
+    def count_error(self, error: Exception) -> None:
+        """Something could not be read or written; one error of the disk too many stops the service.
 
-        TubeMQ reads a time window for this from its configuration and does not use it; nor is there one
-        here.
+        That a store has been closed, because its topic is removed, is none of the disk's. TubeMQ reads a
+        time window for this from its configuration and does not use it; nor is there one here.
         """
+        if not isinstance(error, OSError) or error.errno == errno.ESHUTDOWN:
+            return
         with self._lock:
             self._errors += 1
             if self._errors > self._allowed_errors:

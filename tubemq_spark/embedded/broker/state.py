@@ -43,6 +43,7 @@ class BrokerState:
     reads: Service
     writes: Service
     stopping: threading.Event = dataclasses.field(default_factory=threading.Event)
+    changing_topics: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def check_running(self, service: str) -> None:
         """Refuse (503) while the broker stops."""
@@ -108,12 +109,18 @@ class BrokerState:
         Raises:
             OptionError: the catalog refuses it.
         """
-        self.catalog.add(topic, spec, by, date)
-        self.stores.configure(topic, spec)
-        self.finish_removals()
+        with self.changing_topics:
+            self.catalog.add(topic, spec, by, date)
+            self.stores.configure(topic, spec)
+            self._finish_removals()
 
     def finish_removals(self) -> None:
         """Delete the topics whose status is REMOVED; interrupted anywhere, it can be done again."""
+        with self.changing_topics:
+            self._finish_removals()
+
+    def _finish_removals(self) -> None:
+        # Under the lock: a topic that is made again meanwhile must not lose its new data.
         for topic, spec in self.catalog.all().items():
             if spec.status is TopicStatus.REMOVED:
                 self.stores.remove(topic)

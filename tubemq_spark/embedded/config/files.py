@@ -15,10 +15,15 @@ Value = TypeVar("Value")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a file of our own form, as ``replace_text`` does."""
+    replace_text(path, json.dumps({"version": _FORMAT_VERSION, **content}, indent=1))
+
+
+def replace_text(path: Path, text: str) -> None:
     """Replace a file at once: whoever reads it, after a kill too, sees the old content or the new."""
     beside = path.with_name(path.name + ".new")
     with beside.open("w", encoding="utf-8") as file:
-        json.dump({"version": _FORMAT_VERSION, **content}, file, indent=1)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)

@@ -80,5 +80,6 @@ class EmbeddedSettings:
     """Refuse (415) requests to the broker without a token of the master."""
     visit_token_period_ms: int = 0
     """How often the token changes (TubeMQ: every 4 minutes); 0 for never."""
-    admin_token: str = "abc"  # noqa: S105  TubeMQ's own default, known to everybody
+    # TubeMQ's own default, known to everybody; yours need not be.
+    admin_token: str = dataclasses.field(default="abc", repr=False)
     """What changing calls of the master's web API must carry (confModAuthToken)."""

@@ -63,7 +63,7 @@ class Block:
 
         A record that lies about having attributes is left out, as the Java broker does.
         """
-        kept = self.sound
+        kept = self.sound.copy()
         prefixed = (self.heads["flag"] & FLAG_ATTRIBUTES) != 0
         for row in np.flatnonzero(kept & prefixed).tolist():
             kept[row] = _has_attributes(self.payloads[row])

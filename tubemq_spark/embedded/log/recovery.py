@@ -3,7 +3,7 @@
 The index log and the data log are written one after the other and brought to the disk later, so after a
 kill, or a loss of power, either may be ahead of the other or end in the middle of something. Everything
 before the *flushed point* is known to be on the disk; what follows is looked at record by record. A store
-sees to it that this is never much, however large its files are (``store.StoreSettings.unflushed_bytes``).
+sees to it that this is never much, however large its files are (``store.StoreSettings.wait_bytes``).
 """
 
 import dataclasses

@@ -81,7 +81,8 @@ class BalancedHandlers:
         held = _held(request.subscribeInfo) if request.reportSubscribeInfo else None
         with state.lock:
             group, consumer = state.members.hear_consumer(name, client_id, balances_itself=False)
-            event = group.hear(consumer, held, request.event.rebalanceId)
+            group.hear(consumer, held, request.event.rebalanceId)
+            event = group.next_event(consumer)
             not_allocated = group.not_allocated
         response = pb.HeartResponseM2C(
             success=True,

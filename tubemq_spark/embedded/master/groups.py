@@ -117,10 +117,8 @@ class Group:
             list(consumer.held) if self.balances_itself else sorted(self.rebalance.held(consumer.client_id))
         )
 
-    def hear(
-        self, consumer: Consumer, held: Iterable[TopicPartition] | None, answered: int = 0
-    ) -> RebalanceEvent | None:
-        """Take in a member's heartbeat, and return the event that it gets now.
+    def hear(self, consumer: Consumer, held: Iterable[TopicPartition] | None, answered: int = 0) -> None:
+        """Take in a member's heartbeat.
 
         Args:
             consumer: the member.
@@ -131,9 +129,12 @@ class Group:
             self.not_allocated = False
         if self.balances_itself:
             consumer.held = consumer.held if held is None else tuple(held)
-            return None
-        self.rebalance.hear(consumer.client_id, None if held is None else frozenset(held), answered)
-        return self.rebalance.next_event(consumer.client_id)
+        else:
+            self.rebalance.hear(consumer.client_id, None if held is None else frozenset(held), answered)
+
+    def next_event(self, consumer: Consumer) -> RebalanceEvent | None:
+        """Return the event that a member gets now, if there is one; it gets each only once."""
+        return None if self.balances_itself else self.rebalance.next_event(consumer.client_id)
 
     def listed(self) -> dict[TopicPartition, str]:
         """Return which member of a bound group is to have which of the partitions it is to start at."""

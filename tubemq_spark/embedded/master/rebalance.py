@@ -104,7 +104,8 @@ class Rebalance:
             share.handed = False
             # Without a list its word must do.
             share.held = share.held - event.partitions if event.disconnects else share.held | event.partitions
-            share.doubtful = NONE
+            # Of a pair, the disconnect's answer says nothing of what the connect will take.
+            share.doubtful = share.doubtful - event.partitions if share.queue else NONE
         if held is not None:
             share.held = held
 
