@@ -8,7 +8,7 @@ STAMP42 := $(VENV42)/.installed
 PROCESSES := 3
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test unit integration real spark42 check fmt fuzz protos docs bench bench-server venv java clean
+.PHONY: help run test unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-server venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -16,7 +16,7 @@ help: ## this list
 run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:port" for a running TubeMQ
 	$(BIN)/tubemq-spark demo $(ARGS)
 
-test: java $(STAMP) ## every test; those on the Java TubeMQ are skipped with a reason where Maven is missing
+test: java artifacts ## every test; those on the Java TubeMQ are skipped with a reason where Maven is missing
 	$(BIN)/python -m pytest tests $(ARGS)
 	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
 
@@ -26,8 +26,11 @@ unit: $(STAMP) ## no Spark, no Java, seconds
 integration: java $(STAMP) ## Spark on the embedded server
 	$(BIN)/python -m pytest integration_tests -m "not real" $(ARGS)
 
-real: java $(STAMP) ## Spark and the client on the Java TubeMQ
+real: java artifacts ## Spark and the client on the Java TubeMQ
 	$(BIN)/python -m pytest integration_tests -m real $(ARGS)
+
+artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
+	$(BIN)/python -m integration_tests.real.fetch
 
 spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
 	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
