@@ -14,12 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from fuzz import corpus, mutations
+from fuzz import corpus, credentials, mutations
 from fuzz.target import BrokenError, Limits, Target, running
 
 _BATCH: Final = 300
 """Frames between two looks at the server."""
 _MOST_A_CONNECTION: Final = 12
+_SECURED_EVERY: Final = 3
+"""One batch of so many goes to a server that demands logins."""
+_WARM_UP: Final = 10
+"""Batches after which memory is what a server needs that is at work."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,26 +33,37 @@ class Conversation:
     port: str
     data: bytes
     frames: int
+    secured: bool = False
+    """To a server that demands logins."""
 
     def to_json(self) -> dict[str, object]:
         """Return it as it is saved."""
-        return {"port": self.port, "frames": self.frames, "hex": self.data.hex()}
+        return {
+            "port": self.port,
+            "frames": self.frames,
+            "secured": self.secured,
+            "hex": self.data.hex(),
+        }
 
     @classmethod
     def from_json(cls, saved: dict[str, str]) -> Self:
         """Return what was saved."""
-        return cls(saved["port"], bytes.fromhex(saved["hex"]), int(saved["frames"]))
+        secured = bool(saved.get("secured", False))
+        return cls(saved["port"], bytes.fromhex(saved["hex"]), int(saved["frames"]), secured)
 
 
 def batch(seed: int, number: int, frames: int = _BATCH) -> Iterator[Conversation]:
-    """Yield conversations of so many frames in all; seed and number decide what is in them."""
+    """Yield conversations of so many frames in all with one server; seed and number decide what they are."""
     chance = random.Random(f"{seed}/{number}")
     seeds = corpus.recorded() + corpus.made(chance) + corpus.made(chance)
+    secured = number % _SECURED_EVERY == _SECURED_EVERY - 1
+    if secured:
+        seeds = list(credentials.shown(seeds, chance))
     left = frames
     while left > 0:
         talk = _conversation(seeds, chance, min(left, chance.randint(1, _MOST_A_CONNECTION)))
         left -= talk.frames
-        yield talk
+        yield dataclasses.replace(talk, secured=secured)
 
 
 def _conversation(seeds: list[corpus.Seed], chance: random.Random, most: int) -> Conversation:
@@ -77,7 +92,12 @@ def hold(target: Target, talks: Sequence[Conversation]) -> None:
 
 
 def guilty(talks: Sequence[Conversation]) -> Sequence[Conversation]:
-    """Return the conversations that break a new server: halved as often as a half does it alone."""
+    """Return the conversations that break a new server: halved as often as a half does it alone.
+
+    None are returned when not even all of them do.
+    """
+    if not _breaks(talks):
+        return ()
     while len(talks) > 1:
         middle = len(talks) // 2
         half = next((half for half in (talks[:middle], talks[middle:]) if _breaks(half)), None)
@@ -89,7 +109,7 @@ def guilty(talks: Sequence[Conversation]) -> Sequence[Conversation]:
 
 def _breaks(talks: Sequence[Conversation]) -> bool:
     try:
-        with running() as target:
+        with running(secured=talks[0].secured) as target:
             hold(target, talks)
     except BrokenError:
         return True
@@ -118,20 +138,36 @@ def fuzz(seed: int, seconds: float, folder: Path, limits: Limits) -> int:
         BrokenError: the server did not bear them; the text names the file they are in.
     """
     sent = number = 0
-    with running(limits) as target:
+    with running(limits) as usual, running(limits, secured=True) as secured:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             talks = list(batch(seed, number))
+            target = secured if talks[0].secured else usual
             try:
                 hold(target, talks)
             except BrokenError as error:
                 print(f"broken in batch {number}: {error}\nlooking for the one that does it ...", flush=True)
-                path = save(folder, f"seed{seed}_batch{number}", str(error), guilty(talks))
-                raise BrokenError(f"{error}\nsaved as {path}") from error
+                raise BrokenError(_written_down(seed, number, str(error), talks, folder)) from error
             sent += sum(talk.frames for talk in talks)
             number += 1
-        print(f"resident memory grew by {target.growth_mb:.0f} MB", flush=True)
+            if number == _WARM_UP:
+                usual.measure_growth_from_now()
+                secured.measure_growth_from_now()
+        grown = f"{usual.growth_mb:.0f} MB, with logins {secured.growth_mb:.0f} MB"
+        print(f"resident memory grew by {grown}", flush=True)
     return sent
+
+
+def _written_down(seed: int, number: int, reason: str, talks: Sequence[Conversation], folder: Path) -> str:
+    """Save what broke the server, as little of it as possible; return the reason and where it is."""
+    few = guilty(talks)
+    if not few:
+        reason += (
+            f"\na new server bears batch {number} of seed {seed} alone: it takes batches before it, too; "
+            f"--seed {seed} sends them all again"
+        )
+    path = save(folder, f"seed{seed}_batch{number}", reason, few or talks)
+    return f"{reason}\nsaved as {path}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,8 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 32)
     try:
         if given.replay is not None:
-            with running() as target:
-                hold(target, load(given.replay))
+            talks = load(given.replay)
+            with running(secured=talks[0].secured) as target:
+                hold(target, talks)
             print("the server bears it")
             return 0
         print(f"seed {seed}, {given.seconds:g} s", flush=True)

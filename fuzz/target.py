@@ -15,11 +15,13 @@ from typing import Final
 
 import psutil
 
+from fuzz import credentials
 from fuzz.corpus import TOPICS
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, ServiceType
-from tubemq_spark.protocol.pb import broker_pb2, master_pb2
+from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 
 _MEGABYTE: Final = 1 << 20
 _SETTLE_S: Final = 10.0
@@ -38,8 +40,8 @@ class Limits:
 
     answer_s: float = 20.0
     """A good request is answered in that time, and a connection ends in it."""
-    growth_mb: int = 300
-    """Resident memory above that of the start."""
+    growth_mb: int = 60
+    """Resident memory above that of the start, or of when the server had warmed up: 15 after a minute."""
 
 
 class Target:
@@ -53,14 +55,19 @@ class Target:
         introduction = _introduction(process)
         self.addresses = {name: _address(name, introduction) for name in ("master", "broker")}
         self._usage = psutil.Process(process.pid)
+        self._visit_token = credentials.VISIT_TOKEN
         self._ask_both()
         self._threads = self._usage.num_threads()
         self._descriptors = self._usage.num_fds()
+        self.measure_growth_from_now()
+
+    def measure_growth_from_now(self) -> None:
+        """Compare memory with what it is now, as what a server needs to work at all is no leak."""
         self._memory = self._usage.memory_info().rss
 
     @property
     def growth_mb(self) -> float:
-        """How much more resident memory it has than at the start."""
+        """How much more resident memory it has than at the start, or since ``measure_growth_from_now``."""
         return float(self._usage.memory_info().rss - self._memory) / _MEGABYTE
 
     def exchange(self, port: str, data: bytes) -> bytes:
@@ -71,6 +78,7 @@ class Target:
         """
         address = self.addresses[port]
         deadline = time.monotonic() + self._limits.answer_s
+        data = credentials.with_visit_token(data, self._visit_token)
         try:
             with socket.create_connection((address.host, address.port), self._limits.answer_s) as connected:
                 return _pump(connected, data, deadline)
@@ -110,8 +118,14 @@ class Target:
 
     def _ask_both(self) -> None:
         timeout_ms = int(self._limits.answer_s * 1000)
+        # A server that demands no login does not look at it.
+        proof = auth.authenticate_info(credentials.USER, credentials.PASSWORD, int(time.time() * 1000), 7)
         register = master_pb2.RegisterRequestP2M(
-            clientId="good_client", topicList=list(TOPICS), brokerCheckSum=-1, hostName="127.0.0.1"
+            clientId="good_client",
+            topicList=list(TOPICS),
+            brokerCheckSum=-1,
+            hostName="127.0.0.1",
+            authInfo=common_pb2.MasterCertificateInfo(authInfo=proof),
         )
         with RpcChannel.connect(self.addresses["master"], timeout_ms) as channel:
             answer = channel.call(
@@ -124,46 +138,46 @@ class Target:
             )
         if not answer.success:
             raise BrokenError(f"the master refused a good request: {answer}")
+        self._visit_token = answer.authorizedInfo.visitAuthorizedToken
         with RpcChannel.connect(self.addresses["broker"], timeout_ms) as channel:
             for topic, (stores, partitions) in TOPICS.items():
                 for store in range(stores):
-                    _send(channel, topic, 10_000 * store + partitions - 1, timeout_ms)
+                    self._send(channel, topic, 10_000 * store + partitions - 1, timeout_ms)
 
-
-def _send(channel: RpcChannel, topic: str, partition_id: int, timeout_ms: int) -> None:
-    message = broker_pb2.SendMessageRequestP2B(
-        clientId="good_client",
-        topicName=topic,
-        partitionId=partition_id,
-        data=b"good",
-        flag=0,
-        checkSum=-1,
-        sentAddr=0,
-    )
-    answer = channel.call(
-        ServiceType.BROKER_WRITE,
-        Method.SEND_MESSAGE,
-        message,
-        broker_pb2.SendMessageResponseB2P,
-        timeout_ms=timeout_ms,
-        during="sending",
-    )
-    if not answer.success:
-        raise BrokenError(f"the broker refused a good message: {answer}")
+    def _send(self, channel: RpcChannel, topic: str, partition_id: int, timeout_ms: int) -> None:
+        message = broker_pb2.SendMessageRequestP2B(
+            clientId="good_client",
+            topicName=topic,
+            partitionId=partition_id,
+            data=b"good",
+            flag=0,
+            checkSum=-1,
+            sentAddr=0,
+            authInfo=common_pb2.AuthorizedInfo(
+                visitAuthorizedToken=self._visit_token, authAuthorizedToken=credentials.TOKEN
+            ),
+        )
+        answer = channel.call(
+            ServiceType.BROKER_WRITE,
+            Method.SEND_MESSAGE,
+            message,
+            broker_pb2.SendMessageResponseB2P,
+            timeout_ms=timeout_ms,
+            during="sending",
+        )
+        if not answer.success:
+            raise BrokenError(f"the broker refused a good message: {answer}")
 
 
 @contextlib.contextmanager
-def running(limits: Limits | None = None) -> Iterator[Target]:
-    """Start a server, and end it."""
-    ports = [f"--{name}-port=0" for name in ("master", "broker", "master-web", "broker-web")]
-    topics = [f"--topic={name}:{stores}:{partitions}" for name, (stores, partitions) in TOPICS.items()]
-    command = [sys.executable, "-m", "tubemq_spark", "embedded", *ports, *topics]
+def running(limits: Limits | None = None, *, secured: bool = False) -> Iterator[Target]:
+    """Start a server, one that demands logins or a usual one, and end it."""
     with tempfile.TemporaryDirectory(prefix="tubemq-fuzz-") as folder:
         errors = Path(folder) / "errors"
         with (
             errors.open("w", encoding="utf-8") as log,
             subprocess.Popen(
-                [*command, "--data", str(Path(folder) / "data")],
+                _command(Path(folder) / "data", secured=secured),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -173,6 +187,14 @@ def running(limits: Limits | None = None) -> Iterator[Target]:
                 yield Target(process, errors, limits or Limits())
             finally:
                 process.kill()
+
+
+def _command(data: Path, *, secured: bool) -> list[str]:
+    if secured:
+        return [sys.executable, "-m", "fuzz.secured_server", str(data)]
+    ports = [f"--{name}-port=0" for name in ("master", "broker", "master-web", "broker-web")]
+    topics = [f"--topic={name}:{stores}:{partitions}" for name, (stores, partitions) in TOPICS.items()]
+    return [sys.executable, "-m", "tubemq_spark", "embedded", *ports, *topics, "--data", str(data)]
 
 
 def _introduction(process: "subprocess.Popen[str]") -> str:

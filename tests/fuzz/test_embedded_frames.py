@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import corpus, embedded_frames, mutations, target
+from fuzz import corpus, credentials, embedded_frames, mutations, target
 from fuzz.embedded_frames import Conversation, batch, fuzz, hold, load, main, save
 from fuzz.target import BrokenError, Limits, running
-from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.framing import FrameDecoder
+from tubemq_spark.protocol.messages import MESSAGES
+from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 from tubemq_spark.protocol.rpc import decode_request
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
@@ -56,10 +59,87 @@ def test_a_server_bears_some_hundred_frames():
         assert server.growth_mb < Limits().growth_mb
 
 
-def test_what_broke_it_once_does_not_any_more():
-    with running() as server:
-        for case in CASES:
-            hold(server, load(case))
+def test_one_batch_of_three_is_for_a_server_that_demands_logins():
+    for number, secured in enumerate((False, False, True, False, False, True)):
+        assert {talk.secured for talk in batch(7, number, 50)} == {secured}
+
+
+def test_what_clients_show_is_right_half_of_the_time():
+    chance = random.Random(4)
+    seeds = [seed for _ in range(30) for seed in corpus.made(chance)]
+    right = wrong = 0
+    for seed in credentials.shown(seeds, chance):
+        message = MESSAGES[seed.method].request.FromString(seed.body)
+        if "authInfo" in message.DESCRIPTOR.fields_by_name:
+            info = message.authInfo
+            broker = isinstance(info, common_pb2.AuthorizedInfo)
+            visited = not broker or info.visitAuthorizedToken == credentials.VISIT_TOKEN
+            shown = info.authAuthorizedToken if broker else info.authorizedToken
+            right += (sound := visited and shown == credentials.TOKEN)
+            wrong += not sound
+    assert right + wrong > 300
+    assert 0.8 < right / wrong < 1.25
+
+
+def answer_of(server, port, service, method, message, answer_type):
+    """Return what the server says to one sound frame."""
+    seed = corpus.Seed(port, service, method, message.SerializeToString())
+    (frame,) = FrameDecoder().receive_data(server.exchange(port, seed.frame(1)))
+    return rpc.parse_message(answer_type, rpc.decode_answer(frame.serial_no, frame.stream).body)
+
+
+@pytest.mark.parametrize(("token", "code"), [(credentials.TOKEN, 200), ("x", 415)], ids=["right", "wrong"])
+def test_what_is_right_goes_through_and_what_is_wrong_does_not(token, code):
+    """A server of its own for each: the visit token that frames are sent with is that of the server."""
+    register = master_pb2.RegisterRequestP2M(
+        clientId="c",
+        topicList=["fuzz_one"],
+        brokerCheckSum=-1,
+        hostName="127.0.0.1",
+        authInfo=common_pb2.MasterCertificateInfo(authorizedToken=token),
+    )
+    info = common_pb2.AuthorizedInfo(visitAuthorizedToken=credentials.VISIT_TOKEN, authAuthorizedToken=token)
+    message = broker_pb2.SendMessageRequestP2B(
+        clientId="c",
+        topicName="fuzz_one",
+        partitionId=0,
+        data=b"x",
+        flag=0,
+        checkSum=-1,
+        sentAddr=0,
+        authInfo=info,
+    )
+    with running(secured=True) as server:
+        registered = answer_of(
+            server,
+            "master",
+            ServiceType.MASTER,
+            Method.PRODUCER_REGISTER,
+            register,
+            master_pb2.RegisterResponseM2P,
+        )
+        sent = answer_of(
+            server,
+            "broker",
+            ServiceType.BROKER_WRITE,
+            Method.SEND_MESSAGE,
+            message,
+            broker_pb2.SendMessageResponseB2P,
+        )
+    assert (registered.errCode, sent.errCode) == (code, code)
+
+
+def test_a_server_that_demands_logins_bears_some_hundred_frames():
+    with running(secured=True) as server:
+        hold(server, list(batch(20, 2, 300)))
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["usual", "with logins"])
+def test_what_broke_it_once_does_not_any_more(secured):
+    cases = [talks for talks in map(load, CASES) if talks[0].secured is secured]
+    with running(secured=secured) as server:
+        for talks in cases:
+            hold(server, talks)
 
 
 def test_the_command_line_says_what_it_did(capsys):
@@ -88,8 +168,36 @@ def test_what_breaks_the_server_is_saved_and_can_be_sent_again(tmp_path, monkeyp
     assert "the server bears it" in capsys.readouterr().out
 
 
-def test_all_is_kept_when_no_conversation_is_guilty_alone(tmp_path):
-    talks = [Conversation("broker", b"\0", 1), Conversation("master", b"\1\2", 2)]
+def test_what_breaks_only_a_server_that_has_had_more_is_told(tmp_path, monkeypatch):
+    checks = 0
+    check = target.Target.check
+
+    def failing(self):
+        nonlocal checks
+        checks += 1
+        check(self)
+        if checks == 2:
+            raise BrokenError("it hurts")
+
+    monkeypatch.setattr(target.Target, "check", failing)
+    with pytest.raises(BrokenError, match=r"it hurts\na new server bears batch 1 of seed 3 alone"):
+        fuzz(3, 30, tmp_path, Limits())
+    (path,) = tmp_path.iterdir()
+    assert load(path) == list(batch(3, 1)), "all of the batch"
+    assert "--seed 3" in path.read_text()
+
+
+def test_memory_can_be_looked_at_from_a_warm_start_on():
+    with running() as server:
+        server._memory = 0
+        assert server.growth_mb > 10
+        server.measure_growth_from_now()
+        assert server.growth_mb < 5
+
+
+def test_all_is_kept_when_no_conversation_is_guilty_alone(tmp_path, monkeypatch):
+    talks = [Conversation("broker", b"\0", 1), Conversation("master", b"\1\2", 2, secured=True)]
+    monkeypatch.setattr(embedded_frames, "_breaks", lambda some: len(some) == 2)
     assert embedded_frames.guilty(talks) == talks
     assert load(save(tmp_path / "new", "name", "why", talks)) == talks
 

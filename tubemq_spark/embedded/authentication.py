@@ -13,7 +13,7 @@ from typing import Final
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
-from tubemq_spark.embedded.dispatch import RefusedError
+from tubemq_spark.embedded.dispatch import RefusedError, trimmed
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2
@@ -58,7 +58,7 @@ class Authentication:
             RefusedError: the client shows nothing, or what is wrong: 415.
         """
         if self._required[producer]:
-            token = shown.authAuthorizedToken.strip()
+            token = trimmed("authAuthorizedToken", shown.authAuthorizedToken)
             if not token:
                 raise _refused("authAuthorizedToken is Blank!")
             self._check_token(token)

@@ -1,0 +1,100 @@
+"""What requests show to a server that demands logins: what is right, what nearly is, and what is odd."""
+
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from fuzz.corpus import Seed
+from fuzz.mutations import varint
+from tubemq_spark.protocol import auth
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.messages import MESSAGES
+from tubemq_spark.protocol.pb import common_pb2
+
+USER: Final = "fuzz_user"
+PASSWORD: Final = "fuzz_password"
+TOKEN: Final = auth.broker_token(USER, PASSWORD, 1_700_000_000_000, 7)
+"""It does not grow old, so that the same seed makes the same frames."""
+
+VISIT_TOKEN: Final = 1_700_000_000_001
+"""Stands for the visit token that the server has given, which is another one each time it starts."""
+
+_DIGITS: Final = "9" * 5000
+"""More than Python's ``int`` takes."""
+_NUMBERS: Final = ("1", "-1", "٣", "²", "1.5", "0x1", "1_0", "", str(1 << 63), _DIGITS)
+_TEXTS: Final = (
+    "",
+    " ",
+    "   ",
+    "\0",
+    USER,
+    f"{TOKEN}x",
+    f" {TOKEN}\n",
+    TOKEN.replace(" ", "  "),
+    TOKEN[:-1],
+    TOKEN.lower(),
+    auth.broker_token(USER, "wrong", 1_700_000_000_000, 7),
+    auth.broker_token("nobody", "", 1_700_000_000_000, 7),
+    "ä€😀",
+    " " * 20_000,
+    "%" * 100_000,
+)
+_NUMBERS_64: Final = (0, 1, -1, VISIT_TOKEN - 1, VISIT_TOKEN + 1, (1 << 63) - 1, -(1 << 63))
+_NUMBERS_32: Final = (0, 7, -1, (1 << 31) - 1, -(1 << 31))
+
+
+def shown(seeds: Iterable[Seed], chance: random.Random) -> Iterator[Seed]:
+    """Yield requests with something to prove who they are from, every other one with what is right."""
+    for seed in seeds:
+        message: Any = MESSAGES[Method(seed.method)].request()
+        message.ParseFromString(seed.body)
+        if "authInfo" in message.DESCRIPTOR.fields_by_name:
+            right = chance.random() < 0.5
+            message.ClearField("authInfo")
+            if isinstance(message.authInfo, common_pb2.MasterCertificateInfo):
+                _show_master(message.authInfo, chance, right=right)
+            else:
+                _show_broker(message.authInfo, chance, right=right)
+        yield Seed(seed.port, seed.service, seed.method, message.SerializePartialToString())
+
+
+def with_visit_token(data: bytes, visit_token: int) -> bytes:
+    """Put the server's visit token where frames have what stands for it; both are equally long."""
+    return data.replace(varint(VISIT_TOKEN), varint(visit_token))
+
+
+def _show_master(place: common_pb2.MasterCertificateInfo, chance: random.Random, *, right: bool) -> None:
+    place.SetInParent()
+    if right:
+        place.authorizedToken = TOKEN
+    if not right and chance.random() < 0.7:
+        place.authorizedToken = _text(chance)
+    if not right and chance.random() < 0.7:
+        _prove(place.authInfo, chance)
+
+
+def _prove(proof: common_pb2.AuthenticateInfo, chance: random.Random) -> None:
+    """A proof that cannot be right: its signature would be another one each second."""
+    proof.userName = chance.choice((USER, _text(chance)))
+    # A visit token is the server's clock when it started, so with it a proof is young enough at first.
+    proof.timestamp = chance.choice((VISIT_TOKEN, chance.choice(_NUMBERS_64)))
+    proof.nonce = chance.choice(_NUMBERS_32)
+    proof.othParams = chance.choice(("", _text(chance)))
+    proof.signature = chance.choice((TOKEN.rpartition(" ")[2], _text(chance)))
+
+
+def _show_broker(place: common_pb2.AuthorizedInfo, chance: random.Random, *, right: bool) -> None:
+    known = right or chance.random() < 0.5
+    place.visitAuthorizedToken = VISIT_TOKEN if known else chance.choice(_NUMBERS_64)
+    if right:
+        place.authAuthorizedToken = TOKEN
+    elif chance.random() < 0.9:
+        place.authAuthorizedToken = _text(chance)
+
+
+def _text(chance: random.Random) -> str:
+    """Return an odd text, half of the time one of four parts as a token has them."""
+    if chance.random() < 0.5:
+        return chance.choice(_TEXTS)
+    signature = chance.choice((TOKEN.rpartition(" ")[2], "ä", "x" * 1000, ""))
+    return " ".join((USER, chance.choice(_NUMBERS), chance.choice(_NUMBERS), signature))

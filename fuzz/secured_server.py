@@ -1,0 +1,33 @@
+"""An embedded server that demands logins and the master's visit tokens; its command has no switch for that.
+
+Says where it listens as the command does, and runs until it is killed.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fuzz.corpus import TOPICS
+from fuzz.credentials import PASSWORD, USER
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve; the one argument is the directory of the messages."""
+    settings = EmbeddedSettings(
+        authenticate_producers=True,
+        authenticate_consumers=True,
+        users={USER: PASSWORD},
+        check_visit_tokens=True,
+    )
+    (data,) = arguments
+    with EmbeddedTubeMQ(Path(data), TOPICS, settings=settings) as server:
+        lines = [f"{name} {server.addresses[name]}" for name in ("master", "broker")]
+        print("\n".join((*lines, "Stop")), flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
