@@ -19,10 +19,15 @@ from integration_tests.real.java_client import (
     SentMessage,
     Subscription,
 )
-from integration_tests.real.java_consumers import collect
+from integration_tests.real.java_consumers import collect, drain
 from integration_tests.real.waiting import wait_until
 from integration_tests.servers import USER, partitions
 from integration_tests.truth import assert_same_rows
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import master_pb2
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -124,14 +129,42 @@ def consumer(client, kind, wanted, bound=None):
     return (client.push_consumer if kind == "push" else client.pull_consumer)(wanted, bound)
 
 
+def collect_all(consumers, expected, topic):
+    """Return what each consumer gets: as much as is expected, and whatever comes after it."""
+    taken = collect(consumers, expected)
+    for of_one, late in zip(taken, drain(consumers, keys(topic)), strict=True):
+        of_one.extend(late)
+    return taken
+
+
 def read(client, kind, wanted, expected):
     """Return what is compared of the messages that a lone consumer gets."""
     with consumer(client, kind, wanted) as alone:
         if kind == "balance":
             alone.connect_all()
-        (messages,) = collect([alone], expected)
-        messages += alone.take()
+        (messages,) = collect_all([alone], expected, wanted.topic)
     return map(row_of_received, messages)
+
+
+def register(wanted, **more):
+    """Ask the master as a Java consumer does, which does not tell why it was refused; return the answer."""
+    request = master_pb2.RegisterRequestC2M(
+        clientId=f"{wanted.group}_raw",
+        groupName=wanted.group,
+        hostName="127.0.0.1",
+        topicList=[wanted.topic],
+        **more,
+    )
+    timeout_ms = int(WAIT_S * 1000)
+    with RpcChannel.connect(Endpoint.parse(wanted.master), timeout_ms) as channel:
+        return channel.call(
+            ServiceType.MASTER,
+            Method.CONSUMER_REGISTER,
+            request,
+            master_pb2.RegisterResponseM2C,
+            timeout_ms=timeout_ms,
+            during="registering",
+        )
 
 
 def wait_for(condition, what):
@@ -204,13 +237,13 @@ def test_group_rebalances_when_one_joins_and_when_one_leaves(server, client):
         assert leaving.partitions | staying.partitions == keys(topic)
 
         first = Written(topic, messages := numbered(COUNT), producer.send_all(topic, messages))
-        of_leaving, of_staying = collect([leaving, staying], COUNT)
+        of_leaving, of_staying = collect_all([leaving, staying], COUNT, topic)
         assert {key(topic, m) for m in of_leaving}.isdisjoint(key(topic, m) for m in of_staying)
         assert_same_rows(map(row_of_received, of_leaving + of_staying), first.rows())
 
         leaving.close()
         rest = Written(topic, messages := numbered(COUNT, start=COUNT), producer.send_all(topic, messages))
-        (of_staying,) = collect([staying], COUNT)
+        (of_staying,) = collect_all([staying], COUNT, topic)
         assert staying.partitions == keys(topic)
     assert_same_rows(map(row_of_received, of_staying), rest.rows())
 
@@ -233,7 +266,7 @@ def test_client_balance_consumers_hand_partitions_over(server, client, written):
         assert second.partitions == set(handed_over)
         first.close()
         second.connect_all()
-        late = collect([second], COUNT - len(early))[0]
+        (late,) = collect_all([second], COUNT - len(early), sent.topic)
 
     assert_same_rows(map(row_of_received, early + late), sent.rows())
 
@@ -260,7 +293,7 @@ def test_bound_group_begins_at_the_given_offsets(server, client, written, take_l
         assert pull.partitions - {shared} == set(own[:2])
         assert push.partitions - {shared} == set(own[2:])
         due = list(sent.from_offsets(offsets))
-        pulled, pushed = collect([pull, push], len(due))
+        pulled, pushed = collect_all([pull, push], len(due), sent.topic)
 
     assert_same_rows(map(row_of_received, pulled + pushed), due)
 
@@ -269,10 +302,16 @@ def test_members_of_a_bound_group_must_agree(server, client, written):
     """Another session key is refused while the group has members."""
     sent = written(client)
     wanted = subscription(server, client, sent.topic, "disagree")
-    with client.pull_consumer(wanted, Bound("one", 1, {})):  # noqa: SIM117
-        with pytest.raises(JavaClientError, match="Register to master failed"):
-            with client.pull_consumer(wanted, Bound("other", 1, {})):
-                pass
+    with client.pull_consumer(wanted, Bound("one", 2, {})):
+        with (
+            pytest.raises(JavaClientError, match="Register to master failed"),
+            client.pull_consumer(wanted, Bound("other", 2, {})),
+        ):
+            pass
+        refused = register(wanted, requireBound=True, sessionKey="other", totalCount=2, selectBig=True)
+        assert refused.errCode == ErrCode.CLIENT_INCONSISTENT_SESSIONKEY
+        with client.pull_consumer(wanted, Bound("one", 2, {})):
+            pass
 
 
 def test_producer_proves_who_it_is(secured_server, client):
@@ -316,3 +355,6 @@ def test_consumer_that_proves_nothing_is_refused(secured_server, client, kind, l
     refusal = "code 415.*userName is Blank" if kind == "balance" else "Register to master failed"
     with pytest.raises(JavaClientError, match=refusal), consumer(client, kind, group):
         pass
+    answer = register(group)
+    assert answer.errCode == ErrCode.CERTIFICATE_FAILURE
+    assert "userName is Blank" in answer.errMsg

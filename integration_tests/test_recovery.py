@@ -24,6 +24,8 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 FILLER = random.Random(0).randbytes(2 * MIB)
 PARTITIONS = (0, 1, 10_000)
 """Two that share a store and one that does not."""
+MOST_START_S = 5
+"""What is promised is a time, so a time is looked at: today a start takes 0.3 s, most of it Python's."""
 LARGEST_READ = 28 * MIB
 """What one read from a connection can bring at most, a frame: it is stored as a whole."""
 
@@ -134,7 +136,7 @@ def count_by_client(master):
 
 @pytest.mark.timeout(600)
 def test_twenty_kills_lose_and_repeat_nothing(tmp_path, seed):
-    """What a start looks at is bounded, however much there is; after it index and data agree."""
+    """A start is quick and looks at little, however much there is; after it index and data agree."""
     chance = random.Random(seed)
     data, log = tmp_path / "data", tmp_path / "stderr"
     stores = [data / "stores" / f"demo-{number}" for number in (0, 1)]
@@ -151,6 +153,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, seed):
             assert all(store_check.unflushed_bytes(store) <= bound for store in stores)
         torn, told = ends_of(stores), cuts_told(log)
         with ServerProcess(data, {}, log) as server:
+            assert server.start_s < MOST_START_S
             assert (ends_of(stores) != torn) == (cuts_told(log) > told), "what is cut is told"
             if run:
                 found = [store_check.messages(*place) for place in zip(stores, ends, strict=True)]

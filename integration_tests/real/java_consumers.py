@@ -9,17 +9,19 @@ import base64
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from .java_config import Login, consumer_config
+from .java_config import NO_DATA_WAIT_MS, Login, consumer_config
 from .java_gateway import Jvm, check
 
 OK: Final = 200
 NOT_FOUND: Final = 404
 NONE_READY: Final = frozenset({405, 406, 407, 408})
 """Said by the client itself while it has no partition, or none that is free."""
+QUIET_S: Final = 10 * NO_DATA_WAIT_MS / 1000
+"""In this time a push consumer asks each of its partitions a few times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,12 @@ class Bound:
 class JavaConsumer(ABC):
     """A consumer of one topic; `JavaClient` makes it."""
 
+    tells_exhausted = True
+    """Whether `exhausted` is kept: a push consumer does not show what its fetches found."""
+
     def __init__(self, jvm: Jvm, subscription: Subscription) -> None:
+        self.exhausted: set[str] = set()
+        """Partitions that have said that they have no message, by their keys; whoever asks empties it."""
         self._jvm = jvm
         self._subscription = subscription
         self._config = consumer_config(jvm, subscription.master, subscription.group, subscription.login)
@@ -147,7 +154,9 @@ class PullConsumer(_GroupMember):
         """Fetch from whichever partition is next, and confirm."""
         fetched = self._consumer.getMessage()
         if not fetched.isSuccess():
-            if fetched.getErrCode() not in {NOT_FOUND, *NONE_READY}:
+            if fetched.getErrCode() == NOT_FOUND:
+                self.exhausted.add(fetched.getPartitionKey())
+            elif fetched.getErrCode() not in NONE_READY:
                 check(fetched, "fetching")
             return []
         messages = _received(self._jvm.plain(fetched))
@@ -164,6 +173,8 @@ class PullConsumer(_GroupMember):
 
 class PushConsumer(_GroupMember):
     """A Java `PushMessageConsumer`: its own threads fetch and call a listener, which is this object."""
+
+    tells_exhausted = False
 
     def take(self) -> list[ReceivedMessage]:
         """Return what the listener was given since the last call."""
@@ -258,6 +269,8 @@ class BalanceConsumer(JavaConsumer):
             self._consumer.confirmConsume(fetched.getConfirmContext(), True, confirmed)
             check(confirmed, "confirming")
         result: dict[str, Any] = self._jvm.plain(fetched)
+        if result["errCode"] == NOT_FOUND:
+            self.exhausted.add(result["peerInfo"]["partitionKey"])
         return result
 
     def read_to_the_end(self, expected: int, timeout_s: float) -> list[ReceivedMessage]:
@@ -267,18 +280,15 @@ class BalanceConsumer(JavaConsumer):
             TimeoutError: that did not happen in time.
         """
         messages: list[ReceivedMessage] = []
-        exhausted: set[str] = set()
+        self.exhausted.clear()
         deadline = time.monotonic() + timeout_s
-        while len(messages) < expected or not self.partitions <= exhausted:
+        while len(messages) < expected or not self.partitions <= self.exhausted:
             if time.monotonic() > deadline:
                 topic = self._subscription.topic
                 raise TimeoutError(
                     f"read {len(messages)} of {expected} messages of {topic} in {timeout_s:g} s"
                 )
-            result = self.fetch()
-            messages += _received(result)
-            if result["errCode"] == NOT_FOUND:
-                exhausted.add(result["peerInfo"]["partitionKey"])
+            messages += self.take()
         return messages
 
     def _make(self) -> Any:
@@ -309,6 +319,37 @@ def collect(
             of_one.extend(consumer.take())
         time.sleep(0.005)
     return taken
+
+
+def drain(
+    consumers: Sequence[JavaConsumer], partitions: AbstractSet[str], *, timeout_s: float = 20.0
+) -> list[list[ReceivedMessage]]:
+    """Take what still comes until each partition has said once that it has no more; return those of each.
+
+    What a push consumer holds is waited for a moment instead.
+
+    Raises:
+        TimeoutError: that did not happen in time.
+    """
+    taken: list[list[ReceivedMessage]] = [[] for _ in consumers]
+    begun = time.monotonic()
+    for consumer in consumers:
+        consumer.exhausted.clear()
+    quiet_s = 0.0 if all(consumer.tells_exhausted for consumer in consumers) else QUIET_S
+    while (open_ones := partitions - _done(consumers)) or time.monotonic() < begun + quiet_s:
+        if time.monotonic() > begun + timeout_s:
+            raise TimeoutError(f"{sorted(open_ones)} did not say in {timeout_s:g} s that they have no more")
+        for consumer, of_one in zip(consumers, taken, strict=True):
+            of_one.extend(consumer.take())
+        time.sleep(0.005)
+    for consumer, of_one in zip(consumers, taken, strict=True):
+        of_one.extend(consumer.take())
+    return taken
+
+
+def _done(consumers: Sequence[JavaConsumer]) -> set[str]:
+    """Return the partitions that have no more, and those whose consumer does not tell."""
+    return set().union(*(one.exhausted if one.tells_exhausted else one.partitions for one in consumers))
 
 
 def _received(result: Mapping[str, Any]) -> list[ReceivedMessage]:
