@@ -96,7 +96,7 @@ def test_what_no_row_covers_is_not_explained():
 
 
 def test_a_row_covers_its_answers_only():
-    said = {"success": True, "currDataDlt": 0}
+    said = {"success": True, "errCode": 200, "currDataDlt": 0}
     (lag,) = compare(fetch(), said, said | {"currDataDlt": 57})
     (failed,) = compare(fetch(), said | {"success": False}, said | {"success": False, "currDataDlt": 57})
 
@@ -104,7 +104,137 @@ def test_a_row_covers_its_answers_only():
     assert explanation(failed) is None
 
 
+FAILED = {"status": 1, "exception": "java.lang.reflect.InvocationTargetException", "text": ""}
+"""How a handler's exception is answered, whatever it was."""
+
+
+def explained(call, embedded, real):
+    """Return the rows that explain what differs; None stands for a difference that none does."""
+    rows = [explanation(difference) for difference in compare(call, embedded, real)]
+    assert rows
+    return {row.id if row else None for row in rows}
+
+
+def call_to(method, **fields):
+    return Call("broker" if method in range(13, 19) else "master", 2, method, fields)
+
+
+def subscribing(*held):
+    return {"clientId": "c", "groupName": "g", "topicList": ["dense"], "subscribeInfo": list(held)}
+
+
+HELD = "1:{broker}#dense:0"
+SOUND = (
+    call_to(4, **subscribing(f"c_{{run}}@g_{{run}}#{HELD}"), topicCondition=["dense#red,blue"]),
+    call_to(5, **subscribing(f"c_{{run}}@g_{{run}}#{HELD}"), reportSubscribeInfo=True),
+    call_to(5, **subscribing("c@g#1:10.0.0.1:8123#dense:0")),
+    call_to(16, clientId="c", groupName="g", partitionInfo=[HELD, "7:elsewhere:1#shared:10001"]),
+    call_to(20, clientId="c", topicCondition=["dense#red"], subRepInfo={"partSubInfo": ["dense#1:0,1:1"]}),
+    call_to(21, clientId="c", subRepInfo={"partSubInfo": ["dense#1:0"]}),
+)
+
+
+def test_no_row_explains_anything_of_sound_calls_that_pack_partitions():
+    answers = (
+        ({"success": True, "errCode": 200}, {"success": False, "errCode": 411}),
+        ({"success": False, "errCode": 400}, {"success": True, "errCode": 200}),
+        ({"errCode": 200, "hasPartFailure": True}, {"errCode": 200, "hasPartFailure": False}),
+        (FAILED, {"success": True, "errCode": 200}),
+        ({"success": True, "errCode": 200}, FAILED),
+    )
+    for call in SOUND:
+        for embedded, real in answers:
+            assert explained(call, embedded, real) == {None}
+
+
+def test_malformed_packed_texts_may_fail_but_not_otherwise():
+    real = {"success": True, "errCode": 200}
+    for text in ("", f"c@g#{HELD[:-2]}", f"c@g#{HELD}:1", "c@g#1:{other}#dense:0", "c@g#1:{broker}#dense:-1"):
+        call = call_to(5, **subscribing(text))
+        assert explained(call, FAILED, real) == {"packed-texts"}
+        assert explained(call, {"success": False, "errCode": 500}, real) == {None}
+    assert explained(call_to(1, **subscribing("")), FAILED, real) == {None}
+
+
+def test_a_filter_without_types_may_fail_at_java_only():
+    call = call_to(20, clientId="c", groupName="g", topicCondition=["dense#"])
+
+    assert explained(call, {"errCode": 200}, FAILED) == {"packed-texts"}
+    assert explained(call, {"errCode": 500}, FAILED) == {None}
+
+
+HOSTILE = (
+    fetch(partitionId=1),
+    fetch(clientId=BAD_TEXT),
+    fetch(clientId="\x01"),
+    fetch(topicName="__offset_history__"),
+    Call("broker", 2, 17, fetch().fields, tail="00"),
+    *(call_to(method, topicName="dense", partitionId=10_000) for method in (13, 15, 18)),
+)
+
+
+def test_no_row_but_that_of_packed_texts_hides_an_internal_error():
+    for call in HOSTILE:
+        assert explained(call, FAILED, {"success": True, "errCode": 200}) == {None}
+
+
+def test_no_row_hides_a_wrong_code():
+    for call in HOSTILE:
+        for code in (401, 411, 500, 503):
+            embedded = {"success": False, "errCode": code, "errMsg": "something"}
+            assert explained(call, embedded, {"success": True, "errCode": 200}) == {None}
+
+
 def test_a_missing_partition_is_one_that_the_topic_does_not_have():
+    said = {"success": False, "errCode": 500}
     for partition_id, is_missing in {0: False, 1: True, 10_000: True, -1: True}.items():
-        (difference,) = compare(fetch(partitionId=partition_id), {"errCode": 1}, {"errCode": 2})
-        assert (explanation(difference) is not None) == is_missing
+        text = f"Get the store of topic dense in partition {partition_id} failure!"
+        found = explained(fetch(partitionId=partition_id), said | {"errMsg": text}, {"errCode": 200})
+        assert found == ({"missing-partition"} if is_missing else {None})
+
+
+def test_a_missing_partition_is_refused_in_one_way_each():
+    absent = "partitionId dense-1 not existed, please check your configure"
+    wrong = "Register broker failure!, exception is Wrong partition value 1,valid partitions in (0,0)"
+    accepted = {"success": True, "errCode": 200}
+    for method, code, text, stored in (
+        (13, 403, absent, accepted | {"errMsg": "<its message id>"}),
+        (15, 500, wrong, accepted),
+        (18, 403, absent, accepted),
+    ):
+        call = call_to(method, topicName="dense", partitionId=1)
+        refused = {"success": False, "errCode": code, "errMsg": text}
+        assert explained(call, refused, stored) == {"missing-partition"}
+        assert explained(call, refused | {"errCode": 400}, stored) == {None}
+
+
+def test_a_name_that_separates_fields_is_refused_where_events_would_carry_it():
+    text = "groupName a#b has a character that separates fields!"
+    refused, real = {"success": False, "errCode": 400, "errMsg": text}, {"success": True, "errCode": 200}
+
+    assert explained(call_to(4, groupName="a#b"), refused, real) == {"separators-in-names"}
+    assert explained(call_to(4, groupName="a#b"), refused | {"errCode": 500}, real) == {None}
+    assert explained(call_to(20, groupName="a#b"), refused, real) == {None}
+
+
+def test_a_client_that_reports_must_be_told_the_layout_as_by_java():
+    real = {"errCode": 200, "topicMetaInfoId": 1, "topicMetaInfoList.0": "dense#1:1:1:1"}
+    silent, reporting = (
+        call_to(21, clientId="c", subRepInfo={"reportSubInfo": value, "partSubInfo": ["dense#1:0"]})
+        for value in (False, True)
+    )
+
+    assert explained(silent, {"errCode": 200}, real) == {"reports-by-client"}
+    assert explained(silent, {"errCode": 411}, real) == {None}
+    assert explained(reporting, {"errCode": 200}, real) == {None}
+
+
+def test_a_control_character_is_a_missing_name_and_a_bad_text_a_message_that_does_not_parse():
+    real = {"success": True, "errCode": 200}
+    missing = {"success": False, "errCode": 400, "errMsg": "Request miss necessary clientId data!"}
+    unreadable = {"exception": "com.google.protobuf.InvalidProtocolBufferException", "text": ""}
+
+    assert explained(fetch(clientId="\x01"), missing, real) == {"control-characters"}
+    assert explained(fetch(clientId="\x01b"), missing, real) == {None}
+    assert explained(fetch(clientId=BAD_TEXT), unreadable | {"status": 2}, real) == {"strict-protobuf"}
+    assert explained(fetch(clientId=BAD_TEXT), unreadable | {"status": 1}, real) == {None}

@@ -5,28 +5,52 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from integration_tests.differential.calls import BAD_TEXT, Call, Plain
+from integration_tests.differential.calls import BAD_TEXT, BROKER, Call, Plain
 from integration_tests.differential.compare import Difference, Flat
 from integration_tests.differential.names import HISTORY_TOPIC, MAX_MESSAGE_BYTES, TOPICS
 from tubemq_spark.model import PARTITIONS_A_STORE
 from tubemq_spark.protocol.constants import Method
 
-_OF_PARTITIONS: Final = frozenset(
-    {Method.SEND_MESSAGE, Method.PARTITION_REGISTER, Method.GET_MESSAGE, Method.COMMIT_OFFSET}
-)
+_SENDS: Final = frozenset({Method.SEND_MESSAGE})
+_REGISTERS: Final = frozenset({Method.PARTITION_REGISTER})
+_FETCH: Final = frozenset({Method.GET_MESSAGE})
+_COMMITS: Final = frozenset({Method.COMMIT_OFFSET})
+_OF_PARTITIONS: Final = _SENDS | _REGISTERS | _FETCH | _COMMITS
 
+_ADDRESS: Final = rf"(?:{re.escape(BROKER)}|[^:#]+:\d+)"
+"""A broker's address; in a call that was not made yet it is a mark."""
 _PACKED_FORMS: Final = {
     "topicCondition": r"[^#]+#[^#]+",
-    "partitionInfo": r"\d+:[^:#]+:\d+#[^:#]+:\d+",
+    "partitionInfo": rf"\d+:{_ADDRESS}#[^:#]+:\d+",
     "partSubInfo": r"[^#:,]+#\d+:\d+(,\d+:\d+)*",
-    "subscribeInfo": r"[^@#]+@[^@#]+#\d+:[^:#]+:\d+#[^:#]+:\d+",
+    "subscribeInfo": rf"[^@#]+@[^@#]+#\d+:{_ADDRESS}#[^:#]+:\d+",
 }
 """What TubeMQ's clients write into the fields that pack several values into a text."""
 
+_FILTERS_NOTHING: Final = r"[^#]+#"
+"""A ``topicCondition`` as the Go client writes it for a topic without filter."""
+
+_FAILED: Final = {"status": "1", "exception": r"java\.lang\.reflect\.InvocationTargetException", "text": ""}
+"""The answer of both to a request that a handler stumbles over."""
+_ANSWERED: Final = {"exception": "None"}
+_SUCCEEDED: Final = {"success": "True", "errCode": "200"}
 _UNREADABLE: Final = r"com\.google\.protobuf\.InvalidProtocolBufferException"
 _HEADER_BYTES: Final = 52
 """Of each message where a broker keeps it."""
+_NO_PARTITION: Final = {
+    "success": "False",
+    "errCode": "403",
+    "errMsg": r"partitionId \w+--?\d+ not existed, please check your configure",
+}
 _NO_MESSAGE: Final = "IPC server handle request error :"
+
+
+_NAMES: Final = ("clientId", "groupName", "hostName", "topicName", "topicList")
+_CONTROL_CHARACTERS: Final = "".join(map(chr, range(0x20)))
+_NAME_IS_MISSING: Final = {
+    "errCode": "400",
+    "errMsg": r"Request miss necessary \w+ data!|Request subscribed topicList data must not Blank!",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,10 +118,7 @@ def _is_missing(topic: str, partition_id: int) -> bool:
 
 
 def _names_missing_partition(call: Call) -> bool:
-    if call.method in _OF_PARTITIONS:
-        return _is_missing(call.topic, call.fields.get("partitionId", 0))
-    named = (re.fullmatch(r".*#(.*):(-?\d+)", text) for text in call.fields.get("partitionInfo", ()))
-    return any(_is_missing(found[1].strip(), int(found[2])) for found in named if found)
+    return call.method in _OF_PARTITIONS and _is_missing(call.topic, call.fields.get("partitionId", 0))
 
 
 def _packs_otherwise(call: Call) -> bool:
@@ -109,35 +130,121 @@ def _packs_otherwise(call: Call) -> bool:
     )
 
 
-def _is_control_name(call: Call) -> bool:
-    return any(text and not text.strip("".join(map(chr, range(0x20)))) for text in _texts(call.fields))
+def _filters_nothing(call: Call) -> bool:
+    return any(re.fullmatch(_FILTERS_NOTHING, text) for text in call.fields.get("topicCondition", ()))
 
 
-_FETCH: Final = frozenset({Method.GET_MESSAGE})
+def _does_not_report(call: Call) -> bool:
+    return not call.fields.get("subRepInfo", {}).get("reportSubInfo", False)
+
+
+def _has_control_name(call: Call) -> bool:
+    names = (call.fields.get(name, ()) for name in _NAMES)
+    return any(text and not text.strip(_CONTROL_CHARACTERS) for name in names for text in _texts(name))
+
+
 _OUTCOME_OF_FETCH: Final = (
     "success|errCode|errMsg|currOffset|maxOffset|currDataDlt|requireSlow|minLimitTime|messages.*"
 )
+_FILTERING: Final = frozenset({Method.CONSUMER_REGISTER, Method.BALANCE_REGISTER})
+_PACKING: Final = _FILTERING | {
+    Method.CONSUMER_HEARTBEAT,
+    Method.PARTITION_HEARTBEAT,
+    Method.BALANCE_HEARTBEAT,
+}
 
 ALLOWED: Final[Sequence[Allowed]] = (
-    Allowed("missing-partition", calls=_names_missing_partition),
-    Allowed("strict-protobuf", calls=_mentions(BAD_TEXT), parts=True),
+    Allowed(
+        "missing-partition",
+        calls=_names_missing_partition,
+        methods=_SENDS,
+        path="success|errCode|errMsg|messageId|appendTime|appendOffset|requireAuth",
+        embedded=_NO_PARTITION,
+        real={"errMsg": "<its message id>|Checksum msg data failure: .*|data length .*"},
+    ),
+    Allowed(
+        "missing-partition",
+        calls=_names_missing_partition,
+        methods=_REGISTERS,
+        path="success|errCode|errMsg|currOffset|maxOffset",
+        embedded={
+            "success": "False",
+            "errCode": "500",
+            "errMsg": r"Register broker failure!, exception is Wrong partition value -?\d+,.*",
+        },
+        real=_SUCCEEDED,
+    ),
+    Allowed(
+        "missing-partition",
+        calls=_names_missing_partition,
+        methods=_FETCH,
+        path=_OUTCOME_OF_FETCH,
+        embedded={
+            "success": "False",
+            "errCode": "500",
+            "errMsg": r"Get the store of topic \w+ in partition -?\d+ failure!",
+        },
+        real={"errCode": "200|404"},
+    ),
+    Allowed(
+        "missing-partition",
+        calls=_names_missing_partition,
+        methods=_COMMITS,
+        path="success|errCode|errMsg|currOffset|maxOffset",
+        embedded=_NO_PARTITION,
+        real={"errCode": "200|401"},
+    ),
+    Allowed(
+        "strict-protobuf",
+        calls=_mentions(BAD_TEXT),
+        embedded={"status": "2", "exception": _UNREADABLE},
+        real=_ANSWERED,
+        parts=True,
+    ),
     Allowed(
         "strict-protobuf",
         calls=lambda call: bool(call.tail),
-        embedded={"exception": _UNREADABLE},
-        real={"exception": "None"},
+        embedded={"status": "2", "exception": _UNREADABLE},
+        real=_ANSWERED,
         parts=True,
     ),
     Allowed(
         "offset-history",
         calls=lambda call: call.topic == HISTORY_TOPIC,
         path="currOffset|maxOffset|currDataDlt|messages.*",
-        real={"errCode": "200"},
+        embedded=_SUCCEEDED,
+        real=_SUCCEEDED,
         by_time=True,
         parts=True,
     ),
-    Allowed("packed-texts", calls=_packs_otherwise, parts=True),
-    Allowed("control-characters", calls=_is_control_name, parts=True),
+    Allowed(
+        "packed-texts",
+        calls=_packs_otherwise,
+        methods=_PACKING,
+        embedded=_FAILED,
+        real=_ANSWERED,
+        parts=True,
+    ),
+    Allowed(
+        "packed-texts",
+        calls=_filters_nothing,
+        methods=_FILTERING,
+        embedded={**_ANSWERED, "errCode": "200|4.."},
+        real=_FAILED,
+        parts=True,
+    ),
+    Allowed(
+        "separators-in-names",
+        methods=frozenset({Method.CONSUMER_REGISTER}),
+        embedded={
+            "success": "False",
+            "errCode": "400",
+            "errMsg": "(clientId|groupName) .*[:#@,=].* has a character that separates fields!",
+        },
+        real=_ANSWERED,
+        parts=True,
+    ),
+    Allowed("control-characters", calls=_has_control_name, embedded=_NAME_IS_MISSING, parts=True),
     Allowed(
         "unreadable-text",
         path="text|exception",
@@ -148,44 +255,64 @@ ALLOWED: Final[Sequence[Allowed]] = (
         "lag-in-memory",
         methods=_FETCH,
         path="currDataDlt",
-        embedded={"success": "True"},
-        real={"success": "True"},
+        embedded={**_SUCCEEDED, "currDataDlt": r"\d+"},
+        real={**_SUCCEEDED, "currDataDlt": r"\d+"},
     ),
     Allowed(
         "empty-or-404",
         methods=_FETCH,
         path=_OUTCOME_OF_FETCH,
-        embedded={"errMsg": "Can't found Message by index!", "messages.0": "None"},
-        real={"errMsg": "OK!", "messages.0": "None"},
+        embedded={
+            "success": "False",
+            "errCode": "404",
+            "errMsg": "Can't found Message by index!",
+            "messages.0": "None",
+        },
+        real={**_SUCCEEDED, "errMsg": "OK!", "messages.0": "None"},
     ),
     Allowed(
         "longest-messages",
         methods=_FETCH,
         path="messages.*",
-        embedded={"messages.0.payLoadData": f"b'.{{{MAX_MESSAGE_BYTES - _HEADER_BYTES + 1},}}'"},
-        real={"errMsg": "OK!"},
+        embedded={
+            **_SUCCEEDED,
+            "messages.0.payLoadData": f"b'.{{{MAX_MESSAGE_BYTES - _HEADER_BYTES + 1},}}'",
+        },
+        real={**_SUCCEEDED, "errMsg": "OK!"},
         parts=True,
     ),
     Allowed(
         "being-flushed",
         methods=_FETCH,
         path=_OUTCOME_OF_FETCH,
-        embedded={"errMsg": "OK!|Can't found Message by index!"},
-        real={"errMsg": "Can't found Message by index in cache"},
+        embedded={"errCode": "200|404", "errMsg": "OK!|Can't found Message by index!"},
+        real={"errCode": "404", "errMsg": "Can't found Message by index in cache"},
         parts=True,
     ),
     Allowed(
         "balancing-time",
         methods=frozenset({Method.CONSUMER_HEARTBEAT}),
         path="event.*|notAllocated",
+        embedded=_SUCCEEDED,
+        real=_SUCCEEDED,
         by_time=True,
     ),
     Allowed(
         "early-layout",
         methods=frozenset({Method.BALANCE_HEARTBEAT}),
         path="topicMetaInfo.*",
-        real={"topicMetaInfoId": "-1", "topicMetaInfoList.0": "None"},
+        embedded={"errCode": "200", "topicMetaInfoId": "1"},
+        real={"errCode": "200", "topicMetaInfoId": "-1", "topicMetaInfoList.0": "None"},
         by_time=True,
+        parts=True,
+    ),
+    Allowed(
+        "reports-by-client",
+        calls=_does_not_report,
+        methods=frozenset({Method.BALANCE_HEARTBEAT}),
+        path="topicMetaInfo.*",
+        embedded={"errCode": "200", "topicMetaInfoId": "None", "topicMetaInfoList.0": "None"},
+        real={"errCode": "200", "topicMetaInfoId": "-?1"},
         parts=True,
     ),
 )

@@ -489,6 +489,15 @@ def test_a_flushed_reader_is_told_the_flushed_end(start, connect):
     assert broker.commit().maxOffset == 56
 
 
+def test_the_priority_1_alone_has_registers_and_commits_tell_the_end_on_the_disk(start, connect):
+    broker = connect(start(topics={"demo": SLOW_TO_FLUSH}))
+    broker.send(b"x")
+
+    for priority, told in ((1, 0), (101, 28)):
+        assert broker.register(qryPriorityId=priority, readStatus=0, currOffset=0).maxOffset == told
+        assert broker.commit().maxOffset == told
+
+
 def test_a_heartbeat_changes_the_priority(start, connect):
     broker = connect(start(topics={"demo": SLOW_TO_FLUSH}))
     broker.send(b"x")

@@ -115,7 +115,7 @@ class ConsumerHandlers:
         topic, _ = self._state.open_partition(request.topicName, request.partitionId)
         seat = Seat(group, topic, request.partitionId)
         absent = RefusedError(ErrCode.UNAUTHORIZED, "The partition not registered by consumers")
-        with self._held(seat, client_id, absent, _committed_by_other) as (position, _):
+        with self._held(seat, client_id, absent, _committed_by_other) as (position, lease):
             consumed = request.lastPackConsumed if request.HasField("lastPackConsumed") else True
             committed = position.commit(consumed=consumed)
         return pb.CommitOffsetResponseB2C(
@@ -123,7 +123,7 @@ class ConsumerHandlers:
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
             currOffset=committed,
-            maxOffset=self._state.store(seat, "").bounds.latest,
+            maxOffset=self._end_told(lease, self._state.store(seat, "").bounds),
         )
 
     def expire_leases(self) -> None:
@@ -174,12 +174,17 @@ class ConsumerHandlers:
         with position.lock:
             self._check_free(seat, position, client_id)
             # Before the store is looked at: who asks for a partition that is not there holds it all the same.
-            self._state.leases.grant(seat, self._new_lease(client_id, types, _query_priority(request)))
+            lease = self._new_lease(client_id, types, _query_priority(request))
+            self._state.leases.grant(seat, lease)
             bounds = self._open_for_register(seat).bounds
             start = position.register(request.readStatus, wish, bounds)
         logger.info("%s registered by %s, from %d (wished %d)", _key(seat), client_id, start, wish)
         return pb.RegisterResponseB2C(
-            success=True, errCode=ErrCode.SUCCESS, errMsg="OK!", currOffset=start, maxOffset=bounds.latest
+            success=True,
+            errCode=ErrCode.SUCCESS,
+            errMsg="OK!",
+            currOffset=start,
+            maxOffset=self._end_told(lease, bounds),
         )
 
     def _new_lease(self, client_id: str, types: set[str], priority: int) -> Lease:
@@ -284,10 +289,19 @@ class ConsumerHandlers:
         return encode_found(batch, start, visible_end, bounds, slow=slow)
 
     def _view(self, lease: Lease) -> View:
-        """Return what a consumer sees: by what it says itself, else as the cluster is set."""
+        return View.of(self._priority(lease), filtered=bool(lease.key_codes))
+
+    def _priority(self, lease: Lease) -> int:
+        """Return what a consumer may see: by what it says itself, else as the cluster is set."""
         cluster = self._state.controls.cluster.query_priority
-        priority = lease.query_priority if lease.query_priority > 0 else cluster
-        return View.of(priority, filtered=bool(lease.key_codes))
+        return lease.query_priority if lease.query_priority > 0 else cluster
+
+    def _end_told(self, lease: Lease, bounds: Bounds) -> int:
+        """Return where a store ends for registers and commits, which take the priority as it is.
+
+        So they tell the end on the disk for 1 alone, not for 101 (BrokerServiceServer.getRealQryPriorityId).
+        """
+        return bounds.flushed if self._priority(lease) <= 1 else bounds.latest
 
     def _flow_rules(self) -> FlowRules:
         cluster = self._state.controls.cluster
