@@ -7,8 +7,8 @@ from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import Dispatcher
 from tubemq_spark.embedded.master.balanced import BalancedHandlers
 from tubemq_spark.embedded.master.balancer import Balancer
-from tubemq_spark.embedded.master.consumers import BalanceHandlers
 from tubemq_spark.embedded.master.producers import ProducerHandlers
+from tubemq_spark.embedded.master.self_balancing import SelfBalancingHandlers
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Answer, Interceptor, Listener
@@ -34,7 +34,7 @@ class Master:
         operations = {
             **ProducerHandlers(state).operations,
             **BalancedHandlers(state).operations,
-            **BalanceHandlers(state).operations,
+            **SelfBalancingHandlers(state).operations,
         }
         self._dispatcher = Dispatcher(frozenset({ServiceType.MASTER}), operations)
         self._listener = Listener("master", host, port, self.serve)

@@ -25,7 +25,7 @@ _STALE_LAYOUT_MS: Final = 180_000
 """A heartbeat repeats the layout to a client that took its own longer ago (maxMetaForceUpdatePeriodMs)."""
 
 
-class BalanceHandlers:
+class SelfBalancingHandlers:
     """Answers methods 20 to 22 and 6; their answers have no ``success``, the code says it."""
 
     def __init__(self, state: MasterState) -> None:
