@@ -228,7 +228,9 @@ def _pump(connected: socket.socket, data: bytes, deadline: float) -> bytes:
             if ready[0][1] & selectors.EVENT_WRITE:
                 rest = rest[connected.send(rest) :] if rest else rest
                 if not rest:
-                    connected.shutdown(socket.SHUT_WR)
+                    # A server that has hung up already makes this fail (ENOTCONN); reading tells.
+                    with contextlib.suppress(OSError):
+                        connected.shutdown(socket.SHUT_WR)
                     selector.modify(connected, selectors.EVENT_READ)
             if ready[0][1] & selectors.EVENT_READ:
                 part = connected.recv(1 << 18)
