@@ -1,37 +1,17 @@
 """The web calls about what groups may do: they change records, and the records have their effect."""
 
 import json
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import pytest
-
-from tests.embedded.wire import MasterClient
 
 ADD = {"confModAuthToken": "abc", "createUser": "me", "createDate": "20240102030405"}
 CHANGE = {"confModAuthToken": "abc", "modifyUser": "you", "modifyDate": "20250102030405"}
 RULES = [{"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 300}]}]
 
 
-def ask(address, method, **parameters):
-    query = urlencode({"method": method, **parameters})
-    with urlopen(f"http://{address}/webapi.htm?{query}", timeout=5) as response:
-        return json.loads(response.read())
-
-
 @pytest.fixture
 def server(start):
     return start(topics={"demo": (1, 1), "other": (1, 1)})
-
-
-@pytest.fixture
-def web(server):
-    return lambda method, **parameters: ask(server.master_web, method, **parameters)
-
-
-@pytest.fixture
-def members(server, closing):
-    return closing.enter_context(MasterClient(server.master))
 
 
 def codes(answer):

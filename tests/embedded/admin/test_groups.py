@@ -1,38 +1,18 @@
 """The web calls about groups that are online."""
 
-import json
 import time
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import pytest
 
-from tests.embedded.wire import MasterClient
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 TOKEN = {"confModAuthToken": "abc", "modifyUser": "me"}
-
-
-def ask(address, method, **parameters):
-    query = urlencode({"method": method, **parameters})
-    with urlopen(f"http://{address}/webapi.htm?{query}", timeout=5) as response:
-        return json.loads(response.read())
 
 
 @pytest.fixture
 def server(start):
     settings = EmbeddedSettings(balance_period_ms=10)
     return start(topics={"demo": (2, 1), "other": (1, 1)}, settings=settings)
-
-
-@pytest.fixture
-def web(server):
-    return lambda method, **parameters: ask(server.master_web, method, **parameters)
-
-
-@pytest.fixture
-def members(server, closing):
-    return closing.enter_context(MasterClient(server.master))
 
 
 def take_part(members, client="one", group="balanced", **fields):

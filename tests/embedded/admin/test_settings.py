@@ -1,36 +1,18 @@
 """The web calls about topics' rights, their size limits, and the cluster's setting."""
 
 import json
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import pytest
 
-from tests.embedded.wire import MasterClient
+from tests.embedded.web import ask
 
 ADD = {"confModAuthToken": "abc", "createUser": "me"}
 CHANGE = {"confModAuthToken": "abc", "modifyUser": "you"}
 
 
-def ask(address, method, **parameters):
-    query = urlencode({"method": method, **parameters})
-    with urlopen(f"http://{address}/webapi.htm?{query}", timeout=5) as response:
-        return json.loads(response.read())
-
-
 @pytest.fixture
 def server(start):
     return start(topics={"demo": (1, 1), "other": (1, 1)})
-
-
-@pytest.fixture
-def web(server):
-    return lambda method, **parameters: ask(server.master_web, method, **parameters)
-
-
-@pytest.fixture
-def members(server, closing):
-    return closing.enter_context(MasterClient(server.master))
 
 
 def codes(answer):
@@ -169,8 +151,8 @@ def test_what_is_not_named_stays_or_becomes_as_at_first(web):
 def test_settings_outlive_the_server(start, tmp_path):
     server = start(tmp_path)
     wish = {"maxMsgSizeInMB": 2, "deletePolicy": "delete,5m"}
-    ask(server.master_web, "admin_set_cluster_default_setting", **ADD, **wish)
+    ask(server.master_web, method="admin_set_cluster_default_setting", **ADD, **wish)
     server.close()
     with server.reopened() as again:
-        (shown,) = ask(again.master_web, "admin_query_cluster_default_setting")["data"]
+        (shown,) = ask(again.master_web, method="admin_query_cluster_default_setting")["data"]
     assert {name: shown[name] for name in wish} == wish
