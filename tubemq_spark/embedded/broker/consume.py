@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.broker.fetch_answer import encode_found
+from tubemq_spark.embedded.broker.fetch_failures import NOTHING, fetch_failure, not_found, nothing_at
 from tubemq_spark.embedded.broker.flow_control import Allowance, FlowRules, RuleError, parse_rules
 from tubemq_spark.embedded.broker.leases import Lease
 from tubemq_spark.embedded.broker.offsets import NO_WISH, Position, Seat
@@ -29,8 +30,6 @@ from tubemq_spark.protocol.pb import broker_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-_NOTHING: Final = -1
-"""Offsets and lags in answers that carry none."""
 _NO_RULES: Final = FlowRules()
 
 
@@ -43,7 +42,7 @@ class ConsumerHandlers:
         self.operations: Mapping[int, Operation[Any]] = {
             Method.PARTITION_REGISTER: Operation(pb.RegisterRequestC2B, self.register, _register_failure),
             Method.PARTITION_HEARTBEAT: Operation(pb.HeartBeatRequestC2B, self.heartbeat, _heartbeat_failure),
-            Method.GET_MESSAGE: Operation(pb.GetMessageRequestC2B, self.fetch, _fetch_failure),
+            Method.GET_MESSAGE: Operation(pb.GetMessageRequestC2B, self.fetch, fetch_failure),
             Method.COMMIT_OFFSET: Operation(pb.CommitOffsetRequestC2B, self.commit, _commit_failure),
         }
 
@@ -232,9 +231,7 @@ class ConsumerHandlers:
         with self._held(seat, client_id, absent, self._kept_by_other) as (position, _):
             position.commit(consumed=commit)
             self._state.leases.end(seat)
-        return pb.RegisterResponseB2C(
-            success=True, errCode=ErrCode.SUCCESS, errMsg="OK!", currOffset=_NOTHING
-        )
+        return pb.RegisterResponseB2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!", currOffset=NOTHING)
 
     def _kept_by_other(self, seat: Seat, owner: str, client_id: str) -> RefusedError:
         text = f"[Duplicated Request]Partition {_key(seat)} has been consumed by {owner}"
@@ -253,7 +250,7 @@ class ConsumerHandlers:
             update=settings.update_consumer_offsets,
         )
         if start is None:
-            return _not_found("The request offset reached maxOffset!", _NOTHING)
+            return not_found("The request offset reached maxOffset!", NOTHING)
         wait_ms = lease.allowance.wait_ms(
             self._flow_rules(),
             bounds.data_latest,
@@ -263,7 +260,7 @@ class ConsumerHandlers:
         )
         if wait_ms is not None:
             text = "RpcServer consume speed limit!"
-            return _fetch_failure(ErrCode.SERVER_CONSUME_SPEED_LIMIT, text, wait_ms)
+            return fetch_failure(ErrCode.SERVER_CONSUME_SPEED_LIMIT, text, wait_ms)
         return self._read(store, seat, lease, position, start, manual=request.manualCommitOffset)
 
     def _read(
@@ -280,10 +277,10 @@ class ConsumerHandlers:
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error
         if batch is None:
             # Looked at anew: files may have expired since.
-            return _nothing_at(start, store.bounds, view)
+            return nothing_at(start, store.bounds, view)
         position.end_read(batch.next_offset - start, manual=manual, empty=not batch.records)
         if not batch.records and self._state.settings.moving_404:
-            return _not_found("Can't found Message by index!", bounds.data_latest)
+            return not_found("Can't found Message by index!", bounds.data_latest)
         lease.allowance.count(batch.data_end, _stored_bytes(batch))
         slow = view.slow(bounds, start, batch.next_offset, self._partitions(seat.topic))
         return encode_found(batch, start, visible_end, bounds, slow=slow)
@@ -363,47 +360,13 @@ def _stored_bytes(batch: Batch) -> int:
     return int(batch.records.sizes.sum()) + RECORD_HEADER.size * len(batch.records)
 
 
-def _nothing_at(start: int, bounds: Bounds, view: View) -> pb.GetMessageResponseB2C:
-    if start < bounds.earliest:
-        text = "current offset is exceed min offset!"
-        return _fetch_failure(ErrCode.MOVED, text, _java_int(bounds.data_latest))
-    text = (
-        "current offset is exceed max file offset"
-        if view.files_only
-        else "Request offset reached cache maxOffset"
-    )
-    return _not_found(text, bounds.data_latest)
-
-
-def _not_found(text: str, wait: int) -> pb.GetMessageResponseB2C:
-    """Return a 404; ``wait`` is what Java leaves in its field, and clients have to ignore."""
-    return _fetch_failure(ErrCode.NOT_FOUND, text, _java_int(wait))
-
-
-def _java_int(value: int) -> int:
-    """Return what a Java cast to int leaves of a long."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
 def _register_failure(code: int, text: str) -> pb.RegisterResponseB2C:
-    return pb.RegisterResponseB2C(success=False, errCode=code, errMsg=text, currOffset=_NOTHING)
+    return pb.RegisterResponseB2C(success=False, errCode=code, errMsg=text, currOffset=NOTHING)
 
 
 def _heartbeat_failure(code: int, text: str) -> pb.HeartBeatResponseB2C:
     return pb.HeartBeatResponseB2C(success=False, errCode=code, errMsg=text)
 
 
-def _fetch_failure(code: int, text: str, min_limit_time: int = 0) -> pb.GetMessageResponseB2C:
-    return pb.GetMessageResponseB2C(
-        success=False,
-        errCode=code,
-        errMsg=text,
-        currOffset=_NOTHING,
-        minLimitTime=min_limit_time,
-        escFlowCtrl=False,
-        currDataDlt=_NOTHING,
-    )
-
-
 def _commit_failure(code: int, text: str) -> pb.CommitOffsetResponseB2C:
-    return pb.CommitOffsetResponseB2C(success=False, errCode=code, errMsg=text, currOffset=_NOTHING)
+    return pb.CommitOffsetResponseB2C(success=False, errCode=code, errMsg=text, currOffset=NOTHING)
