@@ -53,7 +53,6 @@ protos: $(STAMP) ## write protocol/pb/*_pb2.py from the .proto files
 
 docs: $(STAMP) ## write the generated pages
 	$(BIN)/python tools/gen_option_docs.py
-	$(BIN)/python tools/gen_file_map.py
 
 bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
 	$(BIN)/python benchmarks/throughput.py $(ARGS)

@@ -1,24 +1,7 @@
-"""The documents that describe the code stay true."""
+"""What the package promises as a whole."""
 
-import importlib.util
 import subprocess
 import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def _tool(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_file_map_of_design_is_up_to_date():
-    """Run ``make docs`` when this fails."""
-    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
-    assert _tool("gen_file_map").with_map(text) == text
 
 
 def test_importing_the_package_loads_neither_spark_nor_arrow():
