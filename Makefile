@@ -6,9 +6,13 @@ VENV42 := .venv-spark42
 STAMP42 := $(VENV42)/.installed
 # Of the integration tests: one with the embedded server, two with Java servers of their own.
 PROCESSES := 3
+# Tests that take too long for every change run in `make nightly`.
+USUAL := -m "not nightly"
+NIGHTLY_SEQUENCES := 2000
+NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-server venv java clean
+.PHONY: help run test quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-server venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -16,24 +20,40 @@ help: ## this list
 run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:port" for a running TubeMQ
 	$(BIN)/tubemq-spark demo $(ARGS)
 
-test: java artifacts ## every test; those on the Java TubeMQ are skipped with a reason where Maven is missing
-	$(BIN)/python -m pytest tests $(ARGS)
-	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
+test: java artifacts ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
+	$(BIN)/python -m pytest tests -n 2 $(USUAL) $(ARGS)
+	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(USUAL) $(ARGS)
 
-unit: $(STAMP) ## no Spark, no Java, seconds
-	$(BIN)/python -m pytest tests $(ARGS)
+quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files first), six tests through Spark
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync check quick-unit quick-spark
+
+quick-unit: $(STAMP)
+	$(BIN)/python -m pytest tests -n 2 $(USUAL) --changed-first --exitfirst $(ARGS)
+
+quick-spark: java $(STAMP)
+	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
+
+nightly: java artifacts $(STAMP42) ## everything in its long form, for hours: more kills, more random calls, more fuzzing
+	$(BIN)/python -m pytest tests -n 2 $(ARGS)
+	TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
+		$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
+	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
+	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
+
+unit: $(STAMP) ## no Spark, no Java, about a minute
+	$(BIN)/python -m pytest tests -n 2 $(USUAL) $(ARGS)
 
 integration: java $(STAMP) ## Spark on the embedded server
-	$(BIN)/python -m pytest integration_tests -m "not real" $(ARGS)
+	$(BIN)/python -m pytest integration_tests -m "not real and not nightly" $(ARGS)
 
 real: java artifacts ## Spark and the client on the Java TubeMQ
-	$(BIN)/python -m pytest integration_tests -m real $(ARGS)
+	$(BIN)/python -m pytest integration_tests -m "real and not nightly" $(ARGS)
 
 artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
 	$(BIN)/python -m integration_tests.real.fetch
 
 spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
-	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
+	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

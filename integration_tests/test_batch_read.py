@@ -35,6 +35,7 @@ def test_every_message_comes_back_with_its_columns(spark, server, shape):
         assert all(offset % 28 == 0 for _, offset in offsets)
 
 
+@pytest.mark.smoke
 def test_only_the_asked_columns_are_there_in_the_asked_order(spark, server):
     topic = server.fresh_topic()
     produce_numbers(server.master, topic, range(50))
@@ -50,6 +51,7 @@ def test_only_the_asked_columns_are_there_in_the_asked_order(spark, server):
     assert [(row.offset, int(row.value)) for row in frame.collect()] == [(28 * n, n) for n in range(50)]
 
 
+@pytest.mark.smoke
 def test_ranges_by_offsets(spark, server):
     """JSON offsets cut exactly; -2 and -1 stand for the log's ends."""
     topic = server.fresh_topic()

@@ -11,6 +11,7 @@ from integration_tests.servers import VOLATILE_TOPIC
 TOLERANT = {"failOnDataLoss": "false"}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("server", ["embedded"], indirect=True)
 def test_records_that_expired_before_they_were_read(spark, server, tmp_path):
     """In a batch read of given offsets, and in a stream that stood still too long."""

@@ -2,6 +2,8 @@
 
 import datetime
 
+import pytest
+
 from integration_tests.produce import produce_numbers
 from integration_tests.queries import read, read_stream, write
 from integration_tests.truth import assert_same_rows
@@ -11,6 +13,7 @@ def rows_of(spark, server, topic):
     return read(spark, server, topic, includeAttributes="true").collect()
 
 
+@pytest.mark.smoke
 def test_a_frame_is_written_with_all_its_columns(spark, server):
     topic = server.fresh_topic("3x1")
     minute = datetime.datetime(2024, 2, 29, 12, 34, tzinfo=datetime.UTC)
@@ -59,6 +62,7 @@ def test_a_frame_read_from_tubemq_can_be_written_back(spark, server):
     assert_same_rows([int(r.value) for r in rows_of(spark, server, target)], range(200))
 
 
+@pytest.mark.smoke
 def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
     """Source and sink in one query, in several micro-batches, stopped and started again."""
     source, target = server.fresh_topic("3x1"), server.fresh_topic("3x1")

@@ -6,8 +6,23 @@ import time
 import psutil
 import pytest
 
+from tests.changed import ROOT, changed_files, distance_from
+
 GRACE_SECONDS = 3.0
 """Threads of a closed peer end a moment after the test."""
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--changed-first", action="store_true", help="begin with the tests of files that git sees as changed"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Sort after the shuffle, which comes first."""
+    if config.getoption("--changed-first"):
+        distance = distance_from(changed_files())
+        items.sort(key=lambda item: distance(item.path.relative_to(ROOT).as_posix()))
 
 
 def open_sockets():
