@@ -1,8 +1,8 @@
+import collections
 import dataclasses
-import zlib
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tubemq_spark.client.partitioner import Partitioner
 from tubemq_spark.errors import ProduceError
@@ -20,6 +20,14 @@ def targets(*ids: tuple[int, int]) -> list[Target]:
 
 PARTITIONS = targets((2, 0), (1, 10_000), (1, 0), (1, 1))
 IN_ORDER = targets((1, 0), (1, 1), (1, 10_000), (2, 0))
+IN_TURN = targets((1, 0), (2, 0), (1, 1), (1, 10_000))
+IDS = st.tuples(st.integers(1, 9), st.integers(0, 30_000))
+KEYS = [b"key %d" % number for number in range(500)]
+
+
+def owners(ids) -> dict[bytes, TopicPartition]:
+    partitioner = Partitioner("demo", targets(*ids), 0)
+    return {key: partitioner.by_key(key).partition for key in KEYS}
 
 
 def test_partitions_are_in_order_of_broker_and_id():
@@ -27,14 +35,14 @@ def test_partitions_are_in_order_of_broker_and_id():
 
 
 @pytest.mark.parametrize("first", [0, 1, 3, 4, 1_000_003])
-def test_turns_go_round_from_a_given_beginning(first):
+def test_turns_go_round_from_a_given_beginning_and_alternate_between_brokers(first):
     partitioner = Partitioner("demo", PARTITIONS, first)
-    expected = [IN_ORDER[(first + turn) % 4] for turn in range(9)]
+    expected = [IN_TURN[(first + turn) % 4] for turn in range(9)]
     assert [partitioner.by_turn() for _ in range(9)] == expected
 
 
 @settings(deadline=None)
-@given(st.sets(st.tuples(st.integers(1, 9), st.integers(0, 30_000)), min_size=1, max_size=30), st.integers(0))
+@given(st.sets(IDS, min_size=1, max_size=30), st.integers(0))
 def test_turns_are_fair(ids, first):
     partitioner = Partitioner("demo", targets(*ids), first)
     taken = [partitioner.by_turn() for _ in range(3 * len(ids))]
@@ -52,18 +60,49 @@ def test_turns_go_on_when_all_brokers_are_avoided():
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=40), st.integers(0, 100))
-def test_a_key_always_has_the_same_partition(key, first):
-    partitioner = Partitioner("demo", PARTITIONS, first)
-    partitioner.by_turn()
-    assert partitioner.by_key(key) == IN_ORDER[zlib.crc32(key) % 4]
+@given(st.sets(IDS, min_size=1, max_size=30), st.permutations(range(30)), st.integers(0, 100))
+def test_all_producers_choose_the_same_partition_for_a_key(ids, order, first):
+    shuffled = sorted(ids, key=lambda one: order[hash(one) % 30])
+    other = Partitioner("demo", targets(*shuffled), first)
+    other.by_turn()
+    assert {key: other.by_key(key).partition for key in KEYS} == owners(ids)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.sets(IDS, min_size=2, max_size=40), st.data())
+def test_only_the_keys_of_partitions_that_leave_move(ids, data):
+    gone = data.draw(st.sets(st.sampled_from(sorted(ids)), min_size=1))
+    assume(gone != ids)
+    before, after = owners(ids), owners(ids - gone)
+    left = {target.partition for target in targets(*gone)}
+    assert [key for key in KEYS if before[key] != after[key]] == [key for key in KEYS if before[key] in left]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.sets(IDS, min_size=1, max_size=40), st.sets(IDS, min_size=1, max_size=10))
+def test_keys_move_only_to_partitions_that_join(ids, joining):
+    before, after = owners(ids), owners(ids | joining)
+    joined = {target.partition for target in targets(*joining)}
+    assert all(after[key] in joined for key in KEYS if before[key] != after[key])
 
 
 def test_the_hash_of_keys_never_changes():
     """A fixed table: another hash would move the keys of running pipelines."""
     partitioner = Partitioner("demo", PARTITIONS, 0)
     keys = [b"", b"a", b"b", b"customer-17", b"\x00\xff"]
-    assert [IN_ORDER.index(partitioner.by_key(key)) for key in keys] == [0, 3, 1, 3, 2]
+    assert [IN_ORDER.index(partitioner.by_key(key)) for key in keys] == [0, 1, 2, 1, 2]
+
+
+def test_keys_spread_over_the_partitions_of_a_large_topic():
+    ids = [
+        (broker, 10_000 * store + index) for broker in range(1, 11) for store in range(5) for index in (0, 1)
+    ]
+    partitioner = Partitioner("demo", targets(*ids), 0)
+    chosen = collections.Counter(
+        partitioner.by_key(b"key %d" % number).partition for number in range(100_000)
+    )
+    assert len(chosen) == 100
+    assert all(800 < count < 1_200 for count in chosen.values())
 
 
 def test_keys_spread_over_all_partitions():

@@ -2,14 +2,21 @@
 
 import itertools
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
 
 _LISTED_PARTITIONS: Final = 40
 """An error names at most this many existing partitions."""
+_SLOTS: Final = 1 << 16
+"""Keys are sorted into this many slots; each slot belongs to one partition."""
+_BLOCK: Final = 1 << 8
+"""The owners of so many neighbouring slots are computed together, when the first of them is needed."""
 
 
 class HasPartition(Protocol):
@@ -26,9 +33,13 @@ Target = TypeVar("Target", bound=HasPartition)
 class Partitioner(Generic[Target]):
     """Chooses among the partitions one topic can be published to now; there is at least one.
 
-    All producers that see the same partitions choose the same one for a key, in any process and on any
-    platform (CRC-32 of the key, modulo the number of partitions, in the order of broker and partition
-    id). When partitions are added or removed, keys move.
+    **Keys** are placed by rendezvous hashing: a key belongs to a slot (the low 16 bits of its CRC-32), each
+    partition has a weight for each slot, and the slot belongs to the heaviest. A weight depends on nothing
+    but the slot and the ids of the broker and the partition. Therefore all producers that see the same
+    partitions choose the same one for a key, in any process and on any platform; when partitions leave,
+    only their own keys move; when partitions join, keys move only to them.
+
+    **Turns** alternate between brokers, so that passing over one costs few steps.
     """
 
     def __init__(self, topic: str, targets: Iterable[Target], first_turn: int) -> None:
@@ -38,28 +49,30 @@ class Partitioner(Generic[Target]):
         self._by_id = {
             (target.partition.broker_id, target.partition.partition_id): target for target in self._targets
         }
-        first = first_turn % len(self._targets)
-        self._turns = itertools.cycle(self._targets[first:] + self._targets[:first])
+        self._brokers = frozenset(target.partition.broker_id for target in self._targets)
+        turns = _alternate(self._targets)
+        first = first_turn % len(turns)
+        self._turns = itertools.cycle(turns[first:] + turns[:first])
+        self._seeds = _seeds(self._targets)
+        self._owners: list[list[Target] | None] = [None] * (_SLOTS // _BLOCK)
 
     @property
     def targets(self) -> tuple[Target, ...]:
         """All partitions, by broker and partition id."""
         return tuple(self._targets)
 
-    def by_turn(self, avoided_brokers: Collection[int] = ()) -> Target:
-        """Return the next partition, passing over brokers that are in trouble unless all are."""
+    def by_turn(self, passed_over: Collection[int] = ()) -> Target:
+        """Return the next partition whose broker is not passed over; the next of all when there is none."""
         target = next(self._turns)
-        if not avoided_brokers:
-            return target
-        passed_over = 0
-        while target.partition.broker_id in avoided_brokers and passed_over < len(self._targets):
-            target = next(self._turns)
-            passed_over += 1
+        if passed_over and not self._brokers.issubset(passed_over):
+            while target.partition.broker_id in passed_over:
+                target = next(self._turns)
         return target
 
     def by_key(self, key: bytes) -> Target:
         """Return the partition of a key."""
-        return self._targets[zlib.crc32(key) % len(self._targets)]
+        block, slot = divmod(zlib.crc32(key) % _SLOTS, _BLOCK)
+        return (self._owners[block] or self._own(block))[slot]
 
     def by_id(self, broker_id: int, partition_id: int) -> Target:
         """Return the partition the caller named.
@@ -77,7 +90,34 @@ class Partitioner(Generic[Target]):
             )
         return target
 
+    def _own(self, block: int) -> list[Target]:
+        slots = np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64)
+        weights = _mix(_mix(slots)[:, None] ^ self._seeds)
+        owners = [self._targets[heaviest] for heaviest in weights.argmax(axis=1)]
+        self._owners[block] = owners
+        return owners
+
     def _listed(self) -> str:
         names = [target.partition.local_id for target in self._targets[:_LISTED_PARTITIONS]]
         more = len(self._targets) - len(names)
         return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _alternate(targets: Sequence[Target]) -> list[Target]:
+    """Put the first partition of each broker first, then the second of each, and so on."""
+    by_broker = itertools.groupby(targets, key=lambda target: target.partition.broker_id)
+    rounds = itertools.zip_longest(*(list(of_broker) for _, of_broker in by_broker))
+    return [target for one_round in rounds for target in one_round if target is not None]
+
+
+def _seeds(targets: Sequence[HasPartition]) -> npt.NDArray[np.uint64]:
+    ids = [(target.partition.broker_id << 32) | target.partition.partition_id for target in targets]
+    return _mix(np.array(ids, dtype=np.uint64))
+
+
+def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Scramble 64-bit numbers; this is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
