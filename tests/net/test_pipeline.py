@@ -80,13 +80,51 @@ def test_a_connection_the_peer_closes_is_reported_once(pipelines, listener):
     assert pipelines.drive(0) == []
 
 
-def test_writing_to_a_connection_the_peer_reset_fails(pipelines, listener):
-    pipeline, peer = open_pair(pipelines, listener)
+def reset(peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     peer.close()
-    with pytest.raises(TubeMQConnectionError):
-        pipeline.write(b"too late")
+
+
+def test_writing_to_a_connection_the_peer_reset_is_reported(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    reset(peer)
+    pipeline.write(b"too late")
+    assert not pipeline.writable
+    ((which, error),) = drive_until(pipelines, bool)
+    assert which is pipeline
+    assert isinstance(error, TubeMQConnectionError)
     assert pipeline.closed
+
+
+def test_what_came_before_a_failed_write_is_still_read(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    answers = b"answer" * 5_000
+    peer.sendall(answers)
+    reset(peer)
+    pipeline.write(b"too late")
+    arrivals = drive_until(pipelines, lambda _: pipeline.closed)
+    assert b"".join(data for _, data in arrivals[:-1]) == answers
+    assert isinstance(arrivals[-1][1], TubeMQConnectionError)
+
+
+def test_a_socket_that_cannot_be_made_is_a_failed_connection(pipelines, listener, monkeypatch):
+    def out_of_files(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("tubemq_spark.net.pipeline.socket.socket", out_of_files)
+    with pytest.raises(TubeMQConnectionError, match=r"TUBEMQ_CONNECT_FAILED.*Too many open files"):
+        pipelines.connect(endpoint_of(listener))
+
+
+def test_the_kernel_takes_little_ahead_of_the_network(pipelines, listener):
+    """What it has taken looks sent, and the time for an answer runs."""
+    pipeline, peer = open_pair(pipelines, listener)
+    size = 64 << 20
+    with peer:
+        pipeline.write(bytes(size))
+        held = pipeline._open_socket().getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+        assert held == 1 << 17
+        assert pipeline.unsent_bytes > size // 2
 
 
 def test_a_refused_connection_is_reported(pipelines):

@@ -19,6 +19,9 @@ from tubemq_spark.model import Endpoint
 
 _RECEIVE_BYTES: Final = 1 << 16
 """A read takes at most this much; the selector reports the rest again."""
+_UNSENT_IN_KERNEL_BYTES: Final = 1 << 17
+"""The kernel takes no more than about this much ahead of the network. Otherwise it takes megabytes, and on a
+slow connection nobody could tell when a request left."""
 _CONNECT_STARTED: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 
 Arrival = tuple["Pipeline", bytes | TubeMQConnectionError]
@@ -26,7 +29,11 @@ Arrival = tuple["Pipeline", bytes | TubeMQConnectionError]
 
 
 class Pipeline:
-    """One connection: being made, open, or closed; at most one piece of data waits to be written."""
+    """One connection: being made, open, or closed; at most one piece of data waits to be written.
+
+    When writing fails, nothing more is written, but what the peer has sent before is still read: it may
+    hold answers. The failure is reported behind it.
+    """
 
     def __init__(self, endpoint: Endpoint, selector: selectors.BaseSelector, connect_by: float) -> None:
         """Start to connect; ``connect_by`` is the owner's clock's latest time for it, in seconds."""
@@ -38,6 +45,7 @@ class Pipeline:
         self._unsent = memoryview(b"")
         self._addresses: collections.deque[tuple[int, int, int, tuple[object, ...]]] = collections.deque()
         self._last_cause = "the name has no address"
+        self._write_error = ""
         self._start()
 
     @property
@@ -53,14 +61,17 @@ class Pipeline:
     @property
     def writable(self) -> bool:
         """Whether ``write`` may be called: the connection is open and everything before was written."""
-        return not self._connecting and not self._unsent and self._socket is not None
+        return (
+            not self._connecting and not self._unsent and self._socket is not None and not self._write_error
+        )
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes given to ``write`` the socket has not taken yet."""
+        return len(self._unsent)
 
     def write(self, data: bytes) -> None:
-        """Write what the socket takes now and keep the rest for ``Pipelines.drive``; see ``writable``.
-
-        Raises:
-            TubeMQConnectionError: the connection is lost; it is closed now.
-        """
+        """Write what the socket takes now and keep the rest for ``Pipelines.drive``; see ``writable``."""
         self._unsent = memoryview(data)
         self._write_more()
         if self._unsent:
@@ -110,9 +121,11 @@ class Pipeline:
     def _connect_to_next_address(self) -> None:
         while self._addresses:
             family, kind, protocol, address = self._addresses.popleft()
-            made = socket.socket(family, kind, protocol)
-            made.setblocking(False)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                made = _unconnected(family, kind, protocol)
+            except OSError as error:  # out of file descriptors; no such address family
+                self._last_cause = str(error)
+                continue
             code = made.connect_ex(address)
             if code in _CONNECT_STARTED:
                 self._socket = made
@@ -139,9 +152,9 @@ class Pipeline:
         except BlockingIOError:
             return None
         except OSError as error:
-            raise self.fail(str(error)) from error
+            raise self.fail(self._write_error or str(error)) from error
         if not data:
-            raise self.fail("the peer closed it")
+            raise self.fail(self._write_error or "the peer closed it")
         return data
 
     def _write_more(self) -> None:
@@ -150,7 +163,8 @@ class Pipeline:
         except BlockingIOError:
             return
         except OSError as error:
-            raise self.fail(str(error)) from error
+            self._unsent = memoryview(b"")
+            self._write_error = str(error)
 
     def _watch(self, events: int) -> None:
         self._selector.modify(self._open_socket(), events, self)
@@ -159,6 +173,15 @@ class Pipeline:
         if self._socket is None:
             raise self.fail("it was closed here")
         return self._socket
+
+
+def _unconnected(family: int, kind: int, protocol: int) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_IN_KERNEL_BYTES)
+    return made
 
 
 class Pipelines:
