@@ -44,6 +44,12 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or give another directory.",
     "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a copy, or move it away to start without it.",
+    "TUBEMQ_NO_SUCH_BROKER": "There is no broker {broker_id}; there are: {known}.",
+    "TUBEMQ_BROKER_STOPPED": "Broker {broker_id} is stopped; start it first.",
+    "TUBEMQ_BROKER_ADDRESSES": (
+        "Several brokers need an address each, counted up from a loopback one such as 127.0.0.1; "
+        "the server listens on {host} and is reached as {advertised}; take such a host, or one broker."
+    ),
     "TUBEMQ_BAD_TOPIC_NAME": "'{topic}' is no name of a topic; take a letter and then letters, digits or _, 2 to 64 characters in all.",
     "TUBEMQ_BAD_TOPIC_SHAPE": "The topic {topic} cannot be like this: {what}; correct the numbers.",
     # A peer broke, or we broke, the wire protocol.

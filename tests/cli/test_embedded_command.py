@@ -48,6 +48,23 @@ def test_a_signal_ends_it_with_exit_code_0(tmp_path, number):
     assert (process.returncode, output, errors) == (0, "stopping\n", "")
 
 
+def test_several_brokers_are_told_with_their_addresses():
+    with _serving(*ANY_PORTS, "--brokers", "3", "--topic", "clicks:1:1") as process:
+        introduction = _introduction(process)
+        process.terminate()
+        process.wait(timeout=20)
+    brokers = re.findall(r"^broker +(\S+):", introduction, re.MULTILINE)
+    assert brokers == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "101", "two"])
+def test_a_wrong_number_of_brokers_is_refused(number):
+    with _serving("--brokers", number) as process:
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert f"'{number}' is not a number of brokers; take 1 to 100" in errors
+
+
 def test_topics_of_an_earlier_run_are_there_and_shown(tmp_path):
     for arguments in (["--topic", "old:1:2"], ["--topic", "new:1:1"]):
         with _serving(*ANY_PORTS, "--data", str(tmp_path), *arguments) as process:

@@ -6,18 +6,24 @@ from rich.console import Console
 
 from tubemq_spark.cli.embedded_screen import Meter, line, live, table
 from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.nodes import BrokerCondition
 from tubemq_spark.embedded.overview import Overview
 from tubemq_spark.model import OffsetBounds, StoreId
 
 
-def overview(messages_in=0, messages_out=0, stores=1):
+def overview(messages_in=0, messages_out=0, stores=1, brokers=("running",)):
     return Overview(
         Traffic(messages_in, messages_in * 1000, messages_out, messages_out * 1000),
         connections=4,
         producers=1,
         consumers=2,
         leases=3,
-        stores={StoreId("clicks", 1, number): OffsetBounds(28, 28 * 1001) for number in range(stores)},
+        stores={
+            StoreId("clicks", broker, number): OffsetBounds(28, 28 * 1001)
+            for broker in range(1, len(brokers) + 1)
+            for number in range(stores)
+        },
+        brokers={number: BrokerCondition(state) for number, state in enumerate(brokers, 1)},
     )
 
 
@@ -50,6 +56,15 @@ def test_a_line_has_traffic_and_clients():
         "out 5 messages/s, 0.0 MB/s (10 messages, 0.0 MB in all); "
         "4 connections, 1 producers, 2 consumers, 3 partitions being read"
     )
+
+
+def test_brokers_are_shown_with_their_state_where_there_are_several():
+    seen = overview(brokers=("running", "frozen", "stopped"))
+    assert line(seen, meter().flows(seen)).endswith("; brokers: 1 running, 2 frozen, 3 stopped")
+    screen = shown(seen)
+    assert "brokers: 1 running, 2 frozen, 3 stopped" in screen
+    assert "1/0: 28-28028  2/0: 28-28028  3/0: 28-28028" in screen
+    assert "brokers" not in shown(overview())
 
 
 def shown(seen):

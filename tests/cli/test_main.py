@@ -8,7 +8,7 @@ import pytest
 
 from tubemq_spark import __version__
 from tubemq_spark.cli import main as cli
-from tubemq_spark.cli.embedded import describe, parse_topic, snippet
+from tubemq_spark.cli.embedded import Addresses, describe, parse_topic, snippet
 
 
 def _refused(capsys, *arguments):
@@ -82,13 +82,15 @@ def test_an_interrupt_is_exit_code_130(monkeypatch):
 
 
 def test_what_the_server_says_of_itself(tmp_path):
-    addresses = {"master": "h:1", "master_web": "h:2", "broker_web": "h:3", "broker": "h:4"}
+    addresses = Addresses("h:1", "h:2", {1: "h:4", 2: "i:4"}, {1: "h:3", 2: "i:3"})
     text = describe(addresses, {"clicks": (3, 1), "other": (1, 2)}, tmp_path)
     for part in (
         "h:1",
         "http://h:2",
         "http://h:3",
+        "http://i:3",
         "h:4",
+        "i:4",
         "clicks: 3 stores",
         "other: 1 stores",
         str(tmp_path),

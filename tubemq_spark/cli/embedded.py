@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tubemq_spark.protocol.names import TOPIC_NAME
 
@@ -21,9 +21,24 @@ TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<part
 
 _REFRESH_SECONDS: Final = 1.0
 _LONGEST_PERIOD: Final = 86_400.0
+_MOST_BROKERS: Final = 100
 
 TopicShape = tuple[str, int, int]
 """A topic's name, stores and partitions a store."""
+
+
+class Addresses(NamedTuple):
+    """Where a server listens, as ``host:port``; the brokers by their ids."""
+
+    master: str
+    master_web: str
+    brokers: dict[int, str]
+    broker_webs: dict[int, str]
+
+    @classmethod
+    def of(cls, server: "EmbeddedTubeMQ") -> Self:
+        """Return those of a server."""
+        return cls(server.master, server.master_web, server.brokers, server.broker_webs)
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,6 +80,13 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             metavar="PORT",
             help=f"port of {what} (default: {port}; 0: any free one)",
         )
+    parser.add_argument(
+        "--brokers",
+        type=_broker_count,
+        default=1,
+        metavar="N",
+        help="number of brokers; several listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
+    )
     parser.add_argument(
         "--report-seconds",
         type=_seconds,
@@ -112,12 +134,13 @@ def run(arguments: argparse.Namespace) -> int:
             broker_port=arguments.broker_port,
             master_web_port=arguments.master_web_port,
             broker_web_port=arguments.broker_web_port,
+            brokers=arguments.brokers,
             advertised_host=arguments.advertised_host,
         ) as server,
     ):
         # Those of earlier runs, too.
         shapes = {name: (spec.stores, spec.partitions) for name, spec in server.topics().items()}
-        _say(describe(server.addresses, shapes, arguments.data))
+        _say(describe(Addresses.of(server), shapes, arguments.data))
         _watch(server, stop, arguments.report_seconds)
         _say("stopping")
     return 0
@@ -151,6 +174,12 @@ def _came(stop: socket.socket, seconds: float) -> bool:
         return False
 
 
+def _broker_count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_BROKERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers; take 1 to {_MOST_BROKERS}")
+    return int(text)
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -163,13 +192,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def describe(addresses: dict[str, str], topics: dict[str, tuple[int, int]], data: Path | None) -> str:
+def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: Path | None) -> str:
     """Return what a user needs to work with the server: addresses, topics, and lines for PySpark."""
-    web = f"http://{addresses['master_web']} (master), http://{addresses['broker_web']} (broker)"
+    webs = [f"http://{addresses.master_web} (master)"]
+    webs += [f"http://{address} (broker)" for address in addresses.broker_webs.values()]
     lines = [
-        f"master            {addresses['master']}",
-        f"broker            {addresses['broker']}",
-        f"administration    {web}",
+        f"master            {addresses.master}",
+        *(f"broker            {address}" for address in addresses.brokers.values()),
+        f"administration    {', '.join(webs)}",
         f"data              {data if data is not None else 'temporary, removed at the end'}",
         *(
             f"topic             {name}: {stores} stores of {partitions} partitions"
@@ -178,7 +208,7 @@ def describe(addresses: dict[str, str], topics: dict[str, tuple[int, int]], data
         "",
         "To read a topic in PySpark:",
         "",
-        textwrap.indent(snippet(addresses["master"], next(iter(topics), "my_topic")), "    "),
+        textwrap.indent(snippet(addresses.master, next(iter(topics), "my_topic")), "    "),
         "",
         "Stop with Ctrl-C.",
     ]

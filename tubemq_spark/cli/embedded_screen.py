@@ -56,7 +56,7 @@ class Meter:
 
 def line(overview: Overview, flows: tuple[Flow, Flow]) -> str:
     """Return everything but the offsets, in one line."""
-    return f"in {flows[0]}; out {flows[1]}; {_clients(overview)}"
+    return "; ".join((f"in {flows[0]}", f"out {flows[1]}", _clients(overview), *_brokers(overview)))
 
 
 def table(overview: Overview, flows: tuple[Flow, Flow]) -> RenderableType:
@@ -65,8 +65,9 @@ def table(overview: Overview, flows: tuple[Flow, Flow]) -> RenderableType:
     topics.columns[1].justify = "right"
     for topic, stores in _by_topic(overview.stores).items():
         rows = sum((held.latest - held.earliest) // INDEX_ENTRY_BYTES for held in stores.values())
-        topics.add_row(topic, f"{rows:,}", _ranges(stores))
-    return Group(Text(f"in   {flows[0]}"), Text(f"out  {flows[1]}"), Text(_clients(overview)), topics)
+        topics.add_row(topic, f"{rows:,}", _ranges(stores, several_brokers=len(overview.brokers) > 1))
+    lines = (f"in   {flows[0]}", f"out  {flows[1]}", _clients(overview), *_brokers(overview))
+    return Group(*map(Text, lines), topics)
 
 
 @contextmanager
@@ -84,14 +85,24 @@ def _clients(overview: Overview) -> str:
     )
 
 
-def _by_topic(stores: Mapping[StoreId, OffsetBounds]) -> dict[str, dict[int, OffsetBounds]]:
-    topics: dict[str, dict[int, OffsetBounds]] = {}
+def _brokers(overview: Overview) -> list[str]:
+    """Return the line about brokers, where there are several."""
+    if len(overview.brokers) == 1:
+        return []
+    return ["brokers: " + ", ".join(f"{number} {state}" for number, state in overview.brokers.items())]
+
+
+def _by_topic(stores: Mapping[StoreId, OffsetBounds]) -> dict[str, dict[StoreId, OffsetBounds]]:
+    topics: dict[str, dict[StoreId, OffsetBounds]] = {}
     for place, held in sorted(stores.items()):
-        topics.setdefault(place.topic, {})[place.store] = held
+        topics.setdefault(place.topic, {})[place] = held
     return topics
 
 
-def _ranges(stores: Mapping[int, OffsetBounds]) -> str:
-    shown = [f"{number}: {held.earliest}-{held.latest}" for number, held in stores.items()]
+def _ranges(stores: Mapping[StoreId, OffsetBounds], *, several_brokers: bool) -> str:
+    shown = [
+        f"{f'{place.broker_id}/' if several_brokers else ''}{place.store}: {held.earliest}-{held.latest}"
+        for place, held in stores.items()
+    ]
     more = len(shown) - _SHOWN_STORES
     return "  ".join(shown[:_SHOWN_STORES]) + (f"  and {more} more" if more > 0 else "")

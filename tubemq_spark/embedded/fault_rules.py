@@ -1,5 +1,6 @@
 """Rules by which requests are answered wrongly on purpose: what each does, to which requests, how often."""
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -24,6 +25,8 @@ class Script(TypedDict, total=False):
     """So many, and no more."""
     skip: int
     """Not the first so many: 1 means from the second on."""
+    broker: int
+    """Those that come to this broker."""
     only: Callable[[Any], bool]
     """Those whose request message this function says yes to; others are not counted."""
 
@@ -38,6 +41,7 @@ class Rule:
         """Take requests of a method; ``Faults`` makes and adds rules."""
         self.method = method
         self._act = act
+        self._broker = script.get("broker")
         self._only = script.get("only")
         self._skip = script.get("skip", 0)
         self._times = script.get("times")
@@ -79,9 +83,11 @@ class Rule:
         """Let a request wait for so long, None for ever; the end of the rule ends it."""
         self._ended.wait(timeout_s)
 
-    def takes(self, request: rpc.Request) -> bool:
-        """Count a request, and say whether it is one of those the rule is for."""
-        if request.method != self.method or not self._is_meant(request):
+    def takes(self, server: int, request: rpc.Request) -> bool:
+        """Count a request to a server, and say whether it is one of those the rule is for."""
+        if request.method != self.method or self._broker not in (None, server):
+            return False
+        if not self._is_meant(request):
             return False
         with self._changed:
             if self.ended:
@@ -120,11 +126,17 @@ class Held(Rule):
         self.cancel()
 
 
+MASTER: Final = 0
+"""Stands for the master where servers have numbers; brokers have their ids."""
+InterceptorOf = Callable[[int], Interceptor]
+"""Makes the function that stands before a server."""
+
+
 class RuleBook:
     """The rules there are; the first that takes a request decides, so rules can follow each other."""
 
-    def __init__(self, intercept: Callable[[Interceptor | None], None]) -> None:
-        """Begin without rules; ``intercept`` puts a function between requests and the server, or none."""
+    def __init__(self, intercept: Callable[[InterceptorOf | None], None]) -> None:
+        """Begin without rules; ``intercept`` puts functions between requests and the servers, or none."""
         self._intercept = intercept
         self._lock = threading.Lock()
         self._rules: tuple[Rule, ...] = ()
@@ -148,11 +160,14 @@ class RuleBook:
     def _keep(self, rules: tuple[Rule, ...]) -> None:
         self._rules = tuple(rule for rule in rules if not rule.ended)
         # Without rules requests take the straight way again.
-        self._intercept(self._reply if self._rules else None)
+        self._intercept(self._interceptor if self._rules else None)
 
-    def _reply(self, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+    def _interceptor(self, server: int) -> Interceptor:
+        return functools.partial(self._reply, server)
+
+    def _reply(self, server: int, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         for rule in self._rules:
-            if rule.takes(request):
+            if rule.takes(server, request):
                 return rule.reply(request, handle)
         if any(rule.ended for rule in self._rules):
             with self._lock:

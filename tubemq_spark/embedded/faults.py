@@ -6,9 +6,11 @@ from typing import Final, Unpack
 from tubemq_spark.embedded.broker.leases import Lease
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
-from tubemq_spark.embedded.fault_rules import Action, Held, Rule, RuleBook, Script
+from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Rule, RuleBook, Script
 from tubemq_spark.embedded.master.state import MasterState
-from tubemq_spark.net.listener import Answer, Interceptor, Reply
+from tubemq_spark.embedded.nodes import BrokerNodes
+from tubemq_spark.embedded.running import Ending
+from tubemq_spark.net.listener import Answer, Reply
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import UNDEFINED, Method
@@ -39,16 +41,14 @@ class Faults:
 
     def __init__(
         self,
-        broker: BrokerState,
+        nodes: BrokerNodes,
         master: MasterState,
-        intercept: Callable[[Interceptor | None], None],
-        apply_retention: Callable[[str], None],
+        intercept: Callable[[InterceptorOf | None], None],
     ) -> None:
         """Belong to a server, which makes its own."""
-        self._broker = broker
+        self._nodes = nodes
         self._master = master
         self._rules = RuleBook(intercept)
-        self._apply_retention = apply_retention
 
     def answer(
         self,
@@ -122,9 +122,65 @@ class Faults:
         return self._add(Rule(method, act, script))
 
     def clear(self) -> None:
-        """End all rules, let go what waits because of them, and be the active master."""
-        self._rules.clear()
+        """End all rules, let go what waits because of them, be the active master, and start all brokers."""
+        self.release()
         self.become_active()
+        for node in self._nodes:
+            node.start()
+
+    def release(self) -> None:
+        """End all rules, and let go what waits because of them."""
+        self._rules.clear()
+
+    def stop_broker(self, broker_id: int, *, graceful: bool = False) -> None:
+        """Close a broker's ports and drop its connections, until ``start_broker``; a stopped one stays so.
+
+        Usually as when its process is killed: what was acknowledged is kept; batches that were not confirmed
+        come again; groups stand where they stood when offsets were saved last (``offsets_save_ms``); nobody
+        holds a partition after the start. The master lists the broker until it has been silent for
+        ``broker_timeout_ms``.
+
+        Args:
+            broker_id: which broker.
+            graceful: as when it is told to end: what is in flight counts as consumed, and the master lists
+                it no more at once.
+
+        Raises:
+            OptionError: there is no such broker.
+        """
+        self._nodes.get(broker_id).stop(Ending.ORDERLY if graceful else Ending.KILLED)
+
+    def crash_broker(self, broker_id: int) -> None:
+        """Stop a broker as when its machine loses power: messages that were not flushed are lost.
+
+        Their offsets are used again.
+
+        Raises:
+            OptionError: there is no such broker.
+            OSError: a store's files cannot be cut.
+        """
+        self._nodes.get(broker_id).stop(Ending.POWER_CUT)
+
+    def freeze_broker(self, broker_id: int) -> None:
+        """Let a broker stand still, until ``start_broker``: connect succeeds, nothing is read or answered.
+
+        The master lists it until it has been silent for ``broker_timeout_ms``.
+
+        Raises:
+            OptionError: there is no such broker, or it is stopped.
+        """
+        self._nodes.get(broker_id).freeze()
+
+    def start_broker(self, broker_id: int) -> None:
+        """Start a stopped broker on the ports it had, or let a frozen one go on; a running one stays so.
+
+        The master lists it at once if it had not given it up yet, else after ``broker_startup_ms``.
+
+        Raises:
+            OptionError: there is no such broker.
+            TubeMQConnectionError: somebody else has taken a port of it.
+        """
+        self._nodes.get(broker_id).start()
 
     def become_standby(self) -> None:
         """Let the master answer as one that is not the leader of its group."""
@@ -136,9 +192,10 @@ class Faults:
 
     def apply_retention(self, topic: str) -> None:
         """Delete all messages a topic has now, as happens when they are too old."""
-        self._apply_retention(topic)
+        for node in self._nodes:
+            node.apply_retention(topic, older_than_ms=0)
 
-    def lose_messages(self, topic: str, count: int | None = None, *, store: int = 0) -> int:
+    def lose_messages(self, topic: str, count: int | None = None, *, store: int = 0, broker: int = 1) -> int:
         """Lose the newest messages of a store, as a broker that crashes; their offsets are used again.
 
         Leases of the topic are forgotten with them; groups that had come further are left where they are.
@@ -147,22 +204,25 @@ class Faults:
             topic: whose messages.
             count: how many; None: all that are not brought to the disk yet.
             store: number of the store.
+            broker: whose store.
 
         Returns:
             The offset of the next message, in index bytes.
 
         Raises:
-            KeyError: there is no such topic or store.
+            KeyError: there is no such topic or store on that broker.
+            OptionError: there is no such broker, or it is stopped.
             OSError: the store's files cannot be cut.
         """
-        spec = self._broker.catalog.get(topic)
+        state = self._nodes.get(broker).state
+        spec = state.catalog.get(topic)
         if spec is None or not 0 <= store < spec.stores:
             raise KeyError(f"{topic}-{store}")
-        found = self._broker.stores.open(topic, store)
+        found = state.stores.open(topic, store)
         bounds = found.bounds
         end = bounds.flushed if count is None else bounds.latest - count * INDEX_ENTRY_BYTES
         latest = found.lose_from(end)
-        self.forget_leases(topic)
+        self.forget_leases(topic, broker=broker)
         return latest
 
     def expire_visit_tokens(self) -> None:
@@ -174,45 +234,55 @@ class Faults:
         with self._master.lock:
             self._master.members.forget_all()
 
-    def forget_leases(self, topic: str | None = None, group: str | None = None) -> int:
-        """Let the broker forget who holds its partitions, as after its restart (fetches get 411).
+    def forget_leases(
+        self, topic: str | None = None, group: str | None = None, *, broker: int | None = None
+    ) -> int:
+        """Let brokers forget who holds their partitions, as after a restart (fetches get 411).
 
-        What was in flight is fetched again. Without topic or group: those of all.
+        What was in flight is fetched again. Without topic, group or broker: those of all.
 
         Returns:
             How many leases there were.
         """
-        return self._change_leases(topic, group, None)
+        return self._change_leases(topic, group, broker, None)
 
-    def give_leases_away(self, topic: str | None = None, group: str | None = None) -> int:
+    def give_leases_away(
+        self, topic: str | None = None, group: str | None = None, *, broker: int | None = None
+    ) -> int:
         """Let somebody else hold the partitions that are held (fetches get 412), until his lease runs out.
 
         Returns:
             How many leases there were.
         """
-        return self._change_leases(topic, group, _NOBODY)
+        return self._change_leases(topic, group, broker, _NOBODY)
 
-    def _change_leases(self, topic: str | None, group: str | None, holder: str | None) -> int:
+    def _change_leases(
+        self, topic: str | None, group: str | None, broker: int | None, holder: str | None
+    ) -> int:
+        nodes = self._nodes if broker is None else [self._nodes.get(broker)]
         seats = [
-            seat
-            for seat in self._broker.leases.all()
+            (running.state, seat)
+            for node in nodes
+            if (running := node.running) is not None
+            for seat in running.state.leases.all()
             if topic in (None, seat.topic) and group in (None, seat.group)
         ]
-        for seat in seats:
-            self._change_lease(seat, holder)
+        for state, seat in seats:
+            _change_lease(state, seat, holder)
         return len(seats)
-
-    def _change_lease(self, seat: Seat, holder: str | None) -> None:
-        position = self._broker.offsets.find_or_add(seat, 0)
-        with position.lock:
-            position.commit(consumed=False)
-            self._broker.leases.end(seat)
-            if holder is not None:
-                self._broker.leases.grant(seat, Lease(holder, frozenset(), UNDEFINED))
 
     def _add(self, rule: Rule) -> Rule:
         self._rules.add(rule)
         return rule
+
+
+def _change_lease(state: BrokerState, seat: Seat, holder: str | None) -> None:
+    position = state.offsets.find_or_add(seat, 0)
+    with position.lock:
+        position.commit(consumed=False)
+        state.leases.end(seat)
+        if holder is not None:
+            state.leases.grant(seat, Lease(holder, frozenset(), UNDEFINED))
 
 
 def refusal(method: Method, code: int, text: str) -> bytes:

@@ -4,11 +4,9 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from tubemq_spark.embedded.broker.leases import LeaseTable
-from tubemq_spark.embedded.broker.stores import StoreSet
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.log.store import Traffic
-from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.nodes import BrokerCondition, BrokerNode, BrokerNodes
+from tubemq_spark.embedded.running import RunningMaster
 from tubemq_spark.model import OffsetBounds, StoreId
 
 
@@ -19,7 +17,7 @@ class Overview:
     traffic: Traffic
     """Since the start."""
     connections: int
-    """Open ones to the master and the broker."""
+    """Open ones to the master and the brokers."""
     producers: int
     """Registered at the master."""
     consumers: int
@@ -27,27 +25,33 @@ class Overview:
     leases: int
     """Partitions that somebody reads."""
     stores: Mapping[StoreId, OffsetBounds]
-    """What the stores hold; one that was never used is not there."""
+    """What the stores hold; one that was never used, or whose broker is stopped, is not there."""
+    brokers: Mapping[int, BrokerCondition]
+    """What each broker does."""
 
 
-def look(stores: StoreSet, leases: LeaseTable, master: MasterState, connections: int) -> Overview:
+def look(nodes: BrokerNodes, running: RunningMaster) -> Overview:
     """Take the numbers."""
-    with master.lock:
-        producers = master.members.producer_count
-        consumers = sum(len(group.members) for group in master.members.groups.values())
+    with running.state.lock:
+        producers = running.state.members.producer_count
+        consumers = sum(len(group.members) for group in running.state.members.groups.values())
+    brokers = [broker for node in nodes if (broker := node.running) is not None]
     return Overview(
-        traffic=stores.traffic(),
-        connections=connections,
+        traffic=nodes.traffic(),
+        connections=running.master.connection_count + sum(one.broker.connection_count for one in brokers),
         producers=producers,
         consumers=consumers,
-        leases=len(leases.all()),
-        stores=dict(_bounds(stores)),
+        leases=sum(len(one.state.leases.all()) for one in brokers),
+        stores={place: held for node in nodes for place, held in _bounds(node)},
+        brokers={node.id: node.condition for node in nodes},
     )
 
 
-def _bounds(stores: StoreSet) -> Iterator[tuple[StoreId, OffsetBounds]]:
-    for (topic, number), store in stores.all().items():
-        # A topic that is removed at this moment takes its stores with it.
+def _bounds(node: BrokerNode) -> Iterator[tuple[StoreId, OffsetBounds]]:
+    if (running := node.running) is None:
+        return
+    for (topic, number), store in running.state.stores.all().items():
+        # A topic that is removed at this moment, and a broker that stops, take their stores with them.
         with contextlib.suppress(OSError):
             held = store.bounds
-            yield StoreId(topic, BROKER_ID, number), OffsetBounds(held.earliest, held.latest)
+            yield StoreId(topic, node.id, number), OffsetBounds(held.earliest, held.latest)

@@ -1,60 +1,37 @@
-"""A whole TubeMQ in this process: one master, one broker, their web ports, and a directory."""
+"""A whole TubeMQ in this process: one master, its brokers, their web ports, and a directory."""
 
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from tubemq_spark.embedded.admin.broker_calls import BrokerCalls
-from tubemq_spark.embedded.admin.broker_views import BrokerViews
-from tubemq_spark.embedded.admin.brokers import BrokerSetup
-from tubemq_spark.embedded.admin.cluster import Addresses, ClusterCalls
-from tubemq_spark.embedded.admin.controls import ControlCalls
-from tubemq_spark.embedded.admin.groups import GroupCalls
-from tubemq_spark.embedded.admin.http import BROKER_FRAME, MASTER_FRAME, AdminServer
-from tubemq_spark.embedded.admin.parameters import Call
-from tubemq_spark.embedded.admin.settings import SettingCalls
-from tubemq_spark.embedded.admin.topic_views import TopicViews
-from tubemq_spark.embedded.admin.topics import TopicCalls
 from tubemq_spark.embedded.authentication import Authentication
-from tubemq_spark.embedded.broker.broker import Broker
-from tubemq_spark.embedded.broker.leases import LeaseTable
-from tubemq_spark.embedded.broker.offsets import OffsetTable
-from tubemq_spark.embedded.broker.services import Service
 from tubemq_spark.embedded.broker.state import BrokerState
-from tubemq_spark.embedded.broker.stores import StoreSet
-from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.broker_config import BrokerConfig
-from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
+from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, Controls
 from tubemq_spark.embedded.config.files import DirectoryLock
-from tubemq_spark.embedded.config.settings import BROKER_ID, EmbeddedSettings
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.fault_rules import MASTER, InterceptorOf
 from tubemq_spark.embedded.faults import Faults
 from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.master.brokers import Brokers
 from tubemq_spark.embedded.master.master import Master
 from tubemq_spark.embedded.master.members import Members
 from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.nodes import BrokerCondition, BrokerNodes
 from tubemq_spark.embedded.overview import Overview, look
+from tubemq_spark.embedded.running import Common, Place, RunningMaster, master_calls
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.listener import Interceptor
-from tubemq_spark.net.scheduler import Scheduler
-from tubemq_spark.protocol.infostrings import BrokerInfo, format_broker_info
 
-__all__ = ["EmbeddedSettings", "EmbeddedTubeMQ", "TopicSpec", "Traffic"]
+__all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "TopicSpec", "Traffic"]
 
 _ANY_HOST: Final = "0.0.0.0"  # noqa: S104  compared with, not listened on by default
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Ports:
-    master: int
-    broker: int
-    master_web: int
-    broker_web: int
+_FIRST: Final = 1
+"""The id of the first broker, whose data are in the directory itself."""
 
 
 class EmbeddedTubeMQ:
@@ -62,6 +39,9 @@ class EmbeddedTubeMQ:
 
     With a directory everything outlives the process: topics, messages, committed offsets. What was
     acknowledged survives a kill of the process; a loss of power takes at most what was not flushed yet.
+
+    Brokers have the ids 1, 2, 3 and so on. The first one listens on ``host``; each further one on the next
+    loopback address and the same ports, as TubeMQ's master wants brokers on addresses of their own.
     """
 
     def __init__(
@@ -74,6 +54,7 @@ class EmbeddedTubeMQ:
         master_web_port: int = 0,
         broker_web_port: int = 0,
         *,
+        brokers: int = 1,
         settings: EmbeddedSettings | None = None,
         advertised_host: str | None = None,
     ) -> None:
@@ -81,37 +62,66 @@ class EmbeddedTubeMQ:
 
         Args:
             data: where everything is kept; None: a temporary directory, removed at the end.
-            topics: topics that shall be there, besides those of the directory; a pair is the number of
-                stores and that of partitions of each store.
+            topics: topics that are to be there, besides those of the directory; a pair is the number of
+                stores and that of partitions of each store. A new topic comes to all brokers, a known one
+                stays on those that have it.
             host: IPv4 address or name to listen on.
             master_port: port of the master; 0 here and below: any free one.
-            broker_port: port of the broker.
+            broker_port: port of the brokers.
             master_web_port: port of the master's administration by HTTP.
-            broker_web_port: port of the broker's.
+            broker_web_port: port of the brokers'.
+            brokers: how many there are at least; a directory that has more keeps them. Several need a
+                loopback address as ``host``.
             settings: everything else.
             advertised_host: the name under which clients reach this machine, when it is not ``host``.
 
         Raises:
-            OptionError: another process uses the directory, or a topic is not as it may be.
+            OptionError: another process uses the directory, a topic is not as it may be, or several brokers
+                have no addresses.
             DataLossError: the directory is damaged in a way that recovery must not repair.
             TubeMQConnectionError: a port cannot be opened.
         """
-        self._settings = settings or EmbeddedSettings()
+        self._settings = settings = settings or EmbeddedSettings()
         self._host = host
         self._advertised = advertised_host or ("127.0.0.1" if host == _ANY_HOST else host)
         if ":" in self._advertised:
             raise OptionError("TUBEMQ_BAD_ADDRESS", address=self._advertised)
+        if brokers < 1:
+            raise OptionError("TUBEMQ_BAD_SETTING", name="brokers", value=brokers, rule="1 or more")
         with contextlib.ExitStack() as closing:
             if data is None:
                 data = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="tubemq-")))
+            data.mkdir(parents=True, exist_ok=True)
+            closing.enter_context(DirectoryLock(data))
             self.data = data
-            self._state = self._open_data(closing)
+            self._common = common = _common(data, settings)
+            first = Place(_FIRST, data, host, self._advertised, broker_port, broker_web_port)
+            self._nodes = nodes = BrokerNodes(first, common)
+            closing.callback(nodes.close)
+            for _ in range(max(brokers, nodes.kept())):
+                nodes.open_next()
             for topic, spec in (topics or {}).items():
-                self._state.set_topic(
-                    topic, spec if isinstance(spec, TopicSpec) else self._grown(topic, *spec)
-                )
-            self._ports = _Ports(master_port, broker_port, master_web_port, broker_web_port)
-            self._ports = self._open_ports(closing)
+                if isinstance(spec, TopicSpec):
+                    self.set_topic(topic, spec)
+                else:
+                    self.add_topic(topic, *spec)
+            state = MasterState(
+                Brokers(node.known for node in nodes),
+                common.controls,
+                common.tokens,
+                Members(settings.client_timeout_ms),
+                common.authentication,
+                Endpoint(self._advertised, master_port),
+            )
+            calls = master_calls(state, settings.admin_token, nodes.set_topic, nodes.release)
+            ports = (master_port, master_web_port)
+            self._running = RunningMaster.open(state, host, ports, settings, calls)
+            closing.callback(self._running.close)
+            self._interceptor_of: InterceptorOf | None = None
+            self.faults = Faults(nodes, state, self._intercept)
+            """What can go wrong at this server, on demand."""
+            # First of all: what a fault holds would hold up the ports' end.
+            closing.callback(self.faults.release)
             self._closing = closing.pop_all()
 
     def __enter__(self) -> Self:
@@ -123,45 +133,102 @@ class EmbeddedTubeMQ:
     @property
     def master(self) -> str:
         """The master's ``host:port``, as clients need it."""
-        return self._address(self._ports.master)
+        return str(self._running.state.address)
 
     @property
     def broker(self) -> str:
-        """The broker's ``host:port``; clients learn it from the master."""
-        return self._address(self._ports.broker)
+        """The first broker's ``host:port``; clients learn it from the master."""
+        return self.brokers[_FIRST]
+
+    @property
+    def brokers(self) -> dict[int, str]:
+        """Each broker's ``host:port`` by its id, whether it runs or not."""
+        return {node.id: str(node.known.endpoint) for node in self._nodes}
 
     @property
     def master_web(self) -> str:
         """``host:port`` of the master's administration by HTTP."""
-        return self._address(self._ports.master_web)
+        return str(Endpoint(self._advertised, self._running.web.port))
 
     @property
     def broker_web(self) -> str:
-        """``host:port`` of the broker's administration by HTTP."""
-        return self._address(self._ports.broker_web)
+        """``host:port`` of the first broker's administration by HTTP."""
+        return self.broker_webs[_FIRST]
+
+    @property
+    def broker_webs(self) -> dict[int, str]:
+        """``host:port`` of each broker's administration by HTTP."""
+        return {node.id: str(Endpoint(node.known.endpoint.host, node.known.web_port)) for node in self._nodes}
 
     @property
     def addresses(self) -> dict[str, str]:
-        """All four addresses by the names of their properties."""
+        """The four addresses of the master and the first broker by the names of their properties."""
         names = ("master", "broker", "master_web", "broker_web")
         return {name: getattr(self, name) for name in names}
 
     @property
     def broker_id(self) -> int:
-        """The id of the one broker."""
-        return BROKER_ID
+        """The id of the first broker."""
+        return _FIRST
 
     def topics(self) -> dict[str, TopicSpec]:
-        """Return the topics by name."""
-        return self._state.catalog.all()
+        """Return the topics by name; one of several brokers as it is on the first of them."""
+        specs: dict[str, TopicSpec] = {}
+        for node in self._nodes:
+            specs = {**node.known.catalog.all(), **specs}
+        return dict(sorted(specs.items()))
 
-    def add_topic(self, name: str, stores: int = 1, partitions: int = 1) -> None:
-        """Add a topic, or let it grow to this many stores and partitions of each store.
+    def topics_of(self, broker_id: int) -> dict[str, TopicSpec]:
+        """Return the topics of a broker by name.
 
         Raises:
-            OptionError: the name or a number is not allowed, or the topic would shrink.
+            OptionError: there is no such broker.
         """
-        self._state.set_topic(name, self._grown(name, stores, partitions))
+        return self._nodes.get(broker_id).known.catalog.all()
+
+    def add_broker(self) -> int:
+        """Add a broker while all goes on, and return its id; it has no topics yet.
+
+        Raises:
+            OptionError: there is no address for it.
+            TubeMQConnectionError: a port cannot be opened.
+        """
+        node = self._nodes.open_next()
+        node.intercept(None if self._interceptor_of is None else self._interceptor_of(node.id))
+        node.known.presence.joined()
+        self._running.state.brokers.add(node.known)
+        return node.id
+
+    def add_topic(
+        self, name: str, stores: int = 1, partitions: int = 1, *, brokers: Iterable[int] | None = None
+    ) -> None:
+        """Add a topic, or let it grow to this many stores and partitions of each store.
+
+        Args:
+            name: the topic.
+            stores: how many logs it has on each broker.
+            partitions: how many partitions each log has.
+            brokers: ids of the brokers it is to be on; None: those that have it, or all if it is new.
+
+        Raises:
+            OptionError: the name or a number is not allowed, the topic would shrink, or there is no such
+                broker.
+        """
+        for node in self._nodes.having(name, brokers):
+            node.set_topic(name, node.grown(name, stores, partitions))
+
+    def set_topic(self, name: str, spec: TopicSpec, *, brokers: Iterable[int] | None = None) -> None:
+        """Add a topic, or change it to this; ``brokers`` and errors as of ``add_topic``."""
+        for node in self._nodes.having(name, brokers):
+            node.set_topic(name, spec)
+
+    def close_topic(self, name: str, *, brokers: Iterable[int] | None = None) -> None:
+        """Close a topic as an operator does who deletes it: clients cannot use it, its data stay."""
+        self._change_status(name, TopicStatus.SOFT_DELETED, brokers)
+
+    def remove_topic(self, name: str, *, brokers: Iterable[int] | None = None) -> None:
+        """Remove a topic with its data; a stopped broker does it when it starts."""
+        self._change_status(name, TopicStatus.REMOVED, brokers)
 
     def apply_retention(self, topic: str, *, older_than_ms: int | None = None) -> None:
         """Delete old data of a topic now, as it happens every few minutes; the earliest offsets rise.
@@ -169,20 +236,16 @@ class EmbeddedTubeMQ:
         Whole files go, never the last one of a log. With ``older_than_ms`` that age counts instead of the
         topic's, and all data that are old enough go: 0 empties the topic.
         """
-        spec = self._state.catalog.get(topic)
-        for (name, _), store in self._state.stores.all().items():
-            if spec is not None and name == topic:
-                age_ms = spec.retention_ms if older_than_ms is None else older_than_ms
-                store.expire(age_ms, roll=older_than_ms is not None)
+        for node in self._nodes:
+            node.apply_retention(topic, older_than_ms)
 
     def overview(self) -> Overview:
-        """Return what goes on: traffic, clients, what the stores hold."""
-        connections = self._master.connection_count + self._broker.connection_count
-        return look(self._state.stores, self._state.leases, self._master.state, connections)
+        """Return what goes on: traffic, clients, brokers, what the stores hold."""
+        return look(self._nodes, self._running)
 
     def stats(self) -> Traffic:
         """Return how many messages and payload bytes came in and went out since the start."""
-        return self._state.stores.traffic()
+        return self._nodes.traffic()
 
     def close(self) -> None:
         """Close the ports, save everything, let go of the directory; batches in flight count as consumed."""
@@ -190,121 +253,49 @@ class EmbeddedTubeMQ:
 
     def reopened(self) -> Self:
         """Return a new server on the same directory and ports, after this one was closed."""
-        ports = self._ports
+        first = self._nodes.get(_FIRST).known
         return type(self)(
             self.data,
             None,
             self._host,
-            ports.master,
-            ports.broker,
-            ports.master_web,
-            ports.broker_web,
+            self._running.master.port,
+            first.endpoint.port,
+            self._running.web.port,
+            first.web_port,
             settings=self._settings,
             advertised_host=self._advertised,
         )
 
-    def _open_data(self, closing: contextlib.ExitStack) -> BrokerState:
-        self.data.mkdir(parents=True, exist_ok=True)
-        closing.enter_context(DirectoryLock(self.data))
-        catalog = Catalog(self.data / "topics.json")
-        stores = StoreSet(self.data / "stores", catalog, self._settings)
-        closing.callback(stores.close)
-        offsets = OffsetTable(self.data / "offsets.json")
-        closing.callback(offsets.close)
-        state = BrokerState(
-            self._settings,
-            self._advertised,
-            catalog,
-            stores,
-            offsets,
-            LeaseTable(self._settings.lease_timeout_ms),
-            VisitTokens(self._settings.visit_token_period_ms),
-            Controls(
-                self.data / "controls.json",
-                ClusterSetting(query_priority=self._settings.query_priority),
-            ),
-            BrokerConfig(self.data / "broker.json"),
-            Authentication(self._settings),
-            reads=Service(self._settings.allowed_io_errors),
-            writes=Service(self._settings.allowed_io_errors),
-        )
-        state.finish_removals()
-        return state
+    @property
+    def _state(self) -> BrokerState:
+        return self._nodes.get(_FIRST).state
 
-    def _open_ports(self, closing: contextlib.ExitStack) -> _Ports:
-        """Open the ports that are asked for and return those that are; they are closed before the data."""
-        state, settings, wish = self._state, self._settings, self._ports
-        scheduler = Scheduler()
-        closing.callback(scheduler.close)
-        broker = Broker(state, self._host, wish.broker, scheduler)
-        closing.callback(broker.close)
-        broker_endpoint = Endpoint(self._advertised, broker.port)
-        master_state = MasterState(
-            state.catalog,
-            state.controls,
-            state.broker_config,
-            state.tokens,
-            Members(settings.client_timeout_ms),
-            state.authentication,
-            format_broker_info(BrokerInfo(BROKER_ID, broker_endpoint), default_port=None),
-            wall_ms(),
-        )
-        master = Master(master_state, self._host, wish.master, settings, scheduler)
-        closing.callback(master.close)
-        broker_web = AdminServer(
-            "broker",
-            self._host,
-            wish.broker_web,
-            BrokerCalls(state).calls,
-            BROKER_FRAME,
-        )
-        closing.callback(broker_web.close)
-        addresses = Addresses(Endpoint(self._advertised, master.port), broker_endpoint, broker_web.port)
-        master_web = AdminServer(
-            "master",
-            self._host,
-            wish.master_web,
-            self._master_calls(master_state, addresses),
-            MASTER_FRAME,
-            # There is no other master to send callers to.
-            leader=lambda: self.master_web if master_state.standby.is_set() else None,
-        )
-        closing.callback(master_web.close)
+    @property
+    def _master(self) -> Master:
+        return self._running.master
 
-        self._broker, self._master = broker, master
+    def _change_status(self, topic: str, status: TopicStatus, brokers: Iterable[int] | None) -> None:
+        for node in self._nodes.having(topic, brokers):
+            if (spec := node.known.catalog.all().get(topic)) is not None:
+                node.set_topic(topic, dataclasses.replace(spec, status=status))
 
-        def intercept(interceptor: Interceptor | None) -> None:
-            broker.intercept(interceptor)
-            master.intercept(interceptor)
+    def _intercept(self, make: InterceptorOf | None) -> None:
+        self._interceptor_of = make
+        self._running.master.intercept(None if make is None else make(MASTER))
+        for node in self._nodes:
+            node.intercept(None if make is None else make(node.id))
 
-        self.faults = Faults(
-            state, master_state, intercept, lambda topic: self.apply_retention(topic, older_than_ms=0)
-        )
-        """What can go wrong at this server, on demand."""
-        # First of all: what a fault holds would hold up the ports' end.
-        closing.callback(self.faults.clear)
-        return _Ports(master.port, broker.port, master_web.port, broker_web.port)
 
-    def _master_calls(self, state: MasterState, addresses: Addresses) -> Mapping[str, Call]:
-        token = self._settings.admin_token
-        topics = TopicViews(state, addresses)
-        groups: tuple[Mapping[str, Call], ...] = (
-            ClusterCalls(addresses, wall_ms()).calls,
-            BrokerSetup(state, addresses, token, self._state.release_services).calls,
-            BrokerViews(state, addresses, topics).calls,
-            TopicCalls(state, token, self._state.set_topic).calls,
-            topics.calls,
-            GroupCalls(state, token).calls,
-            ControlCalls(state, token).calls,
-            SettingCalls(state, token, self._state.set_topic).calls,
-        )
-        return {method: call for calls in groups for method, call in calls.items()}
+def _common(data: Path, settings: EmbeddedSettings) -> Common:
+    """Open what all servers share.
 
-    def _grown(self, topic: str, stores: int, partitions: int) -> TopicSpec:
-        """Return a topic's rules with this shape; one that is new, or was closed, gets the usual rules."""
-        old = self._state.catalog.get(topic)
-        base = old if old is not None and old.status is TopicStatus.NORMAL else TopicSpec()
-        return dataclasses.replace(base, stores=stores, partitions=partitions)
-
-    def _address(self, port: int) -> str:
-        return str(Endpoint(self._advertised, port))
+    Raises:
+        DataLossError: a file cannot be understood; it is left as it is.
+    """
+    setting = ClusterSetting(query_priority=settings.query_priority)
+    return Common(
+        settings,
+        Controls(data / "controls.json", setting),
+        VisitTokens(settings.visit_token_period_ms),
+        Authentication(settings),
+    )

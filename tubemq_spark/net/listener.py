@@ -80,6 +80,8 @@ class Acceptor:
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        self._thawed = threading.Event()
+        self._thawed.set()
         self._numbers = itertools.count(1)
         self._socket = _listen(host, port)
         self.endpoint = Endpoint(host, self._socket.getsockname()[1])
@@ -93,11 +95,23 @@ class Acceptor:
         with self._lock:
             return len(self._connections)
 
+    def freeze(self) -> None:
+        """Stand still as a stopped process does, until ``thaw``: connect succeeds, nothing else happens.
+
+        Each connection may still take in what one read brings; it is answered after ``thaw``.
+        """
+        self._thawed.clear()
+
+    def thaw(self) -> None:
+        """Go on with what came meanwhile."""
+        self._thawed.set()
+
     def close(self) -> None:
         """Close the port and all connections, and wait until their threads are gone."""
         if self._closing.is_set():
             return
         self._closing.set()
+        self._thawed.set()
         self._wake_sender.close()
         self._thread.join()
         self._socket.close()
@@ -145,6 +159,7 @@ class Acceptor:
 
     def _run(self, connected: socket.socket) -> None:
         try:
+            self._stand_still()
             self._serve(connected)
         except OSError as error:
             logger.debug("%s lost a connection: %s", self._name, error)
@@ -152,6 +167,17 @@ class Acceptor:
             with self._lock:
                 del self._connections[connected]
                 connected.close()
+
+    def _stand_still(self) -> None:
+        """Wait while frozen.
+
+        Raises:
+            ConnectionAbortedError: it closed meanwhile.
+        """
+        if not self._thawed.is_set():
+            self._thawed.wait()
+            if self._closing.is_set():
+                raise ConnectionAbortedError("closed while it was frozen")
 
 
 class Listener(Acceptor):
@@ -177,12 +203,15 @@ class Listener(Acceptor):
         connection = RpcConnection(Role.SERVER)
         try:
             while data := connected.recv(_RECEIVE_BYTES):
+                self._stand_still()
                 requests = [
                     event for event in connection.receive_data(data) if isinstance(event, rpc.Request)
                 ]
                 interceptor = self.interceptor
                 if interceptor is None:
-                    connected.sendall(self._answers(connection, requests))
+                    answers = self._answers(connection, requests)
+                    self._stand_still()
+                    connected.sendall(answers)
                 elif not self._reply_to_each(connected, connection, requests, interceptor):
                     return
         except ProtocolError as error:
@@ -207,6 +236,7 @@ class Listener(Acceptor):
             reply = interceptor(request, functools.partial(self._answer, request))
             if reply.answer is not None:
                 _queue(connection, request, reply.answer)
+                self._stand_still()
                 connected.sendall(reply.change(connection.data_to_send()))
             if reply.hang_up:
                 return False

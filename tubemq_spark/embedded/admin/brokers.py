@@ -1,15 +1,15 @@
 """The master's web calls that set up brokers and tell of them (WebBrokerConfHandler).
 
-There is one broker. The server sets it up itself, online; an operator may set it up anew once, as scripts do
-that make a cluster, and change it from then on.
+The server sets its brokers up itself, online; an operator may set each up anew once, as scripts do that make
+a cluster, and change it from then on. No call makes a broker that is not there.
 """
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tubemq_spark.embedded.admin.cluster import Addresses
 from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
 from tubemq_spark.embedded.admin.parameters import (
     Call,
@@ -22,9 +22,13 @@ from tubemq_spark.embedded.admin.parameters import (
 from tubemq_spark.embedded.admin.topic_properties import read_properties
 from tubemq_spark.embedded.config.broker_config import BrokerRecord, ManageStatus
 from tubemq_spark.embedded.config.catalog import TopicSpec
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER
+from tubemq_spark.embedded.master.brokers import KnownBroker
 from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.errors import OptionError
+
+Release = Callable[[int], None]
+"""Lets a broker read and write again that I/O errors have stopped; refuses with OptionError."""
 
 _FROM_IP: Final = 0
 """As an id: make one of the address."""
@@ -36,13 +40,10 @@ _NULL_IP: Final = "null"
 class BrokerSetup:
     """The calls that change how the broker is set up; each but the first takes a list of ids."""
 
-    def __init__(
-        self, state: MasterState, addresses: Addresses, token: str, release: Callable[[], None]
-    ) -> None:
-        """Calls must carry ``token``; ``release`` lets a stopped broker go on."""
+    def __init__(self, state: MasterState, token: str, release: Release) -> None:
+        """Calls must carry ``token``."""
         self._state = state
-        self._config = state.broker_config
-        self._host = addresses.broker.host
+        self._brokers = state.brokers
         self._release = release
         # Each call looks at the record before it changes it.
         self._changing = threading.Lock()
@@ -59,7 +60,7 @@ class BrokerSetup:
         self.calls: Mapping[str, Call] = {name: GuardedCall(token, call) for name, call in guarded.items()}
 
     def add(self, parameters: Parameters) -> dict[str, Any]:
-        """Set the broker up anew; it knows its address itself, whatever the call says."""
+        """Set a broker up anew; it knows its address itself, whatever the call says."""
         who = operation(parameters, adding=True)
         fields = read_properties(parameters)
         numbers = _numbers(parameters)
@@ -67,11 +68,13 @@ class BrokerSetup:
         address = parameters.required("brokerIp")
         broker_id = parameters.number("brokerId", _FROM_IP, least=0)
         with self._changing:
-            self._refuse_second(broker_id, address)
+            broker = self._meant(broker_id, address)
+            self._refuse_second(broker, address)
 
             def add() -> None:
-                if broker_id not in (_FROM_IP, BROKER_ID):
-                    what = f"the embedded TubeMQ has one broker, and its id is {BROKER_ID}"
+                if broker is None:
+                    known = ", ".join(str(known.id) for known in self._brokers)
+                    what = f"the embedded TubeMQ has no broker {broker_id}; the ids are {known}"
                     raise ItemError(ItemCode.ILLEGAL_VALUE, what)
                 cluster = self._state.controls.cluster
                 record = BrokerRecord(
@@ -79,9 +82,10 @@ class BrokerSetup:
                     _valid(dataclasses.replace(cluster.properties, **fields)),
                     **{"tls_port": cluster.broker_tls_port, **numbers},
                 )
-                self._replace(record, who, anew=True)
+                _replace(broker, record, who, anew=True)
 
-            return success([{"brokerId": broker_id or BROKER_ID, "brokerIp": address, **outcome_of(add)}])
+            shown = broker_id if broker is None else broker.id
+            return success([{"brokerId": shown, "brokerIp": address, **outcome_of(add)}])
 
     def update(self, parameters: Parameters) -> dict[str, Any]:
         """Change the broker's defaults for topics, or its status."""
@@ -89,7 +93,7 @@ class BrokerSetup:
         numbers = _numbers(parameters)
         status = manage_status(parameters)
 
-        def update(_broker_id: int, record: BrokerRecord, who: Operation) -> str:
+        def update(broker: KnownBroker, record: BrokerRecord, who: Operation) -> str:
             new = dataclasses.replace(
                 record,
                 defaults=_valid(dataclasses.replace(record.defaults, **fields)),
@@ -98,9 +102,9 @@ class BrokerSetup:
             )
             if new == record:
                 raise ItemError(ItemCode.UNCHANGED, "Broker configure not changed!")
-            _check_status_change(record.status, new.status)
-            self._replace(new, who)
-            return self._host
+            _check_status_change(broker.id, record.status, new.status)
+            _replace(broker, new, who)
+            return broker.endpoint.host
 
         return self._each(parameters, update)
 
@@ -120,25 +124,25 @@ class BrokerSetup:
             parameters.required_numbers("brokerId")
             raise bad_request("Fields acceptPublish or acceptSubscribe must exist at this method!")
 
-        def change(broker_id: int, record: BrokerRecord, who: Operation) -> str:
+        def change(broker: KnownBroker, record: BrokerRecord, who: Operation) -> str:
             if record.status is ManageStatus.DRAFT:
                 what = "The broker configure under draft status, please online first!"
                 raise ItemError(ItemCode.CONDITION_LACKING, what)
             status = record.status.changed(publish, subscribe)
             if status is record.status:
-                return self._host
-            return self._to(status)(broker_id, record, who)
+                return broker.endpoint.host
+            return self._to(status)(broker, record, who)
 
         return self._each(parameters, change, missing="The broker configure not exist!")
 
     def reload(self, parameters: Parameters) -> dict[str, Any]:
         """Do nothing more: the broker always has what is configured."""
 
-        def reload(broker_id: int, record: BrokerRecord, _who: Operation) -> str:
+        def reload(broker: KnownBroker, record: BrokerRecord, _who: Operation) -> str:
             if not record.status.serves:
-                what = f"The broker manage status by brokerId={broker_id} is not in online status"
+                what = f"The broker manage status by brokerId={broker.id} is not in online status"
                 raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what}, can't reload this configure! ")
-            return self._host
+            return broker.endpoint.host
 
         return self._each(parameters, reload, missing="The broker configure not exist!")
 
@@ -148,19 +152,19 @@ class BrokerSetup:
         parameters.optional_flag("isReservedData")
 
         def delete(broker_id: int) -> None:
-            record = self._record(broker_id)
-            if record is None:
+            broker = self._brokers.get(broker_id)
+            if broker is None or (record := broker.config.record) is None:
                 return
             if record.status.serves:
                 what = "Broker manage status is online, please offline first!"
                 raise ItemError(ItemCode.ILLEGAL_STATUS, what)
-            if self._state.catalog.all():
+            if broker.catalog.all():
                 what = (
                     f"Illegal operate conditions, the broker({broker_id})'s topic deploy configure uncleaned"
                 )
                 raise ItemError(ItemCode.NOT_CLEAN, f"{what}, please delete them first!")
-            self._config.delete()
-            self._state.catalog.touch()
+            broker.config.delete()
+            broker.catalog.touch()
 
         items = []
         for broker_id in parameters.required_numbers("brokerId"):
@@ -173,16 +177,18 @@ class BrokerSetup:
     def release(self, parameters: Parameters) -> dict[str, Any]:
         """Let the broker read and write again that stopped it after too many I/O errors."""
         operation(parameters, adding=False)
-        if BROKER_ID in parameters.required_numbers("brokerId"):
-            self._release()
+        for broker_id in parameters.required_numbers("brokerId"):
+            # One that is not there, or does not run, has nothing to be released from.
+            with contextlib.suppress(OptionError):
+                self._release(broker_id)
         return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
 
-    def _to(self, status: ManageStatus) -> Callable[[int, BrokerRecord, Operation], str]:
-        def change(_broker_id: int, record: BrokerRecord, who: Operation) -> str:
+    def _to(self, status: ManageStatus) -> "_Change":
+        def change(broker: KnownBroker, record: BrokerRecord, who: Operation) -> str:
             if record.status is status:
                 raise ItemError(ItemCode.UNCHANGED, f"Unchanged  manageStatus({status})!")
-            _check_status_change(record.status, status)
-            self._replace(dataclasses.replace(record, status=status), who)
+            _check_status_change(broker.id, record.status, status)
+            _replace(broker, dataclasses.replace(record, status=status), who)
             return _NO_IP
 
         return change
@@ -190,17 +196,17 @@ class BrokerSetup:
     def _each(
         self,
         parameters: Parameters,
-        change: Callable[[int, BrokerRecord, Operation], str],
+        change: "_Change",
         missing: str = "Not found broker configure for brokerId({})!",
     ) -> dict[str, Any]:
-        """Change each broker of a call; ``change`` returns the address that its item shall have."""
+        """Change each broker of a call."""
         who = operation(parameters, adding=False)
 
         def do(broker_id: int, item: dict[str, Any]) -> None:
-            record = self._record(broker_id)
-            if record is None:
+            broker = self._brokers.get(broker_id)
+            if broker is None or (record := broker.config.record) is None:
                 raise ItemError(ItemCode.NOT_FOUND, missing.format(broker_id))
-            item["brokerIp"] = change(broker_id, record, who)
+            item["brokerIp"] = change(broker, record, who)
 
         items = []
         for broker_id in parameters.required_numbers("brokerId"):
@@ -211,26 +217,40 @@ class BrokerSetup:
         return success(items)
 
     def _record(self, broker_id: int) -> BrokerRecord | None:
-        return self._config.record if broker_id == BROKER_ID else None
+        broker = self._brokers.get(broker_id)
+        return None if broker is None else broker.config.record
 
-    def _replace(self, record: BrokerRecord, who: Operation, *, anew: bool = False) -> None:
-        """Keep a record, and let clients learn of it as they learn of changes of topics."""
-        self._config.replace(record, who.user, who.date, anew=anew)
-        self._state.catalog.touch()
+    def _meant(self, broker_id: int, address: str) -> KnownBroker | None:
+        """Return the broker of a call: by its id or else by its address, or else the first."""
+        if broker_id != _FROM_IP:
+            return self._brokers.get(broker_id)
+        everyone = list(self._brokers)
+        return next((broker for broker in everyone if broker.endpoint.host == address), everyone[0])
 
-    def _refuse_second(self, broker_id: int, address: str) -> None:
+    def _refuse_second(self, meant: KnownBroker | None, address: str) -> None:
         """Refuse to add a broker that an operator has added (getBrokerIpAndIdParamValue).
 
         Raises:
             RefusedError: it is there.
         """
-        record = self._config.record
-        if record is None or record.stamp.create_user == SYSTEM_USER:
-            return
-        if address == self._host:
-            raise bad_request(f"Duplicated broker configure record, query by brokerIp : {address}")
-        if broker_id in (_FROM_IP, BROKER_ID):
-            raise bad_request(f"Duplicated broker configure record, query by brokerId : {BROKER_ID}")
+        for broker in self._brokers:
+            record = broker.config.record
+            if record is None or record.stamp.create_user == SYSTEM_USER:
+                continue
+            if address == broker.endpoint.host:
+                raise bad_request(f"Duplicated broker configure record, query by brokerIp : {address}")
+            if broker is meant:
+                raise bad_request(f"Duplicated broker configure record, query by brokerId : {broker.id}")
+
+
+_Change = Callable[[KnownBroker, BrokerRecord, Operation], str]
+"""Changes a broker's record and returns the address that its item shall have."""
+
+
+def _replace(broker: KnownBroker, record: BrokerRecord, who: Operation, *, anew: bool = False) -> None:
+    """Keep a record, and raise the version of the broker's configuration."""
+    broker.config.replace(record, who.user, who.date, anew=anew)
+    broker.catalog.touch()
 
 
 def manage_status(parameters: Parameters) -> ManageStatus | None:
@@ -271,10 +291,10 @@ def _valid(defaults: TopicSpec) -> TopicSpec:
     return defaults
 
 
-def _check_status_change(old: ManageStatus, new: ManageStatus) -> None:
+def _check_status_change(broker_id: int, old: ManageStatus, new: ManageStatus) -> None:
     """Refuse to go back to a draft, or from one to anything but online (isValidMngStatusChange)."""
     back = new is ManageStatus.DRAFT and old is not ManageStatus.DRAFT
     skips = old is ManageStatus.DRAFT and new not in (ManageStatus.DRAFT, ManageStatus.ONLINE)
     if back or skips:
         what = f"Illegal manage status, cannot reverse manageStatus from {old} to {new}"
-        raise ItemError(ItemCode.ILLEGAL_VALUE, f"{what} for the broker(brokerId={BROKER_ID})!")
+        raise ItemError(ItemCode.ILLEGAL_VALUE, f"{what} for the broker(brokerId={broker_id})!")

@@ -1,34 +1,24 @@
-"""The master's web calls that concern the masters themselves, and where everything listens."""
+"""The master's web calls that concern the masters themselves."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from tubemq_spark.embedded.admin.parameters import Call, Parameters
-from tubemq_spark.model import Endpoint
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where the servers listen, as clients are told."""
-
-    master: Endpoint
-    broker: Endpoint
-    broker_web_port: int
+from tubemq_spark.embedded.master.state import MasterState
 
 
 class ClusterCalls:
     """The calls of WebMasterInfoHandler that are about masters; there is one."""
 
-    def __init__(self, addresses: Addresses, started_ms: int) -> None:
-        """Take the addresses, and when the master became one, in ms since the epoch."""
-        self._addresses = addresses
+    def __init__(self, state: MasterState, started_ms: int) -> None:
+        """Take what the master's handlers share, and when it became one, in ms since the epoch."""
+        self._state = state
         self._started_ms = started_ms
         self.calls: Mapping[str, Call] = {"admin_query_master_group_info": self.query_master_group}
 
     def query_master_group(self, _parameters: Parameters) -> dict[str, Any]:
         """Return the masters: this one leads, for one that does not answers nothing."""
-        master = self._addresses.master
+        master = self._state.address
         node = {
             "index": 1,
             "name": "embedded",

@@ -154,7 +154,7 @@ class ControlCalls:
     def _topics(self, parameters: Parameters) -> list[str]:
         topics = parameters.required_items("topicName")
         for topic in topics:
-            if self._state.catalog.get(topic) is None:
+            if not self._state.brokers.deployments(topic):
                 raise bad_request(f"topicName value {topic} is not configure, please configure first!")
         return topics
 

@@ -150,7 +150,11 @@ class GroupCalls:
 
     def _member(self, group: Group, consumer: Consumer) -> dict[str, Any]:
         parts = [
-            {"partId": held.partition_id, "brokerAddr": self._state.broker_info, "topicName": held.topic}
+            {
+                "partId": held.partition_id,
+                "brokerAddr": str(self._state.brokers.get(held.broker_id) or held.broker_id),
+                "topicName": held.topic,
+            }
             for held in group.held(consumer)
         ]
         return {

@@ -134,6 +134,14 @@ class AdminServer:
         """The port it listens on."""
         return self._acceptor.endpoint.port
 
+    def freeze(self) -> None:
+        """Read and answer nothing from now on."""
+        self._acceptor.freeze()
+
+    def thaw(self) -> None:
+        """Go on with what came meanwhile."""
+        self._acceptor.thaw()
+
     def close(self) -> None:
         """Close the port and wait until its threads are gone."""
         self._acceptor.close()

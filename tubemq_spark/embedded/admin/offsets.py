@@ -9,7 +9,6 @@ from tubemq_spark.embedded.admin.group_offsets import GroupOffsets
 from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.model import PARTITIONS_A_STORE
@@ -145,7 +144,7 @@ class OffsetCalls:
         if path == "/":
             raise bad_request("Illegal parameter value, backupPath only include separator!")
         try:
-            self._state.offsets.back_up(Path(path) if path else None, BROKER_ID)
+            self._state.offsets.back_up(Path(path) if path else None, self._state.broker_id)
         except OSError as error:
             raise bad_request(f"backup group offsets failed: {error}") from error
         return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
@@ -192,7 +191,7 @@ class OffsetCalls:
             raise bad_request(f"Parameter offsetJsonInfo's {what}")
         broker_id, topic, number = parts
         spec = self._state.catalog.get(topic)
-        if broker_id != str(BROKER_ID) or spec is None:
+        if broker_id != str(self._state.broker_id) or spec is None:
             return None
         if not (number.isascii() and number.isdigit()):
             raise bad_request(f"Parameter offsetJsonInfo's key invalid:{key}'s partitionId value not number!")

@@ -113,7 +113,7 @@ class SettingCalls:
 
         def delete(topic: str) -> None:
             in_use = f"TopicName {topic} is in use, please delete"
-            if self._state.catalog.get(topic) is not None:
+            if self._state.brokers.deployments(topic):
                 raise ItemError(ItemCode.ILLEGAL_STATUS, f"{in_use} deploy configure first!")
             if any(name == topic for _, name in self._controls.consumes()):
                 raise ItemError(ItemCode.ILLEGAL_STATUS, f"{in_use} the consume control first!")
@@ -177,31 +177,28 @@ class SettingCalls:
         new_size = size_mb if size_mb != self._size_mb(topic) else None
         if known and control == self._controls.topic(topic) and new_size is None:
             raise ItemError(ItemCode.UNCHANGED, "Topic control configure not changed!")
-        spec = self._state.catalog.get(topic)
-        if new_size is not None and spec is not None:
-            self._set_topic(
-                topic, dataclasses.replace(spec, max_message_bytes=new_size * _MIB), who.user, who.date
-            )
+        if new_size is not None:
+            for broker, spec in self._state.brokers.deployments(topic):
+                new = dataclasses.replace(spec, max_message_bytes=new_size * _MIB)
+                self._set_topic(broker.id, topic, new, who.user, who.date)
         self._controls.set_topic(topic, control, who.user, who.date)
 
     def _check_size(self, topic: str, size_mb: int | None) -> None:
         """Refuse a size limit of a topic that is not there: nothing keeps it."""
-        if size_mb is not None and self._state.catalog.get(topic) is None:
+        if size_mb is not None and not self._state.brokers.deployments(topic):
             what = f"TopicName {topic} is not deployed, its maxMsgSizeInMB cannot be set"
             raise ItemError(ItemCode.CONDITION_LACKING, what)
 
     def _is_known(self, topic: str) -> bool:
-        return self._state.catalog.get(topic) is not None or topic in self._controls.topics()
+        return bool(self._state.brokers.deployments(topic)) or topic in self._controls.topics()
 
     def _size_mb(self, topic: str) -> int:
-        spec = self._state.catalog.get(topic)
-        if spec is None:
-            return self._controls.cluster.max_message_mb
-        return -(-spec.max_message_bytes // _MIB)
+        sizes = [spec.max_message_bytes for _, spec in self._state.brokers.deployments(topic)]
+        return -(-min(sizes) // _MIB) if sizes else self._controls.cluster.max_message_mb
 
     def _topic_records(self, parameters: Parameters) -> dict[str, TopicControl]:
         wanted = parameters.items("topicName")
-        names = sorted(self._state.catalog.all().keys() | self._controls.topics().keys())
+        names = sorted({*self._state.brokers.topics(), *self._controls.topics()})
         return {name: self._controls.topic(name) for name in names if not wanted or name in wanted}
 
     def _authorization(self, topic: str, control: TopicControl) -> dict[str, Any]:

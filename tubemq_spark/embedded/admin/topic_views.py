@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tubemq_spark.embedded.admin.cluster import Addresses
 from tubemq_spark.embedded.admin.controls import show_consume
 from tubemq_spark.embedded.admin.items import success
 from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request
 from tubemq_spark.embedded.admin.topic_properties import has_properties, read_properties, show_properties
-from tubemq_spark.embedded.config.broker_config import ManageStatus
+from tubemq_spark.embedded.config.broker_config import BrokerRecord
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ConsumeControl
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER, Stamp, dates, shown
+from tubemq_spark.embedded.master.brokers import KnownBroker
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.protocol.constants import UNDEFINED
 
@@ -20,14 +19,16 @@ _MIB: Final = 1 << 20
 _NOT_PUBLISHED: Final = "-"
 _MUST_FILTER: Final = 2
 
+Deployments = list[tuple[KnownBroker, TopicSpec]]
+"""The brokers that a topic is on, and what it is like there."""
+
 
 class TopicViews:
     """The queries of WebTopicDeployHandler, and the topics' overview of WebMasterInfoHandler."""
 
-    def __init__(self, state: MasterState, addresses: Addresses) -> None:
-        """Take what the master's handlers share, and where the broker listens."""
+    def __init__(self, state: MasterState) -> None:
+        """Take what the master's handlers share."""
         self._state = state
-        self._addresses = addresses
         self.calls: Mapping[str, Call] = {
             "admin_query_topic_info": self.query_topics,
             "admin_query_topic_deploy_info": self.query_deployments,
@@ -45,12 +46,12 @@ class TopicViews:
             [
                 {
                     "topicName": name,
-                    "maxMsgSizeInMB": _max_message_mib(spec),
-                    "topicInfo": [self._with_run_info(name, spec)],
-                    **self._totals(spec),
+                    "maxMsgSizeInMB": _max_message_mib(deployed),
+                    "topicInfo": [self._with_run_info(name, *item) for item in deployed],
+                    **_totals(deployed),
                     "authData": self._authorization(name),
                 }
-                for name, spec in self._matching(parameters).items()
+                for name, deployed in self._matching(parameters).items()
             ]
         )
 
@@ -63,50 +64,42 @@ class TopicViews:
                     "topicName": name,
                     "topicNameId": UNDEFINED,
                     "enableAuthControl": self._state.controls.topic(name).authorize,
-                    "maxMsgSizeInMB": _max_message_mib(spec),
+                    "maxMsgSizeInMB": _max_message_mib(deployed),
                     "dataVersionId": UNDEFINED,
-                    **shown(self._control_stamp(name)),
-                    "deployInfo": [self._with_run_info(name, spec)],
-                    **self._totals(spec),
+                    **shown(self._control_stamp(name, deployed)),
+                    "deployInfo": [self._with_run_info(name, *item) for item in deployed],
+                    **_totals(deployed),
                     **(self._groups(name) if with_groups else {}),
                 }
-                for name, spec in self._matching(parameters).items()
+                for name, deployed in self._matching(parameters).items()
             ]
         )
 
     def query_configuration(self, parameters: Parameters) -> dict[str, Any]:
         """Return topics with their properties only."""
-        return success([self.record(name, spec) for name, spec in self._matching(parameters).items()])
+        return success(
+            [
+                self.record(broker, name, spec)
+                for name, deployed in self._matching(parameters).items()
+                for broker, spec in deployed
+            ]
+        )
 
     def query_by_topic(self, parameters: Parameters) -> dict[str, Any]:
         """Count brokers, stores and partitions of each topic."""
-        return success([self._counts(name, spec) for name, spec in self._selected(parameters).items()])
+        return success([self._counts(name, found) for name, found in self._selected(parameters).items()])
 
     def query_by_broker(self, parameters: Parameters) -> dict[str, Any]:
-        """Count topics, stores and partitions of the broker."""
+        """Count topics, stores and partitions of each broker."""
         wanted = parameters.numbers("brokerId")
         names = parameters.items("topicName")
-        record = self._state.broker_config.record
-        if record is None or (wanted and BROKER_ID not in wanted):
-            return success([])
-        topics = [spec for name, spec in self._state.catalog.all().items() if not names or name in names]
-        config = self._state.broker_config
-        published = [spec for spec in topics if config.accept_publish and spec.accept_publish]
-        subscribed = [spec for spec in topics if config.accept_subscribe and spec.accept_subscribe]
-        item = {
-            **self._place(),
-            "manageStatus": record.status,
-            "acceptPublish": config.accept_publish,
-            "acceptSubscribe": config.accept_subscribe,
-            "nodeRunInfo": "running" if self._registered else _NOT_PUBLISHED,
-        }
-        counts = {"topic": _one, "store": _stores, "part": _partitions}
-        for what, count in counts.items():
-            item[f"{what}TotalCfgCnt"] = sum(map(count, topics))
-        for what, count in counts.items():
-            item[f"{what}AccPubTotalCnt"] = sum(map(count, published))
-            item[f"{what}AccSubTotalCnt"] = sum(map(count, subscribed))
-        return success([item])
+        return success(
+            [
+                _broker_counts(broker, record, names)
+                for broker in self._state.brokers
+                if (record := broker.config.record) is not None and (not wanted or broker.id in wanted)
+            ]
+        )
 
     def query_overview(self, parameters: Parameters) -> dict[str, Any]:
         """Return the size of each topic in the cluster."""
@@ -114,24 +107,23 @@ class TopicViews:
             [
                 {
                     "topicName": name,
-                    "totalCfgBrokerCnt": 1,
-                    "totalCfgNumStore": spec.stores,
-                    "totalRunNumStore": spec.stores if self._registered else 0,
-                    "totalCfgNumPart": _partitions(spec),
-                    "totalRunNumPartCount": _partitions(spec) if self._registered else 0,
-                    "isSrvAcceptPublish": self._published(spec),
-                    "isSrvAcceptSubscribe": self._subscribed(spec),
+                    "totalCfgBrokerCnt": len(deployed),
+                    "totalCfgNumStore": sum(_stores(spec) for _, spec in deployed),
+                    "totalRunNumStore": sum(_stores(spec) for broker, spec in deployed if broker.registered),
+                    "totalCfgNumPart": sum(_partitions(spec) for _, spec in deployed),
+                    "totalRunNumPartCount": _running_partitions(deployed),
+                    "isSrvAcceptPublish": _published(deployed),
+                    "isSrvAcceptSubscribe": _subscribed(deployed),
                     "enableAuthControl": self._state.controls.topic(name).authorize,
                 }
-                for name, spec in self._selected(parameters).items()
+                for name, deployed in self._selected(parameters).items()
             ]
         )
 
     def query_names(self, parameters: Parameters) -> dict[str, Any]:
         """Return the names of the topics of each broker; one that is not known has none."""
-        brokers = parameters.numbers("brokerId") or [BROKER_ID]
-        names = {BROKER_ID: list(self._state.catalog.all())}
-        topics = [(number, names.get(number, [])) for number in brokers]
+        names = {broker.id: list(broker.catalog.all()) for broker in self._state.brokers}
+        topics = [(number, names.get(number, [])) for number in parameters.numbers("brokerId") or names]
         return success(
             [
                 {"brokerId": number, "topicName": listed, "topicCount": len(listed)}
@@ -141,104 +133,104 @@ class TopicViews:
 
     def query_brokers(self, parameters: Parameters) -> dict[str, Any]:
         """Return the brokers of each topic; a topic that is not known has none."""
-        known = self._state.catalog.all()
         with_ip = parameters.flag("withIp", default=False)
-        broker: Any = (
-            {"brokerId": BROKER_ID, "brokerIp": self._addresses.broker.host} if with_ip else BROKER_ID
-        )
-        topics = [
-            (name, [broker] if name in known else []) for name in parameters.items("topicName") or known
-        ]
-        return success(
-            [
-                {"topicName": name, "brokerInfo": brokers, "brokerCnt": len(brokers)}
-                for name, brokers in topics
+        names = parameters.items("topicName") or self._state.brokers.topics()
+        items = []
+        for name in names:
+            brokers: list[Any] = [
+                {"brokerId": broker.id, "brokerIp": broker.endpoint.host} if with_ip else broker.id
+                for broker in self._state.brokers
+                if name in broker.catalog.all()
             ]
-        )
+            items.append({"topicName": name, "brokerInfo": brokers, "brokerCnt": len(brokers)})
+        return success(items)
 
-    def record(self, name: str, spec: TopicSpec) -> dict[str, Any]:
-        """Return a topic on the broker as it is configured (TopicDeployEntity.toWebJsonStr)."""
-        place = self._place()
+    def record(self, broker: KnownBroker, name: str, spec: TopicSpec) -> dict[str, Any]:
+        """Return a topic on a broker as it is configured (TopicDeployEntity.toWebJsonStr)."""
+        where = place(broker)
         return {
             "topicName": name,
-            "brokerId": place["brokerId"],
+            "brokerId": where["brokerId"],
             "topicNameId": UNDEFINED,
-            "brokerIp": place["brokerIp"],
-            "brokerPort": place["brokerPort"],
+            "brokerIp": where["brokerIp"],
+            "brokerPort": where["brokerPort"],
             "topicStatusId": int(spec.status),
             **show_properties(spec),
             "dataVersionId": UNDEFINED,
-            **shown(self._state.catalog.stamp(name)),
+            **shown(broker.catalog.stamp(name)),
         }
 
-    def _selected(self, parameters: Parameters) -> dict[str, TopicSpec]:
-        """Return the topics that a call wants by their names and their broker."""
+    def _selected(self, parameters: Parameters) -> dict[str, Deployments]:
+        """Return the topics that a call wants by their names and their brokers."""
         names, brokers = parameters.items("topicName"), parameters.numbers("brokerId")
-        if brokers and BROKER_ID not in brokers:
-            return {}
-        topics = self._state.catalog.all()
-        return {name: spec for name, spec in topics.items() if not names or name in names}
+        found: dict[str, Deployments] = {}
+        for broker in self._state.brokers:
+            if brokers and broker.id not in brokers:
+                continue
+            for name, spec in broker.catalog.all().items():
+                if not names or name in names:
+                    found.setdefault(name, []).append((broker, spec))
+        return dict(sorted(found.items()))
 
-    def _matching(self, parameters: Parameters) -> dict[str, TopicSpec]:
-        """Return the topics that are as a call wants them in every respect."""
+    def _matching(self, parameters: Parameters) -> dict[str, Deployments]:
+        """Return the topics that are as a call wants them in every respect, and where they are so."""
         fields = read_properties(parameters)
         status = topic_status(parameters)
         creator, modifier = parameters.text("createUser"), parameters.text("modifyUser")
         port = parameters.optional_number("brokerPort", least=1)
         addresses = parameters.items("brokerIp")
-        here = self._addresses.broker
-        if port not in (None, here.port) or (addresses and here.host not in addresses):
-            return {}
 
-        def matches(name: str, spec: TopicSpec) -> bool:
-            stamp = self._state.catalog.stamp(name)
+        def matches(name: str, broker: KnownBroker, spec: TopicSpec) -> bool:
+            stamp = broker.catalog.stamp(name)
             return (
-                has_properties(spec, fields)
+                port in (None, broker.endpoint.port)
+                and (not addresses or broker.endpoint.host in addresses)
+                and has_properties(spec, fields)
                 and status in (None, spec.status)
                 and creator in ("", stamp.create_user)
                 and modifier in ("", stamp.modify_user)
             )
 
-        return {name: spec for name, spec in self._selected(parameters).items() if matches(name, spec)}
+        selected = {
+            name: [item for item in deployed if matches(name, *item)]
+            for name, deployed in self._selected(parameters).items()
+        }
+        return {name: deployed for name, deployed in selected.items() if deployed}
 
-    def _with_run_info(self, name: str, spec: TopicSpec) -> dict[str, Any]:
+    def _with_run_info(self, name: str, broker: KnownBroker, spec: TopicSpec) -> dict[str, Any]:
         """Return a topic's record with what clients are told of it."""
-        record = self._state.broker_config.record
-        if record is None or not self._registered:
+        record = broker.config.record
+        if record is None or not broker.registered:
             names = ("acceptPublish", "acceptSubscribe", "numPartitions", "brokerManageStatus")
             run_info: dict[str, Any] = dict.fromkeys(names, _NOT_PUBLISHED)
         else:
             run_info = {
-                "acceptPublish": self._published(spec),
-                "acceptSubscribe": self._subscribed(spec),
+                "acceptPublish": broker.publishes(spec),
+                "acceptSubscribe": broker.subscribes(spec),
                 "numPartitions": spec.partitions,
                 "numTopicStores": spec.stores,
                 "brokerManageStatus": record.status,
             }
-        return {**self.record(name, spec), "runInfo": run_info}
+        return {**self.record(broker, name, spec), "runInfo": run_info}
 
-    def _totals(self, spec: TopicSpec) -> dict[str, Any]:
-        return {
-            "infoCount": 1,
-            "totalCfgNumPart": _partitions(spec),
-            "isSrvAcceptPublish": self._published(spec),
-            "isSrvAcceptSubscribe": self._subscribed(spec),
-            "totalRunNumPartCount": _partitions(spec) if self._registered else 0,
+    def _counts(self, name: str, deployed: Deployments) -> dict[str, Any]:
+        """Count a topic's brokers, stores and partitions, in all and where clients may use them."""
+        open_to = {
+            "Cfg": [spec for _, spec in deployed],
+            "Run": [spec for broker, spec in deployed if broker.publishes(spec) or broker.subscribes(spec)],
+            "AccPub": [spec for broker, spec in deployed if broker.publishes(spec)],
+            "AccSub": [spec for broker, spec in deployed if broker.subscribes(spec)],
         }
-
-    def _counts(self, name: str, spec: TopicSpec) -> dict[str, Any]:
-        published, subscribed = self._published(spec), self._subscribed(spec)
-        counted = {"Cfg": True, "Run": published or subscribed, "AccPub": published, "AccSub": subscribed}
         counts: dict[str, Any] = {"topicName": name}
         for which in (("Cfg", "Run"), ("AccPub", "AccSub")):
             for what, count in (("broker", _one), ("store", _stores), ("part", _partitions)):
                 for case in which:
                     key = f"{what}Total{case}Cnt" if which[0] == "Cfg" else f"{what}{case}TotalCnt"
-                    counts[key] = count(spec) if counted[case] else 0
+                    counts[key] = sum(map(count, open_to[case]))
         return {
             **counts,
-            "topicSrvAccPubStatus": published,
-            "topicSrvAccSubStatus": subscribed,
+            "topicSrvAccPubStatus": _published(deployed),
+            "topicSrvAccSubStatus": _subscribed(deployed),
             "enableAuthControl": self._state.controls.topic(name).authorize,
         }
 
@@ -278,29 +270,18 @@ class TopicViews:
         controls = self._state.controls.consumes().items()
         return {group: control for (group, name), control in controls if name == topic}
 
-    def _control_stamp(self, topic: str) -> Stamp:
+    def _control_stamp(self, topic: str, deployed: Deployments) -> Stamp:
         """Return who made the record of a topic's rules: the server does, with the topic itself."""
-        own = self._state.catalog.stamp(topic)
+        own = deployed[0][0].catalog.stamp(topic)
         stamp = self._state.controls.topic(topic).stamp
         if stamp.modify_user:
             return stamp
         return Stamp(own.serial_id, SYSTEM_USER, own.create_date, SYSTEM_USER, own.create_date)
 
-    def _place(self) -> dict[str, Any]:
-        broker = self._addresses.broker
-        return {"brokerId": BROKER_ID, "brokerIp": broker.host, "brokerPort": broker.port}
 
-    @property
-    def _registered(self) -> bool:
-        """Whether the master lets the broker take part."""
-        record = self._state.broker_config.record
-        return record is not None and record.status is not ManageStatus.DRAFT
-
-    def _published(self, spec: TopicSpec) -> bool:
-        return self._state.broker_config.accept_publish and spec.publishable
-
-    def _subscribed(self, spec: TopicSpec) -> bool:
-        return self._state.broker_config.accept_subscribe and spec.subscribable
+def place(broker: KnownBroker) -> dict[str, Any]:
+    """Return a broker's id and address, as answers have them."""
+    return {"brokerId": broker.id, "brokerIp": broker.endpoint.host, "brokerPort": broker.endpoint.port}
 
 
 def topic_status(parameters: Parameters) -> TopicStatus | None:
@@ -329,5 +310,48 @@ def _partitions(spec: TopicSpec) -> int:
     return spec.stores * spec.partitions
 
 
-def _max_message_mib(spec: TopicSpec) -> int:
-    return -(-spec.max_message_bytes // _MIB)
+def _max_message_mib(deployed: Deployments) -> int:
+    return -(-min(spec.max_message_bytes for _, spec in deployed) // _MIB)
+
+
+def _running_partitions(deployed: Deployments) -> int:
+    return sum(_partitions(spec) for broker, spec in deployed if broker.registered)
+
+
+def _published(deployed: Deployments) -> bool:
+    return any(broker.publishes(spec) for broker, spec in deployed)
+
+
+def _subscribed(deployed: Deployments) -> bool:
+    return any(broker.subscribes(spec) for broker, spec in deployed)
+
+
+def _totals(deployed: Deployments) -> dict[str, Any]:
+    return {
+        "infoCount": len(deployed),
+        "totalCfgNumPart": sum(_partitions(spec) for _, spec in deployed),
+        "isSrvAcceptPublish": _published(deployed),
+        "isSrvAcceptSubscribe": _subscribed(deployed),
+        "totalRunNumPartCount": _running_partitions(deployed),
+    }
+
+
+def _broker_counts(broker: KnownBroker, record: BrokerRecord, names: list[str]) -> dict[str, Any]:
+    """Count a broker's topics, stores and partitions, in all and where clients may use them."""
+    topics = [spec for name, spec in broker.catalog.all().items() if not names or name in names]
+    published = [spec for spec in topics if broker.accept_publish and spec.accept_publish]
+    subscribed = [spec for spec in topics if broker.accept_subscribe and spec.accept_subscribe]
+    item = {
+        **place(broker),
+        "manageStatus": record.status,
+        "acceptPublish": broker.accept_publish,
+        "acceptSubscribe": broker.accept_subscribe,
+        "nodeRunInfo": "running" if broker.registered else _NOT_PUBLISHED,
+    }
+    counts = {"topic": _one, "store": _stores, "part": _partitions}
+    for what, count in counts.items():
+        item[f"{what}TotalCfgCnt"] = sum(map(count, topics))
+    for what, count in counts.items():
+        item[f"{what}AccPubTotalCnt"] = sum(map(count, published))
+        item[f"{what}AccSubTotalCnt"] = sum(map(count, subscribed))
+    return item

@@ -10,15 +10,15 @@ from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Operation,
 from tubemq_spark.embedded.admin.topic_properties import read_properties
 from tubemq_spark.embedded.config.broker_config import BrokerRecord
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
-from tubemq_spark.embedded.config.settings import BROKER_ID
+from tubemq_spark.embedded.master.brokers import KnownBroker
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.errors import OptionError
 
 
 class SetTopic(Protocol):
-    """Adds a topic or changes one, in the name of a user; refuses with OptionError."""
+    """Adds a topic to a broker or changes it there, in the name of a user; refuses with OptionError."""
 
-    def __call__(self, topic: str, spec: TopicSpec, by: str, date: str | None) -> None:
+    def __call__(self, broker_id: int, topic: str, spec: TopicSpec, by: str, date: str | None) -> None:
         """Do it; ``date`` is ``yyyyMMddHHmmss``, None for now."""
 
 
@@ -52,16 +52,16 @@ class TopicCalls:
         fields = read_properties(parameters)
 
         def add(broker_id: int, topic: str) -> None:
-            defaults = self._broker(broker_id).defaults
-            if (old := self._state.catalog.get(topic)) is not None:
-                raise ItemError(ItemCode.EXISTS, _exists_already(topic, old))
+            broker, record = self._broker(broker_id)
+            if (old := broker.catalog.get(topic)) is not None:
+                raise ItemError(ItemCode.EXISTS, _exists_already(_key(broker_id, topic), old))
             spec = dataclasses.replace(
-                defaults,
+                record.defaults,
                 status=TopicStatus.NORMAL,
                 max_message_bytes=self._state.controls.cluster.max_message_bytes,
                 **fields,
             )
-            self._set(topic, spec, who)
+            self._set(broker_id, topic, spec, who)
 
         return self._each([(broker, topic) for topic in topics for broker in brokers], add)
 
@@ -72,14 +72,15 @@ class TopicCalls:
         fields = read_properties(parameters)
 
         def modify(broker_id: int, topic: str) -> None:
-            self._broker(broker_id)
-            old = self._state.catalog.get(topic)
+            broker, _ = self._broker(broker_id)
+            key = _key(broker_id, topic)
+            old = broker.catalog.get(topic)
             if old is None:
-                what = f"Not found topic deploy configure for brokerId-topicName({_key(topic)})!"
+                what = f"Not found topic deploy configure for brokerId-topicName({key})!"
                 raise ItemError(ItemCode.NOT_FOUND, what)
             new = dataclasses.replace(old, **fields)
-            _check_change(topic, old, new)
-            self._set(topic, new, who)
+            _check_change(key, old, new)
+            self._set(broker_id, topic, new, who)
 
         return self._each([(broker, topic) for topic in topics for broker in brokers], modify)
 
@@ -103,27 +104,28 @@ class TopicCalls:
         topics, brokers = _targets(parameters)
 
         def change(broker_id: int, topic: str) -> None:
-            self._broker(broker_id)
-            old = self._state.catalog.get(topic)
+            broker, _ = self._broker(broker_id)
+            old = broker.catalog.get(topic)
             if old is None:
                 what = f"Not found the topic {topic}'s deploy configure in broker={broker_id}"
                 raise ItemError(ItemCode.NOT_FOUND, f"{what}, please confirm the configure first!")
             if old.status is not status:
-                _check_status_change(topic, old, status)
-                self._set(topic, dataclasses.replace(old, status=status), who)
+                _check_status_change(_key(broker_id, topic), old, status)
+                self._set(broker_id, topic, dataclasses.replace(old, status=status), who)
 
         return self._each([(broker, topic) for broker in brokers for topic in topics], change)
 
-    def _broker(self, broker_id: int) -> BrokerRecord:
-        record = self._state.broker_config.record
-        if broker_id != BROKER_ID or record is None:
+    def _broker(self, broker_id: int) -> tuple[KnownBroker, BrokerRecord]:
+        broker = self._state.brokers.get(broker_id)
+        record = None if broker is None else broker.config.record
+        if broker is None or record is None:
             what = f"Not found broker configure record by brokerId={broker_id}"
             raise ItemError(ItemCode.NOT_FOUND, f"{what}, please create the broker's configure first!")
-        return record
+        return broker, record
 
-    def _set(self, topic: str, spec: TopicSpec, who: Operation) -> None:
+    def _set(self, broker_id: int, topic: str, spec: TopicSpec, who: Operation) -> None:
         try:
-            self._set_topic(topic, spec, who.user, who.date)
+            self._set_topic(broker_id, topic, spec, who.user, who.date)
         except OptionError as error:
             raise ItemError(ItemCode.ILLEGAL_VALUE, str(error)) from error
 
@@ -141,18 +143,18 @@ def _targets(parameters: Parameters) -> tuple[list[str], list[int]]:
     return parameters.required_items("topicName"), parameters.required_numbers("brokerId")
 
 
-def _key(topic: str) -> str:
-    return f"{BROKER_ID}:{topic}"
+def _key(broker_id: int, topic: str) -> str:
+    return f"{broker_id}:{topic}"
 
 
-def _exists_already(topic: str, old: TopicSpec) -> str:
+def _exists_already(key: str, old: TopicSpec) -> str:
     if old.status is TopicStatus.NORMAL:
-        return f"Existed record found for brokerId-topicName({_key(topic)})!"
-    what = f"Softly deleted record found for brokerId-topicName({_key(topic)})"
+        return f"Existed record found for brokerId-topicName({key})!"
+    what = f"Softly deleted record found for brokerId-topicName({key})"
     return f"{what}, please resume or remove it first!"
 
 
-def _check_change(topic: str, old: TopicSpec, new: TopicSpec) -> None:
+def _check_change(key: str, old: TopicSpec, new: TopicSpec) -> None:
     """Refuse what a topic's properties cannot become (AbsTopicDeployMapperImpl.isValidValuesChange)."""
     if new == old:
         raise ItemError(ItemCode.UNCHANGED, "Topic deploy configure not changed!")
@@ -162,17 +164,17 @@ def _check_change(topic: str, old: TopicSpec, new: TopicSpec) -> None:
     ):
         if wish < now:
             what = f"{name} number less than before, new value is {wish}, current value is {now}"
-            raise ItemError(ItemCode.ILLEGAL_VALUE, f"{what}in brokerId-topicName({_key(topic)}) record!")
+            raise ItemError(ItemCode.ILLEGAL_VALUE, f"{what}in brokerId-topicName({key}) record!")
     if old.status is not TopicStatus.NORMAL:
         what = "Softly deleted record cannot be changed, please resume or hard remove"
-        raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what} for brokerId-topicName({_key(topic)}) record!")
+        raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what} for brokerId-topicName({key}) record!")
 
 
-def _check_status_change(topic: str, old: TopicSpec, status: TopicStatus) -> None:
+def _check_status_change(key: str, old: TopicSpec, status: TopicStatus) -> None:
     """Refuse what must not follow on a topic's status (the same)."""
     if old.status is TopicStatus.NORMAL and (old.accept_publish or old.accept_subscribe):
         what = "The values of acceptPublish and acceptSubscribe must be false before change status"
-        raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what} of brokerId-topicName({_key(topic)}) record!")
+        raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what} of brokerId-topicName({key}) record!")
     if old.status is TopicStatus.NORMAL and status is TopicStatus.REMOVED:
-        what = f"Please softly deleted the brokerId-topicName({_key(topic)}) record first!"
+        what = f"Please softly deleted the brokerId-topicName({key}) record first!"
         raise ItemError(ItemCode.ILLEGAL_STATUS, what)

@@ -69,13 +69,21 @@ class Broker:
                 answers += [self._dispatcher.answer(request) for request in group]
         return answers
 
-    def close(self) -> None:
+    def freeze(self) -> None:
+        """Read and answer nothing from now on."""
+        self._listener.freeze()
+
+    def thaw(self) -> None:
+        """Go on with what came meanwhile."""
+        self._listener.thaw()
+
+    def close(self, *, last_snapshot: bool = True) -> None:
         """Refuse new requests, close the port, write a last snapshot; the state is its owner's to close."""
         self.state.stopping.set()
         for task in self._tasks:
             task.cancel()
         self._listener.close()
-        if self._history is not None:
+        if self._history is not None and last_snapshot:
             self._history.write()
 
 

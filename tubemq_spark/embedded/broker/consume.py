@@ -15,7 +15,6 @@ from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import TopicStatus
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits
 from tubemq_spark.embedded.log.records import RECORD_HEADER
@@ -95,10 +94,13 @@ class ConsumerHandlers:
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         topic, spec = self._state.topic(request.topicName)
         seat = Seat(group, topic, request.partitionId)
-        with self._held(seat, client_id, _not_registered(client_id), _held_by_other) as (position, lease):
+        with self._held(seat, client_id, _not_registered(client_id), self._held_by_other) as (
+            position,
+            lease,
+        ):
             self._state.leases.renew(lease)
             if spec.status > TopicStatus.SOFT_DELETED:
-                place = f"topic={topic},partitionId={seat.partition_id} of Broker={BROKER_ID}"
+                place = f"topic={topic},partitionId={seat.partition_id} of Broker={self._state.broker_id}"
                 text = f"[Partition Closed] Partition has been closed, for {place}"
                 raise RefusedError(ErrCode.FORBIDDEN, text)
             store = self._open(
@@ -221,7 +223,7 @@ class ConsumerHandlers:
             self._state.leases.end(seat)
             text = f"Remove Invalid Consumer Register {lease.client_id}#{_key(seat)}"
         else:
-            text = f"Partition {BROKER_ID}#{_key(seat)} has been registered by {lease.client_id}"
+            text = f"Partition {self._state.broker_id}#{_key(seat)} has been registered by {lease.client_id}"
         raise RefusedError(ErrCode.PARTITION_OCCUPIED, f"[Duplicated Register] {text}")
 
     def _give_back(self, seat: Seat, client_id: str, *, commit: bool) -> pb.RegisterResponseB2C:
@@ -285,6 +287,11 @@ class ConsumerHandlers:
         slow = view.slow(bounds, start, batch.next_offset, self._partitions(seat.topic))
         return encode_found(batch, start, visible_end, bounds, slow=slow)
 
+    def _held_by_other(self, seat: Seat, owner: str, client_id: str) -> RefusedError:
+        place = f"Partition={_key(seat)} of Broker={self._state.broker_id}"
+        text = f"[Duplicated Request] {place} has been consumed by {owner};Current consumer {client_id}"
+        return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
+
     def _view(self, lease: Lease) -> View:
         return View.of(self._priority(lease), filtered=bool(lease.key_codes))
 
@@ -339,11 +346,6 @@ def _query_priority(request: pb.RegisterRequestC2B | pb.HeartBeatRequestC2B) -> 
 def _not_registered(client_id: str) -> RefusedError:
     text = f"UnRegistered Consumer:{client_id}, you have to register firstly!"
     return RefusedError(ErrCode.HB_NO_NODE, text)
-
-
-def _held_by_other(seat: Seat, owner: str, client_id: str) -> RefusedError:
-    text = f"[Duplicated Request] Partition={_key(seat)} of Broker={BROKER_ID} has been consumed by {owner}"
-    return RefusedError(ErrCode.DUPLICATE_PARTITION, f"{text};Current consumer {client_id}")
 
 
 def _committed_by_other(_seat: Seat, owner: str, _client_id: str) -> RefusedError:

@@ -15,7 +15,6 @@ from tubemq_spark.embedded.broker.leases import Lease
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.log.reading import ReadLimits
 from tubemq_spark.embedded.log.records import NewRecord
 from tubemq_spark.embedded.log.store import Store
@@ -138,7 +137,7 @@ class OffsetHistory:
             stores.setdefault(seat.partition_id // PARTITIONS_A_STORE, []).append(seat)
         return {
             "dt": now_ms,
-            "bId": BROKER_ID,
+            "bId": self._state.broker_id,
             "ver": _VERSION,
             "group": group,
             "on": int(bool(leases)),

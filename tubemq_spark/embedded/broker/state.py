@@ -9,7 +9,6 @@ from tubemq_spark.embedded.broker.leases import LeaseTable
 from tubemq_spark.embedded.broker.offsets import OffsetTable, Seat
 from tubemq_spark.embedded.broker.services import Service
 from tubemq_spark.embedded.broker.stores import StoreSet
-from tubemq_spark.embedded.config.broker_config import BrokerConfig
 from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
@@ -29,6 +28,7 @@ logger = logging.getLogger(__name__)
 class BrokerState:
     """A broker's topics, logs and consumers; each part locks for itself."""
 
+    broker_id: int
     settings: EmbeddedSettings
     host: str
     """How the broker calls itself in its answers."""
@@ -38,7 +38,6 @@ class BrokerState:
     leases: LeaseTable
     tokens: VisitTokens
     controls: Controls
-    broker_config: BrokerConfig
     authentication: Authentication
     reads: Service
     writes: Service

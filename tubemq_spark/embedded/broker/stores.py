@@ -113,6 +113,15 @@ class StoreSet:
                     total.add(store.traffic)
         return total
 
+    def lose_unflushed(self) -> None:
+        """Cut off what is not on the disk yet, as a loss of power does.
+
+        Raises:
+            OSError: the files cannot be cut.
+        """
+        for store in self.all().values():
+            store.lose_from(store.bounds.flushed)
+
     def close(self) -> None:
         """Flush and close all stores; one that cannot be flushed is logged and does not keep the others."""
         with self._lock:

@@ -2,12 +2,8 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Final
 
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
-
-BROKER_ID: Final = 1
-"""The id of the one broker of an embedded TubeMQ."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,6 +16,13 @@ class EmbeddedSettings:
     """The master forgets a client after this (producerHeartbeatTimeoutMs, consumerHeartbeatTimeoutMs)."""
     scan_period_ms: int = 1_000
     """How often to look for leases and clients that have run out."""
+    broker_timeout_ms: int = 30_000
+    """The master lists a broker for so long after it fell silent (brokerHeartbeatTimeoutMs; as shipped
+    25 s). Then producers get no routes to it, consumers are told that it cannot be read, and the partitions
+    that the master balances are taken from their consumers. Its address stays known."""
+    broker_startup_ms: int = 0
+    """For so long a broker that comes back after that, or is new, is not listed yet. TubeMQ takes 30 s
+    until consumers see it and 5 s more until producers do; here both see it at once."""
 
     transfer_bytes: int = 512 << 10
     """One fetch stops after the message that reaches this (transferSize) ..."""

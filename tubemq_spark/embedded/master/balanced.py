@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
 from tubemq_spark.embedded.master import bound
 from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_A_CLIENT, Partitions, members_needed
 from tubemq_spark.embedded.master.flow import flow_fields
 from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, GroupTerms
 from tubemq_spark.embedded.master.rebalance import RebalanceEvent
-from tubemq_spark.embedded.master.state import BROKERS, MAX_HOST_CHARACTERS, MasterState
+from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MasterState
 from tubemq_spark.embedded.master.subscriptions import check_authorized, deployed_topics, filters_of
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -50,11 +49,11 @@ class BalancedHandlers:
         topics = deployed_topics(state, request.topicList)
         terms = _terms(request, topics)
         consumer = Consumer(client_id, source_count=terms.source_count)
-        held = _held(request.subscribeInfo)
+        held = self._held(request.subscribeInfo)
         if terms.kind is ConsumeType.BOUND:
             consumer.starts = bound.parse_starts(request.requiredPartition, topics)
             bound.check_start(terms.session_key, terms.source_count)
-            self._check_resources(name, terms.source_count)
+            self._check_resources(name, terms)
         check_authorized(state.controls, client_id, name, topics, terms.filters)
         with state.lock:
             group = state.members.add_consumer(name, terms, consumer)
@@ -78,7 +77,7 @@ class BalancedHandlers:
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         state.check_leads(client_id)
-        held = _held(request.subscribeInfo) if request.reportSubscribeInfo else None
+        held = self._held(request.subscribeInfo) if request.reportSubscribeInfo else None
         with state.lock:
             group, consumer = state.members.hear_consumer(name, client_id, balances_itself=False)
             group.hear(consumer, held, request.event.rebalanceId)
@@ -96,20 +95,26 @@ class BalancedHandlers:
             response.event.CopyFrom(self._packed(event, client_id, name))
         return response
 
-    def _check_resources(self, group: str, source_count: int) -> None:
+    def _check_resources(self, group: str, terms: GroupTerms) -> None:
         """Refuse (400) a bound group that would have too few members for its brokers."""
         control = self._state.controls.group(group)
         own_rate = control.allowed_broker_client_rate if control else 0
-        needed = members_needed(BROKERS, source_count, own_rate if own_rate > 0 else DEFAULT_BROKERS_A_CLIENT)
+        rate = own_rate if own_rate > 0 else DEFAULT_BROKERS_A_CLIENT
+        needed = members_needed(self._state.brokers.most_subscribed(terms.topics), terms.source_count, rate)
         if needed is not None:
             text = f"[Parameter error] System requires at least {needed} clients to consume data together, "
             raise RefusedError(ErrCode.BAD_REQUEST, f"{text}please add client resources!")
 
+    def _held(self, texts: Iterable[str]) -> Partitions:
+        """Return the partitions of a list, without those of brokers that this cluster does not have."""
+        parts = (parse_subscribe_info(text).held.partition for text in texts if text.strip())
+        return frozenset(part for part in parts if self._state.brokers.get(part.broker_id) is not None)
+
     def _packed(self, event: RebalanceEvent, client_id: str, group: str) -> common_pb2.EventProto:
-        broker = self._state.broker
         held = [
-            PartitionInfo(partition.broker_id, broker, partition.topic, partition.partition_id)
+            PartitionInfo(broker.id, broker.endpoint, partition.topic, partition.partition_id)
             for partition in sorted(event.partitions)
+            if (broker := self._state.brokers.get(partition.broker_id)) is not None
         ]
         return common_pb2.EventProto(
             rebalanceId=event.rebalance_id,
@@ -138,12 +143,6 @@ def _terms(request: pb.RegisterRequestC2M, topics: frozenset[str]) -> GroupTerms
         trimmed("sessionKey", request.sessionKey),
         request.selectBig if request.HasField("selectBig") else True,
     )
-
-
-def _held(texts: Iterable[str]) -> Partitions:
-    """Return the partitions of a list; those of other brokers are none of this cluster's."""
-    parts = (parse_subscribe_info(text).held.partition for text in texts if text.strip())
-    return frozenset(part for part in parts if part.broker_id == BROKER_ID)
 
 
 def _register_failure(code: int, text: str) -> pb.RegisterResponseM2C:

@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.settings import BROKER_ID, EmbeddedSettings
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.master.balancing import (
     DEFAULT_BROKERS_A_CLIENT,
     Partitions,
@@ -13,7 +13,7 @@ from tubemq_spark.embedded.master.balancing import (
     spread,
 )
 from tubemq_spark.embedded.master.groups import ConsumeType, Group, JoinStep, ResourceCheck
-from tubemq_spark.embedded.master.state import BROKERS, MasterState
+from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.master.subscriptions import disabled_topics
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED
@@ -76,20 +76,19 @@ class Balancer:
         control = self._state.controls.group(group.name)
         own_rate = control.allowed_broker_client_rate if control else 0
         count = len(group.members)
-        needed = members_needed(BROKERS, count, own_rate if own_rate > 0 else DEFAULT_BROKERS_A_CLIENT)
-        group.resources = ResourceCheck(own_rate if own_rate > 0 else UNDEFINED, BROKERS // count, needed)
+        brokers = self._state.brokers.most_subscribed(group.terms.topics)
+        needed = members_needed(brokers, count, own_rate if own_rate > 0 else DEFAULT_BROKERS_A_CLIENT)
+        group.resources = ResourceCheck(own_rate if own_rate > 0 else UNDEFINED, brokers // count, needed)
         return needed is None
 
     def _partitions(self, group: Group) -> Partitions:
         """Return what a group may have now."""
-        if not self._state.broker_config.accept_subscribe:
-            return frozenset()
         disabled = disabled_topics(self._state.controls, group.name, group.terms.topics)
-        specs = {topic: self._state.catalog.get(topic) for topic in group.terms.topics - disabled}
         return frozenset(
-            TopicPartition(topic, BROKER_ID, number)
-            for topic, spec in specs.items()
-            if spec is not None and spec.subscribable
+            TopicPartition(topic, broker.id, number)
+            for topic in group.terms.topics - disabled
+            for broker, spec in self._state.brokers.deployments(topic)
+            if broker.subscribes(spec)
             for number in partition_ids(spec.stores, spec.partitions)
         )
 

@@ -105,6 +105,10 @@ class Group:
     exiles: dict[str, Exile] = dataclasses.field(default_factory=dict)
     from_max_id: int = UNDEFINED
     """The order to self-balancing members to start from the latest message: a time in ms."""
+    layout: list[str] | None = None
+    """What self-balancing members were told last of the topics' partitions."""
+    layout_id: int = UNDEFINED
+    """Stands for ``layout``: members that know another number get it."""
 
     @property
     def balances_itself(self) -> bool:

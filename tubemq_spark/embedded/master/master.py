@@ -38,7 +38,7 @@ class Master:
         }
         self._dispatcher = Dispatcher(frozenset({ServiceType.MASTER}), operations)
         self._listener = Listener("master", host, port, self.serve)
-        state.address = Endpoint(state.broker.host, self.port)
+        state.address = Endpoint(state.address.host, self.port)
         self._tasks = [
             scheduler.every(settings.scan_period_ms, self._expire_clients, "expiring clients"),
             scheduler.every(settings.balance_period_ms, Balancer(state, settings).run, "balancing groups"),

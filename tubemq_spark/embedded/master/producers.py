@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
 from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MAX_TOPICS, MasterState
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, Method
@@ -39,8 +38,8 @@ class ProducerHandlers:
             success=True,
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
-            brokerCheckSum=self._state.broker_config_id,
-            brokerInfos=[self._state.broker_info],
+            brokerCheckSum=self._state.brokers.list_id,
+            brokerInfos=self._state.brokers.infos(),
             authorizedInfo=self._state.authorized(proof),
             appdConfig=self._client_config(request.appdConfig),
         )
@@ -58,7 +57,7 @@ class ProducerHandlers:
             success=True,
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
-            brokerCheckSum=self._state.broker_config_id,
+            brokerCheckSum=self._state.brokers.list_id,
             topicInfos=[route for topic in sorted(topics) if (route := self._route(topic)) is not None],
             brokerInfos=self._state.brokers_for(request.brokerCheckSum),
             authorizedInfo=self._state.authorized(proof),
@@ -76,12 +75,18 @@ class ProducerHandlers:
 
     def _route(self, topic: str) -> str | None:
         """Return a topic's route; that it has none is all a producer learns of an unknown or closed one."""
-        spec = self._state.catalog.get(topic)
-        if spec is None or not spec.publishable or not self._state.broker_config.accept_publish:
+        open_to_all = [
+            (broker.id, spec)
+            for broker, spec in self._state.brokers.deployments(topic)
+            if broker.publishes(spec)
+        ]
+        if not open_to_all:
             return None
-        own_limit = spec.max_message_bytes != self._state.controls.cluster.max_message_bytes
-        limit = spec.max_message_bytes if own_limit else None
-        return format_topic_route(TopicRoute(topic, (Route(BROKER_ID, spec.partitions, spec.stores),), limit))
+        # TubeMQ keeps the limit with the topic; here each broker has it, and the least holds everywhere.
+        least = min(spec.max_message_bytes for _, spec in open_to_all)
+        limit = None if least == self._state.controls.cluster.max_message_bytes else least
+        routes = tuple(Route(broker_id, spec.partitions, spec.stores) for broker_id, spec in open_to_all)
+        return format_topic_route(TopicRoute(topic, routes, limit))
 
     def _client_config(self, known: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:
         """Return the cluster's size limit for a client that has not got it yet."""

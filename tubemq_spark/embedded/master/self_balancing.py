@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.settings import BROKER_ID
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required
 from tubemq_spark.embedded.master.flow import ops_task
 from tubemq_spark.embedded.master.groups import Consumer, Group, GroupTerms
@@ -69,7 +68,7 @@ class SelfBalancingHandlers:
         return pb.RegisterResponseM2CV2(
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
-            brokerConfigId=state.broker_config_id,
+            brokerConfigId=state.brokers.list_id,
             brokerConfigList=state.brokers_for(_known_brokers(report)),
             opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, consumer.from_max_id),
             authorizedInfo=state.authorized(proof),
@@ -94,16 +93,17 @@ class SelfBalancingHandlers:
                 consumer.from_max_id = _from_max_id(request.opsTaskInfo)
             stale = bool(consumer.held) and 0 <= consumer.assigned_at_ms < wall_ms() - _STALE_LAYOUT_MS
             from_max_id, done_id = group.from_max_id, consumer.from_max_id
+            layout = layout_texts(state, group) if stale else None
         response = pb.HeartResponseM2CV2(
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
-            brokerConfigId=state.broker_config_id,
+            brokerConfigId=state.brokers.list_id,
             brokerConfigList=state.brokers_for(_known_brokers(report)),
             opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, done_id),
             authorizedInfo=state.authorized(proof),
         )
-        if stale:
-            response.topicMetaInfoId, texts = layout_texts(state, group)
+        if layout is not None:
+            response.topicMetaInfoId, texts = layout
             if response.topicMetaInfoId != report.topicMetaInfoId:
                 response.topicMetaInfoList.extend(texts)
         return response
@@ -116,11 +116,11 @@ class SelfBalancingHandlers:
         self._state.check_leads(client_id)
         with self._state.lock:
             group, _ = self._state.members.hear_consumer(name, client_id, balances_itself=True)
-        layout_id, texts = layout_texts(self._state, group)
+            layout_id, texts = layout_texts(self._state, group)
         return pb.GetPartMetaResponseM2C(
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
-            brokerConfigId=self._state.broker_config_id,
+            brokerConfigId=self._state.brokers.list_id,
             topicMetaInfoId=layout_id,
             topicMetaInfoList=texts if request.topicMetaInfoId != layout_id else (),
             brokerConfigList=self._state.brokers_for(request.brokerConfigId),
@@ -145,19 +145,24 @@ class SelfBalancingHandlers:
 
 
 def layout_texts(state: MasterState, group: Group) -> tuple[int, list[str]]:
-    """Return which partitions a group's topics have, and a number that is another when that is another."""
-    accepts = state.broker_config.accept_subscribe
-    # Twice the count of changes leaves room for the broker, whichever way it turns.
-    layout_id = 2 * (state.catalog.version + state.controls.changes) + accepts
+    """Return which partitions a group's topics have, and a number that is another when that is another.
+
+    A broker that the master does not list keeps its place, as not subscribable. Hold the state's lock.
+    """
     disabled = disabled_topics(state.controls, group.name, group.terms.topics)
-    specs = [(topic, state.catalog.get(topic)) for topic in sorted(group.terms.topics)]
-    texts = []
-    for topic, spec in specs:
-        if spec is not None:
-            subscribable = accepts and spec.subscribable and topic not in disabled
-            item = infostrings.MetaItem(BROKER_ID, spec.stores, spec.partitions, subscribable)
-            texts.append(infostrings.format_topic_meta(infostrings.TopicMeta(topic, (item,))))
-    return layout_id, texts
+    metas = (_meta(state, topic, may_read=topic not in disabled) for topic in sorted(group.terms.topics))
+    texts = [text for text in metas if text is not None]
+    if texts != group.layout:
+        group.layout, group.layout_id = texts, state.next_layout_id()
+    return group.layout_id, texts
+
+
+def _meta(state: MasterState, topic: str, *, may_read: bool) -> str | None:
+    items = tuple(
+        infostrings.MetaItem(broker.id, spec.stores, spec.partitions, may_read and broker.subscribes(spec))
+        for broker, spec in state.brokers.deployments(topic)
+    )
+    return infostrings.format_topic_meta(infostrings.TopicMeta(topic, items)) if items else None
 
 
 def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:

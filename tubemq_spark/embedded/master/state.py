@@ -5,19 +5,16 @@ import threading
 from typing import Final
 
 from tubemq_spark.embedded.authentication import Authentication
-from tubemq_spark.embedded.config.broker_config import BrokerConfig
-from tubemq_spark.embedded.config.catalog import Catalog
+from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.dispatch import StandbyError
+from tubemq_spark.embedded.master.brokers import Brokers
 from tubemq_spark.embedded.master.members import Members
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.infostrings import parse_broker_info
 from tubemq_spark.protocol.pb import common_pb2
 
 MAX_HOST_CHARACTERS: Final = 256
-BROKERS: Final = 1
-"""How many brokers there are."""
 MAX_TOPICS: Final = 1024
 """A client may name so many topics (META_MAX_BOOKED_TOPIC_COUNT)."""
 
@@ -26,27 +23,18 @@ MAX_TOPICS: Final = 1024
 class MasterState:
     """The cluster as its master knows it; ``lock`` guards the members."""
 
-    catalog: Catalog
+    brokers: Brokers
     controls: Controls
-    broker_config: BrokerConfig
     tokens: VisitTokens
     members: Members
     authentication: Authentication
-    broker_info: str
-    """``brokerId:host:port`` of the one broker."""
-    broker_config_id: int
-    """Stands for the list of brokers: clients that know another number get the list."""
+    address: Endpoint
+    """Where clients reach the master; its port is settled as soon as it listens."""
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     standby: threading.Event = dataclasses.field(default_factory=threading.Event)
     """While set, another master leads: clients are sent on to it."""
 
-    address: Endpoint | None = None
-    """Where the master listens; set as soon as it does."""
-
-    @property
-    def broker(self) -> Endpoint:
-        """Where the one broker listens."""
-        return parse_broker_info(self.broker_info).endpoint
+    _layout_id: int = 0
 
     def check_leads(self, client_id: str) -> None:
         """Send a client on to another master, where this one does not lead (TMaster.checkNodeStatus).
@@ -59,7 +47,12 @@ class MasterState:
 
     def brokers_for(self, known_id: int) -> list[str]:
         """Return the list of brokers for a client, empty when it has it already."""
-        return [] if known_id == self.broker_config_id else [self.broker_info]
+        return [] if known_id == self.brokers.list_id else self.brokers.infos()
+
+    def next_layout_id(self) -> int:
+        """Return a number that stands for a new layout of a group; hold ``lock``."""
+        self._layout_id = max(self._layout_id + 1, wall_ms())
+        return self._layout_id
 
     def authorized(self, proof: str) -> common_pb2.MasterAuthorizedInfo:
         """Return what clients show to brokers: the visit token, and the proof of who they are, if any."""

@@ -27,7 +27,7 @@ def deployed_topics(state: MasterState, names: Iterable[str]) -> frozenset[str]:
     if len(topics) > MAX_TOPICS:
         text = f"Subscribed topicList size over max value, required max count is {MAX_TOPICS}"
         raise RefusedError(ErrCode.BAD_REQUEST, text)
-    if missing := [topic for topic in topics if state.catalog.get(topic) is None]:
+    if missing := [topic for topic in topics if not state.brokers.deployments(topic)]:
         text = f"Requested topic [{listed(missing)}] not deployed!"
         raise RefusedError(ErrCode.TOPIC_NOT_DEPLOYED, text)
     return topics

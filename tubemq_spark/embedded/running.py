@@ -1,0 +1,216 @@
+"""A running broker and a running master: each a value that exists from its start to its end."""
+
+import contextlib
+import dataclasses
+import enum
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tubemq_spark.embedded.admin.broker_calls import BrokerCalls
+from tubemq_spark.embedded.admin.broker_views import BrokerViews
+from tubemq_spark.embedded.admin.brokers import BrokerSetup, Release
+from tubemq_spark.embedded.admin.cluster import ClusterCalls
+from tubemq_spark.embedded.admin.controls import ControlCalls
+from tubemq_spark.embedded.admin.groups import GroupCalls
+from tubemq_spark.embedded.admin.http import BROKER_FRAME, MASTER_FRAME, AdminServer
+from tubemq_spark.embedded.admin.parameters import Call
+from tubemq_spark.embedded.admin.settings import SettingCalls
+from tubemq_spark.embedded.admin.topic_views import TopicViews
+from tubemq_spark.embedded.admin.topics import SetTopic, TopicCalls
+from tubemq_spark.embedded.authentication import Authentication
+from tubemq_spark.embedded.broker.broker import Broker
+from tubemq_spark.embedded.broker.leases import LeaseTable
+from tubemq_spark.embedded.broker.offsets import OffsetTable
+from tubemq_spark.embedded.broker.services import Service
+from tubemq_spark.embedded.broker.state import BrokerState
+from tubemq_spark.embedded.broker.stores import StoreSet
+from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.config.catalog import Catalog
+from tubemq_spark.embedded.config.controls import Controls
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.master.master import Master
+from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.tokens import VisitTokens
+from tubemq_spark.net.scheduler import Scheduler
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a broker keeps its data, and where it listens."""
+
+    broker_id: int
+    directory: Path
+    host: str
+    """What it listens on."""
+    advertised: str
+    """How clients call that."""
+    port: int
+    """0 here and below: any free one."""
+    web_port: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Common:
+    """What all servers of a cluster have in common."""
+
+    settings: EmbeddedSettings
+    controls: Controls
+    tokens: VisitTokens
+    authentication: Authentication
+
+
+class Ending(enum.Enum):
+    """How a broker ends."""
+
+    ORDERLY = enum.auto()
+    """It confirms what is in flight, and keeps everything."""
+    KILLED = enum.auto()
+    """As by a signal: what was acknowledged stays; nothing is confirmed, and offsets are as saved last."""
+    POWER_CUT = enum.auto()
+    """As killed, and what was not flushed is lost."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunningBroker:
+    """A broker with its open stores and ports."""
+
+    state: BrokerState
+    broker: Broker
+    web: AdminServer
+    scheduler: Scheduler
+
+    @classmethod
+    def open(cls, place: Place, catalog: Catalog, common: Common) -> Self:
+        """Open the stores and then the ports.
+
+        Raises:
+            DataLossError: the directory is damaged in a way that recovery must not repair.
+            TubeMQConnectionError: a port cannot be opened.
+        """
+        with contextlib.ExitStack() as undo:
+            state = _open_state(place, catalog, common)
+            undo.callback(state.stores.close)
+            scheduler = Scheduler()
+            undo.callback(scheduler.close)
+            broker = Broker(state, place.host, place.port, scheduler)
+            undo.callback(broker.close, last_snapshot=False)
+            web = AdminServer("broker", place.host, place.web_port, BrokerCalls(state).calls, BROKER_FRAME)
+            undo.pop_all()
+            return cls(state, broker, web, scheduler)
+
+    def freeze(self) -> None:
+        """Read and answer nothing from now on; connections stay open and can be made."""
+        self.broker.freeze()
+        self.web.freeze()
+
+    def thaw(self) -> None:
+        """Go on with what came meanwhile."""
+        self.broker.thaw()
+        self.web.thaw()
+
+    def close(self, ending: Ending) -> None:
+        """Close the ports, and then the stores."""
+        orderly = ending is Ending.ORDERLY
+        with contextlib.ExitStack() as closing:
+            closing.callback(self.state.stores.close)
+            if ending is Ending.POWER_CUT:
+                closing.callback(self.state.stores.lose_unflushed)
+            if orderly:
+                closing.callback(self.state.offsets.close)
+            closing.callback(self.scheduler.close)
+            closing.callback(self.broker.close, last_snapshot=orderly)
+            closing.callback(self.web.close)
+
+
+def _open_state(place: Place, catalog: Catalog, common: Common) -> BrokerState:
+    settings = common.settings
+    stores = StoreSet(place.directory / "stores", catalog, settings)
+    with contextlib.ExitStack() as undo:
+        undo.callback(stores.close)
+        state = BrokerState(
+            place.broker_id,
+            settings,
+            place.advertised,
+            catalog,
+            stores,
+            OffsetTable(place.directory / "offsets.json"),
+            LeaseTable(settings.lease_timeout_ms),
+            common.tokens,
+            common.controls,
+            common.authentication,
+            reads=Service(settings.allowed_io_errors),
+            writes=Service(settings.allowed_io_errors),
+        )
+        state.finish_removals()
+        undo.pop_all()
+    return state
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunningMaster:
+    """The master with its open ports."""
+
+    state: MasterState
+    master: Master
+    web: AdminServer
+    scheduler: Scheduler
+
+    @classmethod
+    def open(
+        cls,
+        state: MasterState,
+        host: str,
+        ports: tuple[int, int],
+        settings: EmbeddedSettings,
+        calls: Mapping[str, Call],
+    ) -> Self:
+        """Open the ports: that of the clients and the web port; 0 is any free one.
+
+        Raises:
+            TubeMQConnectionError: a port cannot be opened.
+        """
+        port, web_port = ports
+        with contextlib.ExitStack() as undo:
+            scheduler = Scheduler()
+            undo.callback(scheduler.close)
+            master = Master(state, host, port, settings, scheduler)
+            undo.callback(master.close)
+
+            def leader() -> str | None:
+                # There is no other master to send callers to.
+                return f"{state.address.host}:{web.port}" if state.standby.is_set() else None
+
+            web = AdminServer("master", host, web_port, calls, MASTER_FRAME, leader=leader)
+            undo.pop_all()
+            return cls(state, master, web, scheduler)
+
+    def close(self) -> None:
+        """Close the ports."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self.scheduler.close)
+            closing.callback(self.master.close)
+            closing.callback(self.web.close)
+
+
+def master_calls(state: MasterState, token: str, set_topic: SetTopic, release: Release) -> Mapping[str, Call]:
+    """Return the web calls of a master; changing ones must carry ``token``.
+
+    Args:
+        state: what the master's handlers share.
+        token: TubeMQ's ``confModAuthToken``.
+        set_topic: changes a topic on a broker.
+        release: lets a broker that I/O errors have stopped go on.
+    """
+    topics = TopicViews(state)
+    groups: tuple[Mapping[str, Call], ...] = (
+        ClusterCalls(state, wall_ms()).calls,
+        BrokerSetup(state, token, release).calls,
+        BrokerViews(state, topics).calls,
+        TopicCalls(state, token, set_topic).calls,
+        topics.calls,
+        GroupCalls(state, token).calls,
+        ControlCalls(state, token).calls,
+        SettingCalls(state, token, set_topic).calls,
+    )
+    return {method: call for calls in groups for method, call in calls.items()}
