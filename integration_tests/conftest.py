@@ -88,14 +88,25 @@ def spark(spark_session):
         query.stop()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Let a test's fixtures say what it needs, and which process it runs in when there are several."""
+    """Let a test's fixtures say what it needs, and which process it runs in when there are several.
+
+    First of all hooks: xdist looks at the groups in a hook of its own, and ignores those that come later.
+    """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         for marker, needed in MARKERS.items():
             if needed & fixtures:
                 item.add_marker(marker)
         item.add_marker(pytest.mark.xdist_group(process_of(item, fixtures)))
+
+
+def pytest_collection_finish(session):
+    """Refuse to run in several processes that would each start every server."""
+    if getattr(session.config.option, "loadgroup", False):
+        lost = [item.nodeid for item in session.items if "@" not in item.nodeid.rpartition("::")[2]]
+        assert not lost, f"xdist does not know the group of {lost[:3]}"
 
 
 def process_of(item, fixtures):
