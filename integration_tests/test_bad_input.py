@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -232,7 +231,7 @@ def answering(text):
     ids=["deaf", "closed", "http"],
 )
 def test_a_master_that_is_none(spark, somebody):
-    """Soon there is an error that names the address."""
+    """There is an error that names the address."""
     patience = {
         "tubemq.rpcTimeoutMs": "1000",
         "tubemq.connectTimeoutMs": "1000",
@@ -240,14 +239,11 @@ def test_a_master_that_is_none(spark, somebody):
     }
     with somebody() as address:
         options = {"tubemq.master.servers": address, **patience}
-        begin = time.monotonic()
         reading = refusal(
             lambda: spark.read.format("tubemq").options(subscribe="demo", **options).load().count()
         )
         frame = spark.range(1).selectExpr("'x' as value").write.format("tubemq")
         writing = refusal(lambda: frame.options(topic="demo", **options).mode("append").save())
-
-        assert time.monotonic() - begin < 60
     for condition, sentence in (reading, writing):
         assert condition == "TUBEMQ_NO_MASTER"
         assert address in sentence

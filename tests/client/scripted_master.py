@@ -29,6 +29,7 @@ class ScriptedMaster:
     def __init__(self, **answers):
         self.answers = {Method[name.upper()]: answer for name, answer in answers.items()}
         self.requests = []
+        self.timeouts_ms = []
         self.changed = threading.Condition()
         self._server = RpcServer(self._handle)
 
@@ -58,6 +59,7 @@ class ScriptedMaster:
         request = exchange.parse(REQUESTS[method])
         with self.changed:
             self.requests.append((method, request))
+            self.timeouts_ms.append(exchange.request.timeout_ms)
             self.changed.notify_all()
         answer = self.answers.get(method, DEFAULTS.get(method))
         if isinstance(answer, list):

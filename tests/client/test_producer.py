@@ -150,10 +150,8 @@ def test_a_partition_that_does_not_exist_is_refused_and_harms_nothing(cluster):
 
 def test_an_unknown_topic_is_refused_by_name(cluster):
     with cluster.producer(rpc_timeout_ms=300) as producer:
-        began = time.monotonic()
         with pytest.raises(ProduceError, match=r"Topic 'nowhere' cannot be published to.*for 300 ms"):
             producer.send("nowhere", b"x")
-        assert time.monotonic() - began < 3
         producer.send("demo", b"x")
     assert cluster.stored() == [b"x"]
 
@@ -299,10 +297,9 @@ def test_the_end_of_a_block_flushes_and_leaves_the_master(cluster):
 
 def test_the_end_of_a_failed_block_closes_at_once(cluster, caplog):
     cluster.broker.script = lambda _, __: OVERFLOW
-    began = time.monotonic()
+    # One that waited for its message would be stopped by the test's own time-out.
     with pytest.raises(ZeroDivisionError):
-        fail_after_sending(cluster.producer())
-    assert time.monotonic() - began < 1
+        fail_after_sending(cluster.producer(send_retry_ms=600_000))
     assert "closed with 1 messages not acknowledged" in caplog.text
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import pickle
-import time
 
 import pytest
 
@@ -189,24 +188,20 @@ def test_a_connection_lost_in_the_middle_is_made_again(cluster, stored):
 
 def test_a_broker_that_hangs_up_every_time_fails_in_the_end(cluster):
     cluster.broker.script = lambda _, __: HANG_UP
-    began = time.monotonic()
     with contextlib.closing(cluster.producer(send_retry_ms=400)) as producer:
         producer.send("demo", b"x")
         with pytest.raises(
             ProduceError, match=r"the connection to 127.0.0.1:.* failed: .*check that the broker runs"
         ):
             producer.flush()
-    assert time.monotonic() - began < 3
 
 
 def test_a_broker_that_never_answers_is_given_up(cluster):
     cluster.broker.script = lambda _, __: SILENT
-    began = time.monotonic()
     with contextlib.closing(cluster.producer(rpc_timeout_ms=100, send_retry_ms=350)) as producer:
         producer.send("demo", b"x")
         with pytest.raises(ProduceError, match=r"no answer within 0.1 s"):
             producer.flush()
-    assert 0.2 < time.monotonic() - began < 3
 
 
 def test_a_lost_answer_means_the_message_is_sent_again(cluster):

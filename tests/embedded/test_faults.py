@@ -249,9 +249,7 @@ def test_the_server_closes_while_a_request_waits(start, closing, fault):
     pending = channel.start(*_send_parts(), timeout_ms=10_000, during="sending")
     assert rule.wait_for_hits()
     server.faults.answer(Method.GET_MESSAGE, 503)
-    began = time.monotonic()
-    server.close()
-    assert time.monotonic() - began < 60
+    server.close()  # far sooner than the delay: the test's own time-out watches
     pending.forget()
 
 

@@ -339,10 +339,8 @@ def test_a_connection_that_is_not_made_in_time_is_given_up():
             filler = held.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
-        began = time.monotonic()
         with pytest.raises(TubeMQConnectionError, match="timed out"):
             RpcChannel.connect(Endpoint(*listener.getsockname()), 100)
-        assert 0.09 < time.monotonic() - began < 5
 
 
 def test_a_name_is_resolved_at_every_connect(monkeypatch):

@@ -1,6 +1,7 @@
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,20 +76,28 @@ def test_threads_that_ask_together_get_the_same_channel():
         assert len(server.accepted) == 1
 
 
-def test_an_unreachable_peer_does_not_keep_others_waiting():
-    slow = Endpoint("192.0.2.1", 9)
-    with RpcServer(echo) as server, ChannelPool(5_000) as pool:
+def test_an_unreachable_peer_does_not_keep_others_waiting(monkeypatch):
+    """Others are served while one connection is still being made."""
+    slow = Endpoint("10.1.2.3", 8123)
+    connect = pool_module.RpcChannel.connect
+    under_way, given_up = threading.Event(), threading.Event()
 
-        def ask_slow():
-            with pytest.raises(TubeMQConnectionError):
-                pool.get(slow, connect_timeout_ms=300)
+    def connect_in_the_end(endpoint, timeout_ms):
+        if endpoint == slow:
+            under_way.set()
+            assert given_up.wait(60)
+            raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="timed out")
+        return connect(endpoint, timeout_ms)
 
-        thread = threading.Thread(target=ask_slow)
-        thread.start()
-        began = time.monotonic()
-        pool.get(server.endpoint)
-        assert time.monotonic() - began < 0.25
-        thread.join()
+    monkeypatch.setattr(pool_module.RpcChannel, "connect", connect_in_the_end)
+    with RpcServer(echo) as server, ChannelPool(5_000) as pool, ThreadPoolExecutor(1) as other:
+        failed = other.submit(pool.get, slow)
+        assert under_way.wait(60)
+        assert call(pool.get(server.endpoint)) == "fine"
+        assert not failed.done()
+        given_up.set()
+        with pytest.raises(TubeMQConnectionError):
+            failed.result()
 
 
 def test_threads_that_ask_together_for_a_peer_that_is_away_fail_together(monkeypatch):

@@ -176,14 +176,14 @@ def test_an_event_comes_once_and_again_when_it_is_given_up(start_master):
     first = None
     deadline = time.monotonic() + DEADLINE_S
     while first is None and time.monotonic() < deadline:
+        asked_at = time.monotonic()
         answer = master.group_heartbeat("one")
         first = answer.event if answer.HasField("event") else None
-    lost_at = time.monotonic()
     answer = master.group_heartbeat("one")
     assert not answer.HasField("event")
     while not answer.HasField("event") and time.monotonic() < deadline:
         answer = master.group_heartbeat("one")
-    assert time.monotonic() - lost_at > 0.2, "not before a silent client would be forgotten"
+    assert time.monotonic() - asked_at >= 0.3, "not before a silent client would be forgotten"
     assert list(answer.event.subscribeInfo) == list(first.subscribeInfo)
     assert answer.event.rebalanceId > first.rebalanceId
 
