@@ -23,6 +23,7 @@ from integration_tests.real.java_consumers import collect, drain
 from integration_tests.real.waiting import wait_until
 from integration_tests.servers import USER, partitions
 from integration_tests.truth import assert_same_rows
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -78,6 +79,11 @@ def row_of_sent(message, answer):
 def row_of_received(message):
     """Return what is compared of a message that came."""
     return _row(message, message.partition_id, message.message_id)
+
+
+def row_with_broker(place: SentMessage | ReceivedMessage, row):
+    """Return what is compared where there are several brokers."""
+    return (place.broker_id, *row)
 
 
 def _row(message, partition_id, message_id):
@@ -361,3 +367,26 @@ def test_consumer_that_proves_nothing_is_refused(secured_server, client, kind, l
     answer = register(group)
     assert answer.errCode == ErrCode.CERTIFICATE_FAILURE
     assert "userName is Blank" in answer.errMsg
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_on_three_brokers_of_the_embedded_server(java_clients, kind):
+    """The newest client sends to all brokers, and a consumer of each kind gets everything back."""
+    client, messages = java_clients(VERSIONS[0]), numbered(COUNT)
+    with EmbeddedTubeMQ(topics={"wide": (2, 1)}, brokers=3) as server:
+        with client.producer(server.master, "wide") as producer:
+            answers = producer.send_all("wide", messages)
+        wanted = Subscription(server.master, "wide", f"three_{kind}")
+        with consumer(client, kind, wanted) as alone:
+            if kind == "balance":
+                alone.connect_all()
+            (received,) = collect([alone], COUNT)
+
+    assert {answer.broker_id for answer in answers} == {1, 2, 3}
+    assert {key("wide", answer) for answer in answers} == {
+        f"{broker}:wide:{store}" for broker in (1, 2, 3) for store in (0, 10_000)
+    }
+    assert_same_rows(
+        map(row_with_broker, received, map(row_of_received, received)),
+        map(row_with_broker, answers, map(row_of_sent, messages, answers)),
+    )

@@ -45,6 +45,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or give another directory.",
     "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a copy, or move it away to start without it.",
     "TUBEMQ_NO_SUCH_BROKER": "There is no broker {broker_id}; there are: {known}.",
+    "TUBEMQ_NO_SUCH_TOPIC": "There is no topic {topic} on broker {broker_id}; name one that is there.",
     "TUBEMQ_BROKER_STOPPED": "Broker {broker_id} is stopped; start it first.",
     "TUBEMQ_BROKER_ADDRESSES": (
         "Several brokers need an address each, counted up from a loopback one such as 127.0.0.1; "

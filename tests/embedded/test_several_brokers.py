@@ -1,8 +1,10 @@
 """A server with several brokers: where they listen, what each keeps, how one goes and comes back."""
 
+import socket
+
 import pytest
 
-from tests.embedded.wire import BrokerClient, MasterClient, is_closed
+from tests.embedded.wire import TIMEOUT_S, BrokerClient, MasterClient, is_closed
 from tubemq_spark.embedded.nodes import nth_host
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
 from tubemq_spark.errors import OptionError
@@ -325,7 +327,9 @@ def test_a_frozen_broker_accepts_and_is_silent_until_it_goes_on(three):
             assert other.try_send().success
             assert three.overview().brokers[2] == "frozen"
             three.faults.start_broker(2)
+            late.socket.settimeout(TIMEOUT_S)
             assert late.socket.recv(1), "the answer comes, however late"
+        broker.socket.settimeout(TIMEOUT_S)
         assert broker.socket.recv(1)
     assert three.overview().brokers[2] == "running"
 
@@ -413,3 +417,35 @@ def test_a_stopped_broker_removes_a_topic_when_it_starts(three, client):
     assert "demo" not in three.topics_of(2)
     three.add_topic("demo")
     assert connected.values("demo") == []
+
+
+def test_a_topic_that_is_not_there_cannot_be_closed_or_removed(three):
+    three.add_topic("some", brokers=[1])
+    for change in (three.close_topic, three.remove_topic):
+        with pytest.raises(OptionError, match="There is no topic nosuch on broker 1"):
+            change("nosuch")
+        with pytest.raises(OptionError, match="There is no topic some on broker 2"):
+            change("some", brokers=[2])
+
+
+def test_nobody_else_gets_the_ports_of_a_stopped_broker(three):
+    address = three.brokers[2]
+    three.faults.stop_broker(2)
+    with pytest.raises(ConnectionRefusedError):
+        BrokerClient(address)
+    host, _, port = address.partition(":")
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((host, int(port)))
+    three.faults.start_broker(2)
+    BrokerClient(address).socket.close()
+
+
+def test_a_producer_goes_on_with_the_brokers_that_the_master_lists(start, client):
+    server = start(brokers=3, settings=IMPATIENT)
+    connected = client(server)
+    server.faults.stop_broker(2)
+    connected.send("demo", *(str(number) for number in range(30)))
+    server.faults.start_broker(2)
+    assert len(connected.values("demo")) == 30
+    held = {place.broker_id: bounds.latest for place, bounds in server.overview().stores.items()}
+    assert held[2] == 0 < min(held[1], held[3])

@@ -23,6 +23,40 @@ def run(pytester):
     return run_module
 
 
+def test_a_setting_says_how_many_brokers_there_are(run, pytester):
+    pytester.makeini("[pytest]\ntubemq_brokers = 3")
+    run(
+        """
+        import pytest
+
+        def test_everywhere(tubemq, tubemq_topic, tubemq_client, tubemq_faults):
+            assert list(tubemq.brokers) == [1, 2, 3]
+            for number in tubemq.brokers:
+                tubemq_client.send(tubemq_topic, str(number), partition=(number, 0))
+            assert sorted(tubemq_client.values(tubemq_topic)) == [b"1", b"2", b"3"]
+            tubemq_faults.stop_broker(2)
+
+        def test_a_stopped_broker_is_back_in_the_next_test(tubemq):
+            assert set(tubemq.overview().brokers.values()) == {"running"}
+
+        @pytest.mark.tubemq_topic(2, brokers=[1, 3])
+        def test_on_some(tubemq, tubemq_topic):
+            assert [tubemq_topic in tubemq.topics_of(number) for number in (1, 2, 3)] == [True, False, True]
+        """,
+        "-p",
+        "no:xdist",
+        passed=3,
+    )
+
+
+def test_a_setting_that_is_not_a_number_of_brokers_is_refused(pytester):
+    pytester.makeini("[pytest]\ntubemq_brokers = 0")
+    pytester.makepyfile("def test_it(tubemq): pass")
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*tubemq_brokers is '0'; it must be a number of brokers, 1 or more*"])
+
+
 def test_topics_are_empty_fresh_and_of_the_shape_that_was_asked_for(run):
     run(
         """

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import enum
 import ipaddress
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -49,6 +50,7 @@ class BrokerNode:
         self._interceptor: Interceptor | None = None
         self._frozen = False
         self._past_traffic = Traffic()
+        self._reserved = contextlib.ExitStack()
         catalog = Catalog(place.directory / "topics.json")
         config = BrokerConfig(place.directory / "broker.json")
         running = RunningBroker.open(place, catalog, common)
@@ -105,7 +107,10 @@ class BrokerNode:
             else:
                 self.known.presence.silent()
             self._past_traffic.add(running.state.stores.traffic())
-            running.close(ending)
+            try:
+                running.close(ending)
+            finally:
+                self._reserve_ports()
 
     def freeze(self) -> None:
         """Read and answer nothing, and keep the connections.
@@ -129,6 +134,7 @@ class BrokerNode:
         """
         with self._lock:
             if self._running is None:
+                self._reserved.close()
                 self._running = RunningBroker.open(self._place, self.known.catalog, self._common)
                 self._running.broker.intercept(self._interceptor)
             elif self._frozen:
@@ -188,6 +194,15 @@ class BrokerNode:
     def close(self) -> None:
         """End with the server."""
         self.stop(Ending.ORDERLY)
+        self._reserved.close()
+
+    def _reserve_ports(self) -> None:
+        """Keep the ports from others while the broker is stopped: who connects is refused, as it must be."""
+        for port in (self._place.port, self._place.web_port):
+            reserved = self._reserved.enter_context(socket.socket())
+            # Should somebody have been quicker, the start will say so.
+            with contextlib.suppress(OSError):
+                reserved.bind((self._place.host, port))
 
 
 class BrokerNodes:
@@ -232,7 +247,7 @@ class BrokerNodes:
         directory = self._first.directory
         return next(number for number in range(1, 256) if not _directory(directory, number + 1).is_dir())
 
-    def having(self, topic: str, brokers: Iterable[int] | None) -> list[BrokerNode]:
+    def meant(self, topic: str, brokers: Iterable[int] | None) -> list[BrokerNode]:
         """Return the brokers of these ids; without ids those that have a topic, or all when none has it.
 
         Raises:

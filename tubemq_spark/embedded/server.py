@@ -214,20 +214,28 @@ class EmbeddedTubeMQ:
             OptionError: the name or a number is not allowed, the topic would shrink, or there is no such
                 broker.
         """
-        for node in self._nodes.having(name, brokers):
+        for node in self._nodes.meant(name, brokers):
             node.set_topic(name, node.grown(name, stores, partitions))
 
     def set_topic(self, name: str, spec: TopicSpec, *, brokers: Iterable[int] | None = None) -> None:
         """Add a topic, or change it to this; ``brokers`` and errors as of ``add_topic``."""
-        for node in self._nodes.having(name, brokers):
+        for node in self._nodes.meant(name, brokers):
             node.set_topic(name, spec)
 
     def close_topic(self, name: str, *, brokers: Iterable[int] | None = None) -> None:
-        """Close a topic as an operator does who deletes it: clients cannot use it, its data stay."""
+        """Close a topic as an operator does who deletes it: clients cannot use it, its data stay.
+
+        Raises:
+            OptionError: there is no such topic on one of ``brokers``, or on any, or there is no such broker.
+        """
         self._change_status(name, TopicStatus.SOFT_DELETED, brokers)
 
     def remove_topic(self, name: str, *, brokers: Iterable[int] | None = None) -> None:
-        """Remove a topic with its data; a stopped broker does it when it starts."""
+        """Remove a topic with its data; a stopped broker does it when it starts.
+
+        Raises:
+            OptionError: as ``close_topic``.
+        """
         self._change_status(name, TopicStatus.REMOVED, brokers)
 
     def apply_retention(self, topic: str, *, older_than_ms: int | None = None) -> None:
@@ -275,9 +283,11 @@ class EmbeddedTubeMQ:
         return self._running.master
 
     def _change_status(self, topic: str, status: TopicStatus, brokers: Iterable[int] | None) -> None:
-        for node in self._nodes.having(topic, brokers):
-            if (spec := node.known.catalog.all().get(topic)) is not None:
-                node.set_topic(topic, dataclasses.replace(spec, status=status))
+        for node in self._nodes.meant(topic, brokers):
+            spec = node.known.catalog.all().get(topic)
+            if spec is None:
+                raise OptionError("TUBEMQ_NO_SUCH_TOPIC", topic=topic, broker_id=node.id)
+            node.set_topic(topic, dataclasses.replace(spec, status=status))
 
     def _intercept(self, make: InterceptorOf | None) -> None:
         self._interceptor_of = make

@@ -8,7 +8,7 @@ leaves the fixtures out.
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pytest
@@ -24,28 +24,43 @@ _MARKER: Final = "tubemq_topic"
 _LONGEST_NAME: Final = 64
 """Characters of a topic's name."""
 _GROUP: Final = "tests"
+_BROKERS: Final = "tubemq_brokers"
 
 
 class TopicFactory(Protocol):
     """Makes topics: what the fixture ``tubemq_topic_factory`` is."""
 
-    def __call__(self, stores: int = 1, partitions: int = 1) -> str:
-        """Add a topic of so many stores, and partitions of each store; return its name."""
+    def __call__(self, stores: int = 1, partitions: int = 1, brokers: Iterable[int] | None = None) -> str:
+        """Add a topic of so many stores, and partitions of each store; return its name.
+
+        ``brokers`` are the ids of those it is on; None: all.
+        """
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Make the setting known."""
+    parser.addini(_BROKERS, "how many brokers the server of the fixture tubemq has", default="1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line(
-        "markers", f"{_MARKER}(stores=1, partitions=1): what the topic of the fixture tubemq_topic is like"
+        "markers",
+        f"{_MARKER}(stores=1, partitions=1, brokers=None): what the topic of tubemq_topic is like",
     )
 
 
 @pytest.fixture(scope="session")
-def tubemq(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedTubeMQ]":
-    """A TubeMQ server on a temporary directory, for all tests; a fixture of the same name replaces it."""
+def tubemq(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> "Iterator[EmbeddedTubeMQ]":
+    """A TubeMQ server on a temporary directory, for all tests; a fixture of the same name replaces it.
+
+    The setting ``tubemq_brokers`` says how many brokers it has.
+    """
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
-    with EmbeddedTubeMQ(tmp_path_factory.mktemp("tubemq")) as server:
+    with EmbeddedTubeMQ(tmp_path_factory.mktemp("tubemq"), brokers=_broker_count(pytestconfig)) as server:
         yield server
 
 
@@ -54,14 +69,21 @@ def tubemq_topic_factory(tubemq: "EmbeddedTubeMQ", request: pytest.FixtureReques
     """Make empty topics that no other test uses: ``tubemq_topic_factory(stores=3)`` returns a name."""
     test = re.sub(r"\W", "_", request.node.name, flags=re.ASCII)
 
-    def add_topic(stores: int = 1, partitions: int = 1) -> str:
+    def add_topic(stores: int = 1, partitions: int = 1, brokers: Iterable[int] | None = None) -> str:
         taken = tubemq.topics()
         names = (f"t{number}_{test}"[:_LONGEST_NAME] for number in itertools.count(1))
         name = next(name for name in names if name not in taken)
-        tubemq.add_topic(name, stores, partitions)
+        tubemq.add_topic(name, stores, partitions, brokers=brokers)
         return name
 
     return add_topic
+
+
+def _broker_count(config: pytest.Config) -> int:
+    text = config.getini(_BROKERS).strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise pytest.UsageError(f"{_BROKERS} is {text!r}; it must be a number of brokers, 1 or more")
+    return int(text)
 
 
 @pytest.fixture

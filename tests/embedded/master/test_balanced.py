@@ -1,5 +1,6 @@
 """Groups that the master balances, over the wire: registers, events, bound starts, rights, flow control."""
 
+import collections
 import contextlib
 import time
 
@@ -87,6 +88,73 @@ def quick(cluster):
 
 
 # --- who gets what
+
+
+def brokers_of(*clients):
+    """Return how many partitions of each broker the clients hold together."""
+    parts = [parse_subscribe_info(text).held for client in clients for text in client.held]
+    return collections.Counter(part.broker_id for part in parts)
+
+
+def test_partitions_of_all_brokers_are_dealt_out(start_master):
+    server, master = start_master(brokers=3)
+    server.add_topic("demo", 2, 1)
+    one, two = Client(master, "one"), Client(master, "two")
+    for client in (one, two):
+        client.join()
+    until(lambda: (len(one.held), len(two.held)) == (3, 3), one, two)
+    settled(one, two)
+    assert not one.held & two.held
+    assert brokers_of(one, two) == {1: 2, 2: 2, 3: 2}
+    endpoints = {
+        str(parse_subscribe_info(text).held.endpoint) for client in (one, two) for text in client.held
+    }
+    assert endpoints == set(server.brokers.values()), "each with the address of its broker"
+
+
+def test_partitions_of_a_broker_that_is_given_up_are_taken_away_and_come_back(start_master):
+    server, master = start_master(EmbeddedSettings(balance_period_ms=10, broker_timeout_ms=0), brokers=3)
+    one = Client(master, "one")
+    one.join()
+    until(lambda: len(one.held) == 3, one)
+    server.faults.stop_broker(2)
+    until(lambda: len(one.held) == 2, one)
+    assert brokers_of(one) == {1: 1, 3: 1}
+    server.faults.start_broker(2)
+    until(lambda: len(one.held) == 3, one)
+    assert brokers_of(one) == {1: 1, 2: 1, 3: 1}
+
+
+def test_partitions_of_a_silent_broker_stay_until_it_is_given_up(start_master):
+    server, master = start_master(brokers=2)
+    one = Client(master, "one")
+    one.join()
+    until(lambda: len(one.held) == 2, one)
+    server.faults.freeze_broker(2)
+    settled(one)
+    assert brokers_of(one) == {1: 1, 2: 1}
+
+
+def test_partitions_of_a_broker_that_is_added_are_dealt_out(start_master):
+    server, master = start_master()
+    one = Client(master, "one")
+    one.join()
+    until(lambda: len(one.held) == 1, one)
+    server.add_topic("demo", brokers=[server.add_broker()])
+    until(lambda: len(one.held) == 2, one)
+    assert brokers_of(one) == {1: 1, 2: 1}
+
+
+def test_a_group_with_too_few_members_for_its_brokers_gets_nothing(start_master):
+    server, master = start_master(brokers=3)
+    server._state.controls.set_group("group", GroupControl(allowed_broker_client_rate=1), "me")
+    members = [Client(master, "one")]
+    members[0].join()
+    settled(*members)
+    assert not members[0].held
+    members.append(Client(master, "two"))
+    members[1].join()
+    until(lambda: sum(len(member.held) for member in members) == 3, *members)
 
 
 def test_a_member_gets_all_partitions(cluster):
