@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from tests.embedded.wire import TIMEOUT_S, BrokerClient, MasterClient, is_closed
+from tests.embedded.wire import TIMEOUT_S, BrokerClient, MasterClient, is_closed, send_request
 from tubemq_spark.embedded.nodes import nth_host
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
 from tubemq_spark.errors import OptionError
@@ -449,3 +449,21 @@ def test_a_producer_goes_on_with_the_brokers_that_the_master_lists(start, client
     assert len(connected.values("demo")) == 30
     held = {place.broker_id: bounds.latest for place, bounds in server.overview().stores.items()}
     assert held[2] == 0 < min(held[1], held[3])
+
+
+def test_a_broker_stops_though_a_request_to_it_is_held(three):
+    with (
+        three.faults.hold(Method.SEND_MESSAGE) as held,
+        BrokerClient(three.brokers[2]) as broker,
+        BrokerClient(three.brokers[3]) as other,
+    ):
+        for client in (broker, other):
+            client.connection.send_request(*send_request(b"x"), 10_000)
+            client.socket.sendall(client.connection.data_to_send())
+        assert held.wait_for_hits(2)
+        three.faults.stop_broker(2)
+        assert is_closed(broker.socket)
+        three.faults.start_broker(2)
+        assert three.stats().messages_in == 0, "what was held is lost with its broker"
+        held.release()
+        assert other.socket.recv(1), "a request to another broker goes on"

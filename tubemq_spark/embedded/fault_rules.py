@@ -48,7 +48,7 @@ class Rule:
         self._changed = threading.Condition()
         self._seen = 0
         self._hits = 0
-        self._ended = threading.Event()
+        self._ended = False
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class Rule:
     def ended(self) -> bool:
         """Whether it takes no more requests."""
         with self._changed:
-            return self._ended.is_set() or (self._times is not None and self._hits >= self._times)
+            return self._ended or (self._times is not None and self._hits >= self._times)
 
     def wait_for_hits(self, count: int = 1, timeout_s: float = _PATIENCE_S) -> bool:
         """Wait until it has taken so many requests; return False when that took too long."""
@@ -77,11 +77,24 @@ class Rule:
 
     def cancel(self) -> None:
         """Take no more requests, and let those go on that wait because of it."""
-        self._ended.set()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
-    def pause(self, timeout_s: float | None) -> None:
-        """Let a request wait for so long, None for ever; the end of the rule ends it."""
-        self._ended.wait(timeout_s)
+    def pause(self, is_down: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Let a request wait for so long, None for ever; the end of the rule, or of its server, ends it.
+
+        Returns:
+            Whether the server is there: what ``is_down`` tells, which is asked again at each ``wake``.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or is_down(), timeout_s)
+            return not is_down()
+
+    def wake(self) -> None:
+        """Let requests that wait look again whether their server is there."""
+        with self._changed:
+            self._changed.notify_all()
 
     def takes(self, server: int, request: rpc.Request) -> bool:
         """Count a request to a server, and say whether it is one of those the rule is for."""
@@ -99,9 +112,9 @@ class Rule:
             self._changed.notify_all()
             return True
 
-    def reply(self, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+    def reply(self, pause: "Pause", request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         """Do to a request what the rule is for; ``handle`` lets the server carry it out."""
-        return self._act(self, request, handle)
+        return self._act(pause, request, handle)
 
     def _is_meant(self, request: rpc.Request) -> bool:
         if self._only is None:
@@ -115,7 +128,9 @@ class Rule:
             return False
 
 
-Action = Callable[[Rule, rpc.Request, Callable[[], Answer]], Reply]
+Pause = Callable[[float | None], bool]
+"""Lets a request wait for so many seconds, None for ever; False when its server was stopped meanwhile."""
+Action = Callable[[Pause, rpc.Request, Callable[[], Answer]], Reply]
 
 
 class Held(Rule):
@@ -142,6 +157,7 @@ class RuleBook:
         self._rules: tuple[Rule, ...] = ()
         self._made: list[Rule] = []
         """Those that have had their last hit, too: requests may still wait because of them."""
+        self._down: set[int] = set()
 
     def add(self, rule: Rule) -> None:
         """Ask this rule as well, after those that are there."""
@@ -157,6 +173,17 @@ class RuleBook:
             self._made.clear()
             self._keep(())
 
+    def let_go(self, server: int) -> None:
+        """Let no request to a server wait from now on: it stops, and waits for its connections to end."""
+        with self._lock:
+            self._down.add(server)
+            for rule in self._made:
+                rule.wake()
+
+    def back(self, server: int) -> None:
+        """Requests to a server may wait again: it starts."""
+        self._down.discard(server)
+
     def _keep(self, rules: tuple[Rule, ...]) -> None:
         self._rules = tuple(rule for rule in rules if not rule.ended)
         # Without rules requests take the straight way again.
@@ -168,8 +195,11 @@ class RuleBook:
     def _reply(self, server: int, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         for rule in self._rules:
             if rule.takes(server, request):
-                return rule.reply(request, handle)
+                return rule.reply(functools.partial(self._pause, rule, server), request, handle)
         if any(rule.ended for rule in self._rules):
             with self._lock:
                 self._keep(self._rules)
         return Reply(handle())
+
+    def _pause(self, rule: Rule, server: int, timeout_s: float | None) -> bool:
+        return rule.pause(lambda: server in self._down, timeout_s)

@@ -6,7 +6,7 @@ from typing import Final, Unpack
 from tubemq_spark.embedded.broker.leases import Lease
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
-from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Rule, RuleBook, Script
+from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Pause, Rule, RuleBook, Script
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.nodes import BrokerNodes
 from tubemq_spark.embedded.running import Ending
@@ -59,7 +59,7 @@ class Faults:
     ) -> Rule:
         """Answer with a result code, and do not do what was asked."""
 
-        def act(_rule: Rule, request: rpc.Request, _handle: Callable[[], Answer]) -> Reply:
+        def act(_pause: Pause, request: rpc.Request, _handle: Callable[[], Answer]) -> Reply:
             return Reply(refusal(Method(request.method), int(code), text))
 
         return self._add(Rule(method, act, script))
@@ -79,7 +79,7 @@ class Faults:
     def drop_connection(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Rule:
         """Close the connection a request comes on, without an answer."""
 
-        def act(_rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+        def act(_pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
             if carried_out:
                 handle()
             return Reply(None, hang_up=True)
@@ -92,7 +92,7 @@ class Faults:
         def cut(frame: bytes) -> bytes:
             return frame[: len(frame) // 2 if keep_bytes is None else keep_bytes]
 
-        def act(_rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+        def act(_pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
             return Reply(handle(), cut, hang_up=True)
 
         return self._add(Rule(method, act, script))
@@ -116,7 +116,7 @@ class Faults:
             damaged[place] ^= 0xFF
             return bytes(damaged)
 
-        def act(_rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+        def act(_pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
             return Reply(handle(), damage)
 
         return self._add(Rule(method, act, script))
@@ -126,7 +126,7 @@ class Faults:
         self.release()
         self.become_active()
         for node in self._nodes:
-            node.start()
+            self.start_broker(node.id)
 
     def release(self) -> None:
         """End all rules, and let go what waits because of them."""
@@ -148,7 +148,7 @@ class Faults:
         Raises:
             OptionError: there is no such broker.
         """
-        self._nodes.get(broker_id).stop(Ending.ORDERLY if graceful else Ending.KILLED)
+        self._stop(broker_id, Ending.ORDERLY if graceful else Ending.KILLED)
 
     def crash_broker(self, broker_id: int) -> None:
         """Stop a broker as when its machine loses power: messages that were not flushed are lost.
@@ -159,7 +159,7 @@ class Faults:
             OptionError: there is no such broker.
             OSError: a store's files cannot be cut.
         """
-        self._nodes.get(broker_id).stop(Ending.POWER_CUT)
+        self._stop(broker_id, Ending.POWER_CUT)
 
     def freeze_broker(self, broker_id: int) -> None:
         """Let a broker stand still, until ``start_broker``: connect succeeds, nothing is read or answered.
@@ -181,6 +181,7 @@ class Faults:
             TubeMQConnectionError: somebody else has taken a port of it.
         """
         self._nodes.get(broker_id).start()
+        self._rules.back(broker_id)
 
     def become_standby(self) -> None:
         """Let the master answer as one that is not the leader of its group."""
@@ -271,6 +272,12 @@ class Faults:
             _change_lease(state, seat, holder)
         return len(seats)
 
+    def _stop(self, broker_id: int, ending: Ending) -> None:
+        node = self._nodes.get(broker_id)
+        # What a rule holds would hold up the end of the broker's connections.
+        self._rules.let_go(broker_id)
+        node.stop(ending)
+
     def _add(self, rule: Rule) -> Rule:
         self._rules.add(rule)
         return rule
@@ -305,9 +312,10 @@ def refusal(method: Method, code: int, text: str) -> bytes:
 
 
 def _waiting(seconds: float | None, *, carried_out: bool) -> Action:
-    def act(rule: Rule, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+    def act(pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         answer = handle() if carried_out else None
-        rule.pause(seconds)
+        if not pause(seconds):
+            return Reply(None, hang_up=True)
         return Reply(handle() if answer is None else answer)
 
     return act

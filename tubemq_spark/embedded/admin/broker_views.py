@@ -46,7 +46,7 @@ class BrokerViews:
             [
                 self._setup(broker, record, with_topics=with_topics)
                 for broker, record in self._selected(parameters)
-                if self._matches(broker, record, parameters)
+                if _matches(broker, record, parameters)
             ]
         )
 
@@ -115,25 +115,6 @@ class BrokerViews:
             if (record := broker.config.record) is not None
         ]
 
-    def _matches(self, broker: KnownBroker, record: BrokerRecord, parameters: Parameters) -> bool:
-        """Say whether a broker is as a query wants it, and has topics as it wants them."""
-        numbers = {
-            "brokerPort": (1, broker.endpoint.port),
-            "brokerTLSPort": (1, record.tls_port),
-            "brokerWebPort": (1, broker.web_port),
-            "regionId": (0, record.region_id),
-            "groupId": (0, record.group_id),
-        }
-        wishes = {name: parameters.optional_number(name, least=least) for name, (least, _) in numbers.items()}
-        return (
-            all(wish in (None, numbers[name][1]) for name, wish in wishes.items())
-            and has_properties(record.defaults, read_properties(parameters))
-            and manage_status(parameters) in (None, record.status)
-            and parameters.text("createUser") in ("", record.stamp.create_user)
-            and parameters.text("modifyUser") in ("", record.stamp.modify_user)
-            and _has_topics(broker, parameters)
-        )
-
     def _detail(self, broker: KnownBroker) -> dict[str, Any]:
         """Return the state machine of a broker that has nothing to do (BrokerRunStatusInfo.toJsonString)."""
         version = broker.catalog.version
@@ -156,6 +137,26 @@ class BrokerViews:
             "maxConfLoadedTimeInMs": 0,
             "curConfLoadTimeInMs": version,
         }
+
+
+def _matches(broker: KnownBroker, record: BrokerRecord, parameters: Parameters) -> bool:
+    """Say whether a broker is as a query wants it, and has topics as it wants them."""
+    numbers = {
+        "brokerPort": (1, broker.endpoint.port),
+        "brokerTLSPort": (1, record.tls_port),
+        "brokerWebPort": (1, broker.web_port),
+        "regionId": (0, record.region_id),
+        "groupId": (0, record.group_id),
+    }
+    wishes = {name: parameters.optional_number(name, least=least) for name, (least, _) in numbers.items()}
+    return (
+        all(wish in (None, numbers[name][1]) for name, wish in wishes.items())
+        and has_properties(record.defaults, read_properties(parameters))
+        and manage_status(parameters) in (None, record.status)
+        and parameters.text("createUser") in ("", record.stamp.create_user)
+        and parameters.text("modifyUser") in ("", record.stamp.modify_user)
+        and _has_topics(broker, parameters)
+    )
 
 
 def _has_topics(broker: KnownBroker, parameters: Parameters) -> bool:
