@@ -38,6 +38,12 @@ def test_the_views_show_all_brokers(server):
     assert two["brokerId"] == 2
 
 
+def test_a_parameter_that_is_not_as_it_may_be_is_refused_though_no_broker_is_meant(server):
+    answer = ask(server.master_web, method="admin_query_broker_configure", brokerId=7, manageStatus="odd")
+    assert not answer["result"]
+    assert "unknown broker manage status name odd" in answer["errMsg"]
+
+
 def test_a_broker_that_was_given_up_is_not_running(server):
     server.faults.stop_broker(2, graceful=True)
     states = [item["runStatus"] for item in data(server, "admin_query_broker_run_status")]

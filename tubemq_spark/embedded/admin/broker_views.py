@@ -42,11 +42,17 @@ class BrokerViews:
     def query_setup(self, parameters: Parameters) -> dict[str, Any]:
         """Return how brokers are set up that are as the call wants them; with their topics if wished."""
         with_topics = parameters.flag("withTopic", default=False)
+        # Of all brokers, so that a parameter that is not as it may be is refused in any case.
+        matching = {
+            broker.id
+            for broker in self._state.brokers
+            if _matches(broker, broker.config.record or BrokerRecord(), parameters)
+        }
         return success(
             [
                 self._setup(broker, record, with_topics=with_topics)
                 for broker, record in self._selected(parameters)
-                if _matches(broker, record, parameters)
+                if broker.id in matching
             ]
         )
 
