@@ -3,12 +3,17 @@
 import datetime
 import zoneinfo
 
+import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.source.rows import PARTITION, fetched
+from tubemq_spark.client.range_reader import FetchedBatch
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.protocol.columns import decode_fetch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import COLUMNS, default_schema
@@ -35,6 +40,34 @@ def one_column(name, batch, **how):
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=20))
 def test_values_are_cut_out_of_the_fetched_bytes(values):
     assert one_column("value", fetched([(value, "k=v") for value in values])) == values
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(answers(st.lists(st.one_of(sound_messages(), odd_messages(), broken_messages), max_size=3)))
+def test_whatever_a_broker_answers_becomes_its_rows_or_an_error(body):
+    """Messages laid out unusually have their payloads behind the others', so positions do not ascend."""
+    try:
+        _, columns, _ = decode_fetch(body)
+    except RemoteProtocolError:
+        return
+    messages = [columns.message(row) for row in range(len(columns))]
+
+    made = build([FetchedBatch(PARTITION, 0, 28 * len(columns), columns, dense=True)])
+
+    rows = [row for batch in made for row in batch.to_pylist(maps_as_pydicts="strict")]
+    assert [row["value"] for row in rows] == [message.value for message in messages]
+    assert [row["messageId"] for row in rows] == [message.message_id for message in messages]
+    assert [row["attributes"] or None for row in rows] == [message.attributes or None for message in messages]
+
+
+@given(st.lists(st.binary(max_size=5), min_size=1, max_size=9), st.randoms())
+def test_values_may_lie_in_any_order(values, chance):
+    columns = fetched([(value, None) for value in values]).columns
+    places = list(range(len(values)))
+    chance.shuffle(places)
+    shuffled = FetchedBatch(PARTITION, 0, 28, columns.take(np.array(places)), dense=False)
+
+    assert one_column("value", shuffled) == [values[place] for place in places]
 
 
 @given(st.permutations(list(COLUMNS)), st.integers(1, len(COLUMNS)), st.booleans())

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -130,15 +131,26 @@ class _Rows:
 
 
 def _value(rows: _Rows) -> pa.Array:
-    # One binary array over the whole buffer whose odd elements are the gaps between values, then a
-    # take of the even ones: a copy in C instead of a Python slice a row.
-    borders = np.empty(2 * rows.count, dtype=np.int32)
-    borders[0::2] = rows.columns.value_start
-    borders[1::2] = rows.columns.value_end
+    return _gather(rows.columns.data, rows.columns.value_start, rows.columns.value_end)
+
+
+def _gather(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
+    """Return ``data[start:end]`` for every pair, as binary; the pieces lie apart, in any order."""
+    # One binary array over the whole buffer whose odd elements are the gaps between the pieces, then a
+    # take of the even ones: a copy in C instead of a Python slice per row. Its borders must ascend.
+    places = np.arange(0, 2 * len(starts), 2)
+    if (starts[1:] < ends[:-1]).any():
+        # An empty piece may start where another one does, and comes first.
+        order = np.lexsort((ends, starts))
+        starts, ends = starts[order], ends[order]
+        places[order] = places.copy()
+    borders = np.empty(2 * len(starts), dtype=np.int32)
+    borders[0::2] = starts
+    borders[1::2] = ends
     everything = pa.Array.from_buffers(
-        pa.binary(), 2 * rows.count - 1, [None, pa.py_buffer(borders), pa.py_buffer(rows.columns.data)]
+        pa.binary(), len(borders) - 1, [None, pa.py_buffer(borders), pa.py_buffer(data)]
     )
-    return everything.take(pa.array(np.arange(0, 2 * rows.count - 1, 2, dtype=np.int32)))
+    return everything.take(pa.array(places))
 
 
 def _topic(rows: _Rows) -> pa.Array:
