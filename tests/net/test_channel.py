@@ -28,7 +28,7 @@ def ok(text="fine"):
     return master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg=text)
 
 
-def call(channel, timeout_ms=5_000, request=REQUEST):
+def call(channel, timeout_ms=5_000, request=REQUEST, wait=None):
     return channel.call(
         ServiceType.MASTER,
         Method.PRODUCER_CLOSE,
@@ -36,6 +36,7 @@ def call(channel, timeout_ms=5_000, request=REQUEST):
         master_pb2.CloseResponseM2P,
         timeout_ms=timeout_ms,
         during="closing",
+        wait=wait,
     )
 
 
@@ -198,6 +199,48 @@ def test_a_forgotten_call_leaves_nothing_behind():
 
         assert second.result(master_pb2.CloseResponseM2P, "closing") == ok("second")
         assert not pending.done
+
+
+class NotWantedError(Exception):
+    pass
+
+
+def test_a_wait_for_an_answer_ends_when_nobody_wants_it():
+    asked = []
+
+    def wanted_three_times(seconds):
+        asked.append(seconds)
+        if len(asked) == 3:
+            raise NotWantedError
+
+    held = []
+    with RpcServer(held.append) as server, connected(server) as channel:
+        pending = channel.start(
+            ServiceType.MASTER,
+            Method.PRODUCER_CLOSE,
+            REQUEST,
+            timeout_ms=600_000,
+            during="closing",
+            wait=wanted_three_times,
+        )
+        with pytest.raises(NotWantedError):
+            pending.body("closing")
+        assert asked == [0, 0, 0]
+
+        held[0].answer(ok())
+        second = start(channel)
+        while len(held) < 2:
+            time.sleep(0.001)
+        held[1].answer(ok("second"))
+        assert second.result(master_pb2.CloseResponseM2P, "closing") == ok("second")
+        assert not pending.done
+
+
+def test_a_wait_that_is_wanted_ends_with_the_answer_or_the_time_out():
+    with RpcServer(echo) as server, connected(server) as channel:
+        assert call(channel, wait=time.sleep) == ok("me")
+    with RpcServer(silent) as server, connected(server) as channel, pytest.raises(TubeMQTimeoutError):
+        call(channel, timeout_ms=150, wait=time.sleep)
 
 
 def test_a_lost_connection_fails_all_calls_under_way():

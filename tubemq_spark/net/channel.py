@@ -12,6 +12,7 @@ from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError, Tu
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
@@ -25,15 +26,19 @@ _IO_TIMEOUT_S: Final = 10.0
 _SILENT_TIMEOUTS: Final = 2
 """So many calls in a row that time out, without a byte from the peer between, mean the connection is dead."""
 
+_SLICE_S: Final = 0.1
+"""How often a wait for an answer asks whether it is still wanted."""
+
 AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
 
 
 class PendingCall:
     """A call under way; ask for its answer once, or forget it."""
 
-    def __init__(self, channel: "RpcChannel", timeout_ms: int) -> None:
+    def __init__(self, channel: "RpcChannel", timeout_ms: int, wait: Wait | None = None) -> None:
         """Belong to a channel, which makes calls by ``start``."""
         self._channel = channel
+        self._wait = wait
         self._timeout_ms = timeout_ms
         self._deadline = Deadline.after_ms(timeout_ms)
         self._settled = threading.Event()
@@ -53,7 +58,7 @@ class PendingCall:
             TubeMQConnectionError: the connection was lost first.
             RpcError: the peer answered with an exception (``TUBEMQ_REMOTE_EXCEPTION``).
         """
-        if not self._settled.wait(self._deadline.remaining()):
+        if not self._answered():
             self._channel.give_up(self)
             raise TubeMQTimeoutError(
                 "TUBEMQ_TIMEOUT", endpoint=self._channel.endpoint, timeout_ms=self._timeout_ms, during=during
@@ -72,6 +77,20 @@ class PendingCall:
             TubeMQError: as ``body``.
         """
         return rpc.parse_message(response_type, self.body(during))
+
+    def _answered(self) -> bool:
+        """Wait for the answer as long as its deadline and the caller's ``wait`` allow."""
+        if self._wait is None:
+            return self._settled.wait(self._deadline.remaining())
+        try:
+            while not self._settled.wait(min(_SLICE_S, self._deadline.remaining())):
+                if self._deadline.expired:
+                    return False
+                self._wait(0)
+        except BaseException:
+            self.forget()
+            raise
+        return True
 
     def forget(self) -> None:
         """Stop waiting; should the answer come, it is dropped."""
@@ -141,20 +160,36 @@ class RpcChannel:
         *,
         timeout_ms: int,
         during: str,
+        wait: Wait | None = None,
     ) -> AnyMessage:
         """Send a request and wait for its answer.
 
         Raises:
             TubeMQError: as ``start`` and ``PendingCall.result``.
         """
-        return self.start(service, method, request, timeout_ms=timeout_ms, during=during).result(
-            response_type, during
-        )
+        pending = self.start(service, method, request, timeout_ms=timeout_ms, during=during, wait=wait)
+        return pending.result(response_type, during)
 
     def start(
-        self, service: ServiceType, method: Method, request: ProtobufMessage, *, timeout_ms: int, during: str
+        self,
+        service: ServiceType,
+        method: Method,
+        request: ProtobufMessage,
+        *,
+        timeout_ms: int,
+        during: str,
+        wait: Wait | None = None,
     ) -> PendingCall:
         """Send a request and return at once; requests of one thread arrive in the order of their calls.
+
+        Args:
+            service: the peer's service.
+            method: the method.
+            request: the request.
+            timeout_ms: how long the answer may take.
+            during: what is being done, for an error's text.
+            wait: called with 0 several times per second while somebody waits for the answer; what it
+                raises ends that wait.
 
         Raises:
             TubeMQConnectionError: the connection is lost or closed.
@@ -162,7 +197,7 @@ class RpcChannel:
                 request is longer than a frame can be.
         """
         body = rpc.serialize_message(request)
-        pending = PendingCall(self, timeout_ms)
+        pending = PendingCall(self, timeout_ms, wait)
         with self._sending:
             with self._state:
                 if self.closed or self._connection.closed:
