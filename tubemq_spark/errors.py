@@ -64,7 +64,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers.",
     "TUBEMQ_TIMEOUT": "No answer from {endpoint} within {timeout_ms} ms while {during}; raise tubemq.rpcTimeoutMs or look at the server.",
     "TUBEMQ_LEASES_TAKEN": "All {count} reader groups are taken for {partition} since {waited_ms} ms; raise readerGroups.size, or let fewer tasks read one partition at once.",
-    "TUBEMQ_NO_PROGRESS": "Reading {partition} stands at offset {position} of {end} for {timeout_ms} ms ({trouble}); look at the broker, or raise tubemq.fetchTimeoutMs.",
+    "TUBEMQ_NO_PROGRESS": "Reading {partition} has not moved from offset {position} (of {end}) for {timeout_ms} ms ({trouble}); look at the broker, or raise tubemq.fetchTimeoutMs.",
     # A peer's answers.
     "TUBEMQ_MASTER_TOO_OLD": "The master {peer} does not know method {method}, which TubeMQ has since November 2021; upgrade the TubeMQ servers.",
     "TUBEMQ_RPC": "{peer} answered {code} ({name}) while {during}: {text}; {hint}.",

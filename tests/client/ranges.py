@@ -31,10 +31,14 @@ def request(broker, start, end, number=0, token=TOKEN, **known):
     return RangeRequest(OffsetRange(partition(number), start, end), broker.endpoint, token, **known)
 
 
-def batches(broker, start, end, number=0, on_loss=fail_on_loss, token=TOKEN, known=None, **changes):
+def batches(
+    broker, start, end, number=0, on_loss=fail_on_loss, token=TOKEN, known=None, locate=None, **changes
+):
+    """Read a range; by default the master says that the partition is where it was."""
     work = request(broker, start, end, number, token, **(known or {}))
+    locate = locate or (lambda _: broker.endpoint)
     with ChannelPool() as pool:
-        yield from read_range(config(broker, **changes), pool, work, on_loss, hurry)
+        yield from read_range(config(broker, **changes), pool, work, on_loss, hurry, locate)
 
 
 def values_of(batch):

@@ -15,6 +15,7 @@ from tests.client.ranges import (
     partition,
     read,
 )
+from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
 
 entries = st.lists(
@@ -43,10 +44,14 @@ def law_holds(rows, partitions, flushed, most, places, faults, **changes):
     cuts = sorted({0, len(rows), *(place % (len(rows) + 1) for place in places)})
     with ModelBroker({STORE: store}, partitions, most) as broker:
         broker.faults = dict(faults)
-        for number in range(partitions):
+        # Only who has a store alone can tell that records were passed over.
+        losses = LossRecorder()
+        ways = [{}, {"known": {"own_store": True}, "on_loss": losses}][: 3 - min(partitions, 2)]
+        for way, number in itertools.product(ways, range(partitions)):
             for start, end in itertools.pairwise(cut * ROW for cut in cuts):
                 expected = broker.truth(partition(number), start, end)
-                assert read(broker, start, end, number, **changes) == expected
+                assert read(broker, start, end, number, **way, **changes) == expected
+        assert not losses.records or not all(entry.readable for entry in store.entries)
         assert not broker.leases() or faults
 
 
@@ -85,12 +90,14 @@ SLOW = {name: (fault, 30) for name, fault in model.SLOW_FAULTS.items()}
 
 @pytest.mark.parametrize("method", [Method.PARTITION_REGISTER, Method.GET_MESSAGE, Method.COMMIT_OFFSET])
 @pytest.mark.parametrize(("fault", "rpc_timeout_ms"), [*QUICK.values(), *SLOW.values()], ids=[*QUICK, *SLOW])
-def test_every_fault_at_every_request_of_a_kind(method, fault, rpc_timeout_ms):
-    with broker_of(12, partitions=2, flushed=6, limits=SMALL) as broker:
+@pytest.mark.parametrize("partitions", [1, 2], ids=["own store", "shared store"])
+def test_every_fault_at_every_request_of_a_kind(method, fault, rpc_timeout_ms, partitions):
+    own = {"own_store": partitions == 1}
+    with broker_of(12, partitions=partitions, flushed=6, limits=SMALL) as broker:
         truth = broker.truth(partition(), 56, 280)
         for place in itertools.count():
             broker.fault_of_method[method] = [model.nothing] * place + [fault]
-            assert read(broker, 56, 280, rpc_timeout_ms=rpc_timeout_ms) == truth
+            assert read(broker, 56, 280, rpc_timeout_ms=rpc_timeout_ms, known=own) == truth
             if broker.fault_of_method[method]:
                 break
         assert place > 1

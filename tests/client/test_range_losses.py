@@ -16,9 +16,7 @@ from tests.client.ranges import (
     read,
     values,
 )
-from tubemq_spark.errors import (
-    DataLossError,
-)
+from tubemq_spark.errors import DataLossError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder
 from tubemq_spark.protocol.constants import Method
 
@@ -158,26 +156,108 @@ def test_damaged_records_in_several_batches_behind_the_cut_count_like_others(end
         assert bool(losses) == any(number < end for number in damaged)
 
 
-@pytest.mark.parametrize("method", [Method.PARTITION_REGISTER, Method.GET_MESSAGE, Method.COMMIT_OFFSET])
+BOTH_METHODS = pytest.mark.parametrize("method", [Method.PARTITION_REGISTER, Method.GET_MESSAGE])
+FOR_EVER = 10_000
+
+
+@BOTH_METHODS
 def test_a_topic_that_is_gone_is_a_loss_of_what_was_left(method):
     with broker_of(9, limits=Limits(memory_entries=3)) as broker:
-        broker.fault_of_method[method] = [model.refuse(403)]
+        broker.fault_of_method[method] = [model.refuse(403)] * FOR_EVER
         with pytest.raises(DataLossError) as caught:
-            read(broker, 0, 9 * ROW)
+            read(broker, 0, 9 * ROW, locate=lambda _: Loss.TOPIC_REMOVED)
         assert caught.value.condition == "TUBEMQ_DATA_LOSS.TOPIC_REMOVED"
 
     with broker_of(9, limits=Limits(memory_entries=3)) as broker:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.refuse(403)]
-        assert lossy(broker, 0, 9 * ROW) == (values(0, 3), [loss(Loss.TOPIC_REMOVED, 3 * ROW, 9 * ROW)])
+        assert lossy(broker, 0, 9 * ROW, locate=lambda _: Loss.TOPIC_REMOVED) == (
+            values(0, 3),
+            [loss(Loss.TOPIC_REMOVED, 3 * ROW, 9 * ROW)],
+        )
+
+
+@BOTH_METHODS
+def test_a_refusal_that_the_master_does_not_confirm_drops_nothing(method):
+    """A broker answers 403 for all of its topics until its configuration is loaded."""
+    with broker_of(9, limits=Limits(memory_entries=3)) as broker:
+        broker.fault_of_method[method] = [model.nothing] + [model.refuse(403)] * 5
+        assert lossy(broker, 0, 9 * ROW) == (values(0, 9), [])
+
+
+def test_a_refusal_drops_nothing_while_no_master_answers():
+    def nobody(_):
+        raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="nobody")
+
+    with broker_of(9) as broker:
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.refuse(403)] * 5
+        assert lossy(broker, 0, 9 * ROW, locate=nobody) == (values(0, 9), [])
+
+
+@BOTH_METHODS
+def test_a_refusal_that_lasts_without_being_confirmed_is_named(method):
+    with broker_of(9) as broker:
+        broker.fault_of_method[method] = [model.refuse(403, "has been closed")] * FOR_EVER
+        with pytest.raises(TubeMQTimeoutError, match=r"TUBEMQ_NO_PROGRESS.*has been closed"):
+            lossy(broker, 0, 9 * ROW, fetch_timeout_ms=50)
+
+
+@pytest.mark.parametrize("end", [5 * ROW, 12 * ROW])
+@pytest.mark.parametrize("partitions", [1, 2], ids=["own store", "shared store"])
+def test_a_closed_topic_is_read_to_its_end(partitions, end):
+    """It can be fetched from until it is removed, but commits are refused."""
+    own = {"own_store": partitions == 1}
+    with broker_of(12, partitions, flushed=6, limits=SMALL) as broker:
+        truth = broker.truth(partition(), ROW, end)
+        broker.fault_of_method[Method.COMMIT_OFFSET] = [model.refuse(403, "has been closed")] * FOR_EVER
+        assert lossy(broker, ROW, end, known=own) == (truth, [])
+
+
+def test_records_of_a_closed_topic_that_expire_while_reading_are_a_loss():
+    with broker_of(24, partitions=2, flushed=24, limits=Limits(file_entries=4, halving=False)) as broker:
+        broker.fault_of_method[Method.COMMIT_OFFSET] = [model.refuse(403, "has been closed")] * FOR_EVER
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, expire(15)]
+        found, losses = lossy(broker, 0, 24 * ROW)
+
+        assert found == values(0, 4)[::2] + values(16, 24)[::2]
+        assert losses == [loss(Loss.EXPIRED, 2 * ROW, 15 * ROW)]
+
+
+def test_records_of_a_shared_store_that_all_expire_while_reading_are_a_loss():
+    """The broker moves behind them and says only that it has found nothing."""
+    with broker_of(24, partitions=2, flushed=24, limits=Limits(file_entries=4, halving=False)) as broker:
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, expire(24)]
+        found, losses = lossy(broker, 0, 24 * ROW)
+
+        assert found == values(0, 4)[::2]
+        assert losses == [loss(Loss.EXPIRED, 4 * ROW, 24 * ROW)]
 
 
 def test_a_partition_that_is_gone_is_a_loss_and_leaves_no_lease():
     with broker_of(9) as broker:
-        assert lossy(broker, 0, 9 * ROW, number=5) == (
+        assert lossy(broker, 0, 9 * ROW, number=5, locate=lambda _: Loss.PARTITION_REMOVED) == (
             [],
             [loss(Loss.PARTITION_REMOVED, 0, 9 * ROW, number=5)],
         )
         assert broker.leases() == []
+
+
+def test_a_partition_that_a_new_master_has_not_heard_of_yet_is_not_gone():
+    with broker_of(9) as broker:
+        answers = [Loss.PARTITION_REMOVED, Loss.PARTITION_REMOVED, broker.endpoint]
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [model.refuse(403)]
+        assert lossy(broker, 0, 9 * ROW, locate=lambda _: answers.pop(0)) == (values(0, 9), [])
+        assert answers == []
+
+
+def test_records_that_expire_between_confirming_and_fetching_are_a_loss():
+    """The next fetch confirms the last one; the broker moves it behind what has expired without a word."""
+    with broker_of(20, flushed=20, limits=Limits(file_entries=4, halving=False)) as broker:
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.nothing, expire(14)]
+        found, losses = lossy(broker, 0, 20 * ROW, known=OWN)
+
+        assert found == [*values(0, 8), *values(14, 20)]
+        assert losses == [loss(Loss.EXPIRED, 8 * ROW, 14 * ROW)]
+        assert broker.fault_of_method[Method.GET_MESSAGE] == []
 
 
 OWN = {"own_store": True}

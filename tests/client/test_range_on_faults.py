@@ -5,6 +5,7 @@ import contextlib
 import pytest
 
 from tests.client.ranges import ROW, TOPIC, hurry, partition, values, values_of
+from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import RangeRequest, read_range
@@ -140,6 +141,37 @@ def test_a_lease_that_is_lost_is_taken_again(server, trouble):
     getattr(server.faults, trouble)()
     found += [value for batch in reading for value in values_of(batch)]
     assert found == truth(server)
+
+
+def test_a_closed_topic_is_read_and_a_removed_one_is_a_loss(server):
+    close_topic(server, TOPIC)
+    assert read(server) == truth(server)
+    remove_topic(server, TOPIC)
+    with pytest.raises(DataLossError) as caught:
+        read(server)
+    assert caught.value.condition == "TUBEMQ_DATA_LOSS.TOPIC_REMOVED"
+
+
+def test_a_topic_removed_in_the_middle_is_a_loss_of_the_rest(dense):
+    recorder = LossRecorder()
+    reading = batches(dense, on_loss=recorder)
+    found = values_of(next(reading))
+    close_topic(dense, TOPIC)
+    remove_topic(dense, TOPIC)
+    found += [value for batch in reading for value in values_of(batch)]
+
+    (record,) = recorder.records
+    assert record.loss is Loss.TOPIC_REMOVED
+    assert found == values(0, record.start // ROW)
+    assert record.end == COUNT * ROW
+
+
+def test_a_cluster_that_shows_only_what_is_on_disk_is_read_to_the_end_all_the_same():
+    """The end of a range is that of the memory, whatever priority the cluster gives its readers."""
+    settings = EmbeddedSettings(max_entries=STEP, query_priority=101)
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, settings=settings) as server:
+        write(server, range(COUNT))
+        assert read(server, fetch_timeout_ms=500) == values(0, COUNT)
 
 
 def test_a_trouble_that_stays_is_an_error_with_the_last_cause(dense):

@@ -14,6 +14,7 @@ from tests.client.ranges import (
     batches,
     broker_of,
     config,
+    hurry,
     partition,
     read,
     request,
@@ -32,6 +33,7 @@ from tubemq_spark.model import Endpoint, OffsetRange
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.pb import broker_pb2
 
 
 def test_an_empty_range_asks_no_broker():
@@ -61,16 +63,38 @@ def test_a_request_travels_to_a_task():
     assert pickle.loads(pickle.dumps(work)) == work
 
 
-def test_a_dense_range_costs_a_fetch_and_a_commit_a_batch():
-    with broker_of(9, limits=Limits(memory_entries=3)) as broker:
-        assert len(read(broker, 0, 9 * ROW)) == 9
+@pytest.mark.parametrize(("own_store", "commits"), [(True, 2), (False, 6)])
+def test_a_step_costs_one_request_where_counting_proves_its_end(own_store, commits):
+    """Only the first step and the last one are committed; in a shared store every one is."""
+    with broker_of(18, limits=Limits(memory_entries=3)) as broker:
+        assert len(read(broker, 0, 18 * ROW, known={"own_store": own_store})) == 18
 
         assert broker.counts() == {
             Method.PARTITION_REGISTER: 2,
-            Method.GET_MESSAGE: 3,
-            Method.COMMIT_OFFSET: 3,
+            Method.GET_MESSAGE: 6,
+            Method.COMMIT_OFFSET: commits,
         }
         assert broker.leases() == []
+
+
+def test_a_reader_sees_what_is_in_memory_whatever_the_cluster_s_default():
+    with broker_of() as broker:
+        read(broker, 0, 280)
+
+        method, exchange = broker.requests[0]
+        assert method == Method.PARTITION_REGISTER
+        assert exchange.parse(broker_pb2.RegisterRequestC2B).qryPriorityId == 303
+
+
+def test_a_broker_that_comes_back_elsewhere_is_found():
+    with broker_of() as gone:
+        pass
+    with broker_of() as broker, ChannelPool() as pool:
+        work = request(gone, 0, 280)
+        settings = config(broker, fetch_timeout_ms=60_000)
+        found = read_range(settings, pool, work, fail_on_loss, hurry, lambda _: broker.endpoint)
+
+        assert [value for batch in found for value in values_of(batch)] == values(0, 10)
 
 
 def test_the_users_group_is_never_touched():

@@ -20,3 +20,15 @@ def change(server, method, **parameters):
     (item,) = answer["data"]
     assert item["success"] == (item["errCode"] == 200)
     return item["errCode"], item["errInfo"]
+
+
+def close_topic(server, topic):
+    """Do the first step of a topic's removal: nobody may use it, its data stay."""
+    closed = {"acceptPublish": "false", "acceptSubscribe": "false"}
+    assert change(server, "admin_modify_topic_info", topicName=topic, brokerId=1, **closed)[0] == 200
+    assert change(server, "admin_delete_topic_info", topicName=topic, brokerId=1)[0] == 200
+
+
+def remove_topic(server, topic):
+    """Remove a closed topic with its data."""
+    assert change(server, "admin_remove_topic_info", topicName=topic, brokerId=1)[0] == 200

@@ -84,7 +84,7 @@ def test_any_byte_damaged(body, data):
 
 @given(st.lists(sound_messages(), max_size=8))
 def test_both_ways_give_the_same_columns(messages):
-    fast, fast_corrupt = columns._decode_messages(messages)
+    fast, fast_corrupt = columns.decode_messages(messages)
     slow, slow_corrupt = decode_slowly(messages)
 
     assert rows(fast) == rows(slow)

@@ -6,6 +6,7 @@ went beyond it, which a commit adds. A fetch names no offset: only a register se
 """
 
 import dataclasses
+import functools
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,12 +19,16 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.channel import PendingCall, RpcChannel
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import auth, infostrings
-from tubemq_spark.protocol.columns import FetchHeader, MessageColumns, decode_fetch
+from tubemq_spark.protocol.columns import FetchHeader, MessageColumns, decode_messages, parse_fetch
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 
+MEMORY_TOO: Final = 303
+"""The query priority by which a reader, with filters or without, sees what is not flushed yet, whatever the
+cluster's default is."""
 FLUSHED_ONLY: Final = 1
 """The query priority by which a register answers with the end of what is safe on disk."""
 
@@ -49,19 +54,40 @@ class Position:
     """Where the store ends now; None from brokers that do not tell."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Fetched:
-    """The answer to a fetch: sound messages and the places of damaged ones, or a refusal."""
+    """The answer to a fetch: messages, which are decoded when they are first asked for, or a refusal."""
 
     header: FetchHeader
-    columns: MessageColumns
-    corrupt: NDArray[np.int64]
+    messages: list[bytes]
     refusal: RpcError | None
 
     @property
     def count(self) -> int:
         """Messages in the answer, damaged ones included."""
-        return len(self.columns) + len(self.corrupt)
+        return len(self.messages)
+
+    @property
+    def columns(self) -> MessageColumns:
+        """The sound messages.
+
+        Raises:
+            RemoteProtocolError: a message does not parse.
+        """
+        return self._decoded[0]
+
+    @property
+    def corrupt(self) -> NDArray[np.int64]:
+        """The places of the damaged messages.
+
+        Raises:
+            RemoteProtocolError: a message does not parse.
+        """
+        return self._decoded[1]
+
+    @functools.cached_property
+    def _decoded(self) -> tuple[MessageColumns, NDArray[np.int64]]:
+        return decode_messages(self.messages)
 
 
 class Started(Generic[Value]):
@@ -91,10 +117,14 @@ class BrokerSession:
     comes, and RpcError when the broker refuses.
     """
 
-    def __init__(self, channel: RpcChannel, config: ClientConfig, visit_token: int) -> None:
+    def __init__(
+        self, channel: RpcChannel, config: ClientConfig, visit_token: int, wait: Wait | None = None
+    ) -> None:
+        """Use a channel; ``wait`` is as for ``RpcChannel.start``."""
         self.channel = channel
         self._config = config
         self._visit_token = visit_token
+        self._wait = wait
 
     def register(
         self,
@@ -170,11 +200,12 @@ class BrokerSession:
         return {failure.failed.partition: failure.code for failure in failures}
 
     def start_fetch(self, claim: Claim, *, consumed: bool = False) -> Started[Fetched]:
-        """Ask for the next messages; refusals are part of the result, for they are daily business.
+        """Ask for the next messages; refusals are part of the result, since they are common.
 
         Args:
             claim: a partition that is held.
-            consumed: whether the broker shall commit what was fetched before; else that is served again.
+            consumed: whether the broker commits what was fetched last before it reads; else it serves that
+                again.
         """
         partition = claim.partition
         request = broker_pb2.GetMessageRequestC2B(
@@ -189,11 +220,11 @@ class BrokerSession:
         during = f"fetching {partition}"
 
         def finish(pending: PendingCall) -> Fetched:
-            header, columns, corrupt = decode_fetch(pending.body(during))
+            header, messages = parse_fetch(pending.body(during))
             refusal = None
             if not header.success or header.err_code != ErrCode.SUCCESS:
                 refusal = self._refusal(header.err_code, header.err_msg, partition, during)
-            return Fetched(header, columns, corrupt, refusal)
+            return Fetched(header, messages, refusal)
 
         return Started(self._start(Method.GET_MESSAGE, request, during), finish)
 
@@ -247,6 +278,7 @@ class BrokerSession:
             broker_pb2.RegisterResponseB2C,
             timeout_ms=timeout_ms,
             during=during,
+            wait=self._wait,
         )
         if not answer.success:
             raise self._refusal(answer.errCode, answer.errMsg, claim.partition, during)
@@ -260,7 +292,7 @@ class BrokerSession:
     ) -> PendingCall:
         timeout_ms = self._config.rpc_timeout_ms
         return self.channel.start(
-            ServiceType.BROKER_READ, method, request, timeout_ms=timeout_ms, during=during
+            ServiceType.BROKER_READ, method, request, timeout_ms=timeout_ms, during=during, wait=self._wait
         )
 
     def _refusal(self, code: int, text: str, partition: TopicPartition, during: str) -> RpcError:

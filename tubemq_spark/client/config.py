@@ -28,8 +28,9 @@ class ClientConfig:
     lease_wait_ms: int = 45_000
     """How long to wait when all reader groups are taken; a dead reader's lease lives 35 s with the
     settings TubeMQ ships (``consumerRegTimeoutMs``), and the first request after it is refused as well."""
-    fetch_timeout_ms: int = 60_000
-    """How long reading a range may stand still before it fails."""
+    fetch_timeout_ms: int = 600_000
+    """How long reading a range may stand still before it fails, whatever the cause. Longer than a broker's
+    restart: a range that is planned has to be read, or its query ends."""
     send_retry_ms: int = 60_000
     """How long a producer tries to store one message before it fails."""
     max_in_flight: int = 256

@@ -1,9 +1,34 @@
 """Reading a leased partition step by step, knowing at every step where it begins and where it ends.
 
-A fetch tells where it began but not where it ended; only the position after a commit does. So each step
-is a fetch and a commit. The next fetch is under way while the caller works on what came before. It is
-sent after the commit's answer, not right behind the commit: a broker that carried them out in the other
-order would commit the wrong fetch, and records would be lost.
+A fetch tells where it began but not where it ended, so a step needs one more answer. There are two:
+
+- A **commit** confirms the last fetch and answers with the position behind it, which is always exact.
+- The **next fetch** can confirm the last one too (``lastPackConsumed``) and answers with its own beginning:
+  one request per step, under way while the last answer is decoded. But the broker silently moves a fetch
+  that stands before the log's beginning (retention), so it may name a later position than the one where the
+  last fetch ended. Counting proves that it was not moved: ``end == start + 28 * records``. That only works
+  where every record of the store belongs to the partition; in a shared store every step is committed.
+
+Between two calls of ``step``, ``_received`` and ``_ahead`` say where we are:
+
+========  =======  ==========================================================================================
+received  ahead
+========  =======  ==========================================================================================
+no        no       nothing is under way: after ``seek``, or where a step reached its ``until``
+no        yes      the fetch from ``position`` is under way; everything before it is committed
+yes       no       the answer from ``position`` is here, and a commit will tell where it ends
+yes       yes      the answer from ``position`` is here, and the fetch under way confirms it
+========  =======  ==========================================================================================
+
+Invariants:
+
+- At most one request per lease is under way: the server may carry out two in either order.
+- Only an answer with records is confirmed. A fetch that confirms is never sent behind a refusal: the broker
+  might hold records of which only the answer was lost.
+- The first step after ``seek`` is committed, so that a broker which refuses every other fetch is read all the
+  same.
+- Every answered position is compared with what is expected. Only ``seek`` and a step that is returned change
+  ``position``; after an error nothing of the step counts.
 """
 
 import dataclasses
@@ -17,6 +42,8 @@ from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.errcodes import ErrCode
 
 _LEAST_PAUSE_MS: Final = 100
+_NOT_NOW: Final = frozenset({ErrCode.NOT_FOUND, ErrCode.SERVER_CONSUME_SPEED_LIMIT})
+"""Refusals of fetches that are not errors."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -42,11 +69,21 @@ class Step:
 class Cursor:
     """A position in a partition, at the broker and here; every difference between the two is an error."""
 
-    def __init__(self, lease: Lease, partition: TopicPartition) -> None:
-        """Use ``seek`` before anything else."""
+    def __init__(self, lease: Lease, partition: TopicPartition, *, own_store: bool = False) -> None:
+        """Use ``seek`` before anything else.
+
+        Args:
+            lease: how to hold the partition.
+            partition: the partition.
+            own_store: whether no other partition is in its store. Steps cost one request then.
+        """
         self.position = 0
         self._lease = lease
         self._partition = partition
+        self._own_store = own_store
+        self._counts = False
+        """Whether records and offsets have agreed since ``seek``."""
+        self._received: Fetched | None = None
         self._ahead: Started[Fetched] | None = None
 
     def seek(self, offset: int) -> Position:
@@ -56,6 +93,7 @@ class Cursor:
             TubeMQError: as ``Lease.take``.
         """
         self.forget_ahead()
+        self._counts = False
         position = self._lease.take(offset)
         self.position = position.current
         return position
@@ -74,21 +112,97 @@ class Cursor:
             TubeMQConnectionError: the connection was lost.
             TubeMQTimeoutError: no answer came.
         """
-        session, claim = self._lease.held
-        started, self._ahead = self._ahead or session.start_fetch(claim), None
-        fetched = started.result()
+        fetched = self._received or self._receive(until)
+        self._received = None
         if fetched.refusal is not None:
             return self._step_without_records(fetched, fetched.refusal, until)
-        if fetched.header.current_offset != self.position:
-            raise self._moved(fetched.header.current_offset, self.position)
-        current = session.commit(claim).current
-        return self._move(current, self.position + INDEX_ENTRY_BYTES * fetched.count, until, fetched)
+        started, self._ahead = self._ahead, None
+        if started is None:
+            return self._step_by_commit(fetched, until)
+        return self._step_by_next_fetch(fetched, started, until)
 
     def forget_ahead(self) -> None:
-        """Drop what is being fetched ahead."""
+        """Drop what was fetched ahead or is being fetched."""
+        self._received = None
         if self._ahead is not None:
             self._ahead.forget()
             self._ahead = None
+
+    def _receive(self, until: int) -> Fetched:
+        """Wait for the answer to the fetch from our position."""
+        session, claim = self._lease.held
+        started, self._ahead = self._ahead or session.start_fetch(claim), None
+        fetched = started.result()
+        if fetched.refusal is None:
+            self._expect(fetched.header.current_offset, self.position)
+            self._confirm_ahead(fetched, until)
+        return fetched
+
+    def _confirm_ahead(self, fetched: Fetched, until: int) -> None:
+        """Send the fetch that confirms an answer from our position, unless the answer is the last one."""
+        if self._counts and fetched.count and self._counted_end(fetched) < until:
+            session, claim = self._lease.held
+            self._ahead = session.start_fetch(claim, consumed=True)
+
+    def _step_by_commit(self, fetched: Fetched, until: int) -> Step:
+        session, claim = self._lease.held
+        commit = session.start_commit(claim, consumed=True)
+        _decode(fetched)
+        try:
+            return self._move(commit.result().current, fetched, until)
+        except RpcError as error:
+            if error.code != ErrCode.FORBIDDEN:
+                raise
+        return self._step_without_commit(fetched, until)
+
+    def _step_without_commit(self, fetched: Fetched, until: int) -> Step:
+        """End a step of a closed topic, which can be fetched from but not committed."""
+        session, claim = self._lease.held
+        following = session.start_fetch(claim, consumed=True).result()
+        if following.refusal is not None and following.refusal.code not in _NOT_NOW:
+            raise following.refusal
+        return self._step_told(self._drop_in_flight(), fetched, until)
+
+    def _step_by_next_fetch(self, fetched: Fetched, started: Started[Fetched], until: int) -> Step:
+        _decode(fetched)
+        following = started.result()
+        if following.refusal is not None:
+            return self._step_before_refusal(fetched, following.refusal, until)
+        end = following.header.current_offset
+        if end != self._counted_end(fetched):
+            return self._step_told(end, fetched, until)
+        step = Step(self.position, end, fetched)
+        self.position, self._received = end, following
+        self._confirm_ahead(following, until)
+        return step
+
+    def _step_before_refusal(self, fetched: Fetched, refusal: RpcError, until: int) -> Step:
+        """End a step whose next fetch brought nothing: it has confirmed all the same, and a commit tells.
+
+        That commit drops what the refused fetch may have read.
+        """
+        if refusal.code not in _NOT_NOW:
+            raise refusal
+        return self._step_told(self._drop_in_flight(), fetched, until)
+
+    def _step_told(self, told: int, fetched: Fetched, until: int) -> Step:
+        """End a step at a position which the broker may have moved.
+
+        When it stands further on than the records reach, it has passed over other entries, or the log's
+        beginning has moved. A register right behind the records tells: where it is not moved, neither was
+        the fetch.
+        """
+        least = self._counted_end(fetched)
+        if told <= least:
+            return self._move(told, fetched, until)
+        begins = self._lease.take(least).current
+        if begins == least:
+            self._expect(self._lease.take(told).current, told)
+            return self._move(told, fetched, until)
+        if not fetched.count:
+            raise self._moved(begins, least)
+        # The next step stands behind what is gone, and fails for it.
+        return self._move(least, fetched, until)
 
     def _step_without_records(self, fetched: Fetched, refusal: RpcError, until: int) -> Step:
         if refusal.code == ErrCode.SERVER_CONSUME_SPEED_LIMIT:
@@ -97,21 +211,45 @@ class Cursor:
         if refusal.code != ErrCode.NOT_FOUND:
             raise refusal
         # A broker that passed only other partitions' records in memory says "not found" and moves on.
-        session, claim = self._lease.held
-        current = session.commit(claim, consumed=False).current
-        return self._move(current, self.position, until, fetched)
+        return self._step_told(self._drop_in_flight(), fetched, until)
 
-    def _move(self, current: int, least: int, until: int, fetched: Fetched) -> Step:
-        if current < least:
-            raise self._moved(current, least)
-        step = Step(self.position, current, fetched)
-        self.position = current
-        if step.start < current < until:
+    def _drop_in_flight(self) -> int:
+        """Drop what the broker has fetched for us but not confirmed; return where it stands."""
+        session, claim = self._lease.held
+        try:
+            return session.commit(claim, consumed=False).current
+        except RpcError as error:
+            if error.code != ErrCode.FORBIDDEN:
+                raise
+        return self._lease.renew().current
+
+    def _move(self, end: int, fetched: Fetched, until: int) -> Step:
+        """End a step whose end is known and behind which nothing is in flight at the broker."""
+        if end < self._counted_end(fetched):
+            raise self._moved(end, self._counted_end(fetched))
+        step = Step(self.position, end, fetched)
+        if end > step.start:
+            self._counts = self._own_store and step.dense
+        self.position = end
+        if step.start < end < until:
             session, claim = self._lease.held
             self._ahead = session.start_fetch(claim)
         return step
+
+    def _counted_end(self, fetched: Fetched) -> int:
+        """Return where the records from our position end if no other offset lies between them."""
+        return self.position + INDEX_ENTRY_BYTES * fetched.count
+
+    def _expect(self, actual: int, expected: int) -> None:
+        if actual != expected:
+            raise self._moved(actual, expected)
 
     def _moved(self, actual: int, expected: int) -> RemoteProtocolError:
         return RemoteProtocolError(
             "TUBEMQ_POSITION_MOVED", partition=self._partition, actual=actual, expected=expected
         )
+
+
+def _decode(fetched: Fetched) -> None:
+    """Decode now, while a request is under way; an answer that does not parse ends its step."""
+    _ = fetched.columns

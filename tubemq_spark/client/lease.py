@@ -44,11 +44,21 @@ class Lease:
         query_priority: int | None = None,
         wait: Wait = time.sleep,
     ) -> None:
-        """Hold nothing yet; ``endpoint`` is the partition's broker."""
+        """Hold nothing yet.
+
+        Args:
+            config: the settings.
+            pool: the channels.
+            partition: what to lease.
+            endpoint: the partition's broker; it may be changed before the next ``take``.
+            visit_token: the proof that a master knows us.
+            query_priority: what the lease may see; by default what the cluster is set to.
+            wait: how to wait; also called, with 0 seconds, while a request is not answered.
+        """
         self._config = config
         self._pool = pool
         self._partition = partition
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._visit_token = visit_token
         self._query_priority = query_priority
         self._wait = wait
@@ -82,7 +92,7 @@ class Lease:
             RpcError: the broker refuses for another reason.
             TubeMQError: the broker cannot be reached.
         """
-        channel = self._pool.get(self._endpoint, self._config.connect_timeout_ms)
+        channel = self._pool.get(self.endpoint, self._config.connect_timeout_ms)
         self._give_back(channel)
         deadline = Deadline.after_ms(self._config.lease_wait_ms)
         backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
@@ -101,6 +111,15 @@ class Lease:
                     partition=self._partition,
                     waited_ms=self._config.lease_wait_ms,
                 )
+
+    def renew(self) -> Position:
+        """Register again as what we are: the position stays, and what is in flight is dropped.
+
+        Raises:
+            TubeMQError: the broker refuses, or cannot be reached.
+        """
+        session, claim = self.held
+        return session.register(claim, None, query_priority=self._query_priority)
 
     def _try_group(self, channel: RpcChannel, group: str, offset: int) -> Position | None:
         """Register; return None when the group is taken."""
@@ -124,7 +143,7 @@ class Lease:
         return self._register(channel, claim, offset)
 
     def _register(self, channel: RpcChannel, claim: Claim, offset: int) -> Position:
-        session = BrokerSession(channel, self._config, self._visit_token)
+        session = BrokerSession(channel, self._config, self._visit_token, self._wait)
         # Noted before the answer: a register that fails, or whose answer is lost, may leave a lease.
         self._held = session, claim
         return session.register(claim, offset, query_priority=self._query_priority)
@@ -134,7 +153,7 @@ class Lease:
             return
         _, claim = self._held
         self._held = None
-        session = BrokerSession(channel, self._config, self._visit_token)
+        session = BrokerSession(channel, self._config, self._visit_token, self._wait)
         timeout_ms = min(_UNREGISTER_TIMEOUT_MS, self._config.rpc_timeout_ms)
         try:
             session.unregister(claim, timeout_ms=timeout_ms)

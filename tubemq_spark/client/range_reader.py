@@ -2,10 +2,15 @@
 
 Any two readers of the same range get the same records in the same order: a task that is tried again, or
 tried twice at once, may not change a query's result. Nothing of a step that failed was handed out, and
-every step begins where the last one ended, so going on means to register at that offset again.
+every step begins where the last one ended, so resuming means registering at that offset again.
+
+A broker that is away is waited for, up to ``fetch_timeout_ms``: the range is planned, and a query's result
+is only right with all of its records. What is gone for good goes to the loss policy, after the master has
+confirmed it.
 """
 
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Iterator
@@ -14,20 +19,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tubemq_spark.client.broker import MEMORY_TOO
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.cursor import Cursor, Step
 from tubemq_spark.client.lease import Lease
-from tubemq_spark.errors import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    RpcError,
-    TubeMQError,
-    TubeMQTimeoutError,
-)
+from tubemq_spark.client.patience import Patience
+from tubemq_spark.client.whereabouts import Locate, find_partition, what_is_gone, where_it_is
+from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, OffsetRange, TopicPartition
-from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned
 from tubemq_spark.protocol.columns import MessageColumns
@@ -35,8 +36,8 @@ from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_MS: Final = 50
-_LONGEST_PAUSE_MS: Final = 1_000
+_LOOK_EVERY: Final = 10
+"""After so many pauses, which are about 7 s, the master is asked where the broker is."""
 _NO_SUCH_PARTITION: Final = "Wrong partition value"
 """How a broker says that a topic has fewer partitions; the code is 500, as with any trouble inside."""
 
@@ -71,7 +72,12 @@ class FetchedBatch:
 
 
 def read_range(
-    config: ClientConfig, pool: ChannelPool, work: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+    config: ClientConfig,
+    pool: ChannelPool,
+    work: RangeRequest,
+    on_loss: LossPolicy,
+    wait: Wait = time.sleep,
+    locate: Locate | None = None,
 ) -> Iterator[FetchedBatch]:
     """Yield the records of a range in offset order; an empty range asks no broker.
 
@@ -81,10 +87,12 @@ def read_range(
         work: the range.
         on_loss: what to do about records that are gone or damaged; when it returns, reading goes on
             behind them.
-        wait: how to wait when there is nothing to do.
+        wait: how to wait when there is nothing to do. What it raises ends the reading; it is also called,
+            with 0 seconds, while a request is not answered.
+        locate: how to find out where the partition is; by default the master is asked.
 
     Raises:
-        OffsetFormatError: an offset is no multiple of 28, or negative.
+        OffsetFormatError: an offset is not a multiple of 28, or negative.
         LocalProtocolError: the range ends before it starts.
         DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
         TubeMQTimeoutError: reading stood still for ``fetch_timeout_ms``, or all reader groups are taken.
@@ -95,41 +103,59 @@ def read_range(
     require_aligned(asked.end, str(asked.partition))
     if asked.start > asked.end:
         raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the range {asked} ends before it starts")
-    return _read(config, pool, work, on_loss, wait)
+    locate = locate or functools.partial(find_partition, config, pool)
+    return _read(config, pool, work, on_loss, wait, locate)
 
 
 def _read(
-    config: ClientConfig, pool: ChannelPool, work: RangeRequest, on_loss: LossPolicy, wait: Wait
+    config: ClientConfig,
+    pool: ChannelPool,
+    work: RangeRequest,
+    on_loss: LossPolicy,
+    wait: Wait,
+    locate: Locate,
 ) -> Iterator[FetchedBatch]:
     if work.range.start == work.range.end:
         return
     partition = work.range.partition
-    with Lease(config, pool, partition, work.endpoint, work.visit_token, wait=wait) as lease:
-        cursor = Cursor(lease, partition)
+    with Lease(
+        config, pool, partition, work.endpoint, work.visit_token, query_priority=MEMORY_TOO, wait=wait
+    ) as lease:
+        reader = _RangeReader(config, lease, work, on_loss, wait, locate)
         try:
-            yield from _RangeReader(config, cursor, work, on_loss, wait).batches()
+            yield from reader.batches()
         finally:
-            cursor.forget_ahead()
+            reader.close()
 
 
 class _RangeReader:
-    """The rules of one range: its two ends, losses, and troubles that pass."""
+    """The rules of one range: its two ends, losses, and transient troubles."""
 
     def __init__(
-        self, config: ClientConfig, cursor: Cursor, work: RangeRequest, on_loss: LossPolicy, wait: Wait
+        self,
+        config: ClientConfig,
+        lease: Lease,
+        work: RangeRequest,
+        on_loss: LossPolicy,
+        wait: Wait,
+        locate: Locate,
     ) -> None:
         asked = work.range
-        self._timeout_ms = config.fetch_timeout_ms
-        self._cursor = cursor
+        self._lease = lease
+        self._cursor = Cursor(lease, asked.partition, own_store=work.own_store)
         self._partition = asked.partition
         self._position = asked.start
         self._end = asked.end
         self._on_loss = on_loss
         self._wait = wait
+        self._locate = locate
         self._in_place = False
         self._own_store = work.own_store
         self._before_begin = work.from_earliest
-        self._restart_clock()
+        self._patience = Patience(asked, config.fetch_timeout_ms, wait)
+
+    def close(self) -> None:
+        self._cursor.forget_ahead()
 
     def batches(self) -> Iterator[FetchedBatch]:
         while self._position < self._end:
@@ -141,7 +167,7 @@ class _RangeReader:
             if batch is not None:
                 yield batch
                 # The caller's time does not count.
-                self._restart_clock()
+                self._patience.restart()
 
     def _advance(self) -> FetchedBatch | None:
         if not self._in_place:
@@ -153,7 +179,7 @@ class _RangeReader:
             return None
         batch = self._accept(step)
         self._position = min(step.next, self._end)
-        self._restart_clock()
+        self._patience.progress()
         return batch
 
     def _seek(self) -> None:
@@ -229,40 +255,34 @@ class _RangeReader:
 
     def _recover(self, error: TubeMQError) -> None:
         """Make ready for another try, or raise."""
-        gone = _what_is_gone(error)
-        if gone is not None:
-            self._on_loss(gone, self._partition, self._position, self._end)
-            self._end = self._position
-            return
-        if not _passes(error):
-            raise error
-        logger.info("reading %s goes on at %d: %s", self._partition, self._position, error)
         self._in_place = False
-        if not self._backoff.wait(self._deadline):
-            raise self._no_progress(str(error)) from error
+        if _tells_of_removal(error):
+            gone = what_is_gone(self._locate, self._partition, self._wait)
+            if gone is not None:
+                self._on_loss(gone, self._partition, self._position, self._end)
+                self._end = self._position
+                return
+        elif not _is_transient(error):
+            raise error
+        self._patience.pause(error, self._position)
+        if self._patience.pauses % _LOOK_EVERY == 0:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Go to the partition's broker if it has come back under another address."""
+        endpoint = where_it_is(self._locate, self._partition)
+        if endpoint is not None and endpoint != self._lease.endpoint:
+            logger.info("%s is at %s now, not at %s", self._partition, endpoint, self._lease.endpoint)
+            self._lease.endpoint = endpoint
 
     def _stand_still(self, pause_ms: int) -> None:
         """Wait because the broker has nothing now, or because it says so."""
         if pause_ms:
             self._wait(pause_ms / 1000)
-            # To wait as told is no standstill.
-            self._restart_clock()
-        elif not self._backoff.wait(self._deadline):
-            raise self._no_progress("the broker has nothing to read there")
-
-    def _restart_clock(self) -> None:
-        self._deadline = Deadline.after_ms(self._timeout_ms)
-        self._backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
-
-    def _no_progress(self, trouble: str) -> TubeMQTimeoutError:
-        return TubeMQTimeoutError(
-            "TUBEMQ_NO_PROGRESS",
-            partition=self._partition,
-            position=self._position,
-            end=self._end,
-            timeout_ms=self._timeout_ms,
-            trouble=trouble,
-        )
+            # Waiting as told does not count as standing still.
+            self._patience.restart()
+        else:
+            self._patience.pause("the broker has nothing to read there", self._position)
 
 
 def _places(columns: MessageColumns) -> dict[tuple[int, bytes], int]:
@@ -275,17 +295,15 @@ def _places(columns: MessageColumns) -> dict[tuple[int, bytes], int]:
     }
 
 
-def _what_is_gone(error: TubeMQError) -> Loss | None:
+def _tells_of_removal(error: TubeMQError) -> bool:
+    """Tell whether a broker says that it does not have the topic or the partition."""
     if not isinstance(error, RpcError):
-        return None
-    if error.code == ErrCode.FORBIDDEN:
-        return Loss.TOPIC_REMOVED
-    if error.code == ErrCode.INTERNAL_SERVER_ERROR and _NO_SUCH_PARTITION in str(error):
-        return Loss.PARTITION_REMOVED
-    return None
+        return False
+    wrong_partition = error.code == ErrCode.INTERNAL_SERVER_ERROR and _NO_SUCH_PARTITION in str(error)
+    return wrong_partition or error.code == ErrCode.FORBIDDEN
 
 
-def _passes(error: TubeMQError) -> bool:
+def _is_transient(error: TubeMQError) -> bool:
     """Tell whether registering again at the same position may help."""
     if error.condition in {"TUBEMQ_LEASES_TAKEN", "TUBEMQ_NO_PROGRESS"}:
         return False

@@ -134,7 +134,8 @@ FETCH_TIMEOUT: Final = OptionSpec(
     "tubemq.fetchTimeoutMs",
     integer(1, _DAY_MS),
     _READS,
-    "How long reading a range may stand still, in milliseconds, before its task fails.",
+    "How long reading a range may stand still, in milliseconds, before its task fails, whatever the cause. A "
+    "broker that is away is waited for so long.",
     _CLIENT.fetch_timeout_ms,
 )
 SUBSCRIBE: Final = OptionSpec(

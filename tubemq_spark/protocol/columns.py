@@ -127,14 +127,22 @@ class _Heads:
 
 
 def decode_fetch(body: bytes) -> tuple[FetchHeader, MessageColumns, Int64s]:
-    """Read the answer to a fetch (BrokerServiceServer.getMessagesC2B).
-
-    Returns:
-        The header, the sound messages, and the places in the batch of damaged ones, ascending: their checksum
-        differs from their payload's, or their attributes do not fit into it.
+    """Read the answer to a fetch: ``parse_fetch`` and ``decode_messages`` in one.
 
     Raises:
         RemoteProtocolError: the bytes are no such answer, or a message lacks a required field.
+    """
+    header, messages = parse_fetch(body)
+    return header, *decode_messages(messages)
+
+
+def parse_fetch(body: bytes) -> tuple[FetchHeader, list[bytes]]:
+    """Take the answer to a fetch apart as far as its messages (BrokerServiceServer.getMessagesC2B).
+
+    This is the cheap part of decoding, and all that the next request depends on.
+
+    Raises:
+        RemoteProtocolError: the bytes are no such answer.
     """
     answer = rpc.parse_message(broker_pb2.RawGetMessageResponseB2C, body)
     # Asked before the list is made: two bytes of the answer can claim a message of none.
@@ -143,8 +151,7 @@ def decode_fetch(body: bytes) -> tuple[FetchHeader, MessageColumns, Int64s]:
             "TUBEMQ_PROTOCOL_VIOLATION",
             what=f"{len(answer.messages)} messages in an answer of {len(body)} bytes lack required fields",
         )
-    columns, corrupt = _decode_messages(list(answer.messages))
-    return _header(answer), columns, corrupt
+    return _header(answer), list(answer.messages)
 
 
 def _header(answer: broker_pb2.RawGetMessageResponseB2C) -> FetchHeader:
@@ -160,7 +167,16 @@ def _header(answer: broker_pb2.RawGetMessageResponseB2C) -> FetchHeader:
     )
 
 
-def _decode_messages(messages: list[bytes]) -> tuple[MessageColumns, Int64s]:
+def decode_messages(messages: list[bytes]) -> tuple[MessageColumns, Int64s]:
+    """Decode the messages of a fetch.
+
+    Returns:
+        The sound messages, and the places in the batch of damaged ones, ascending: their checksum differs
+        from their payload's, or their attributes do not fit into it.
+
+    Raises:
+        RemoteProtocolError: a message lacks a required field.
+    """
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     ends = np.cumsum(sizes)
     data = b"".join((*messages, varints.PADDING))

@@ -1,0 +1,97 @@
+"""How long reading may stand still, and what its user is told meanwhile.
+
+Whatever stops a reader (a broker that is away or frozen, a refusal, nothing to read), it tries again until
+``fetch_timeout_ms`` have passed without progress. The user sees one warning when that has lasted for some
+seconds, and one when reading goes on.
+"""
+
+import logging
+import time
+from typing import Final
+
+from tubemq_spark.errors import TubeMQError, TubeMQTimeoutError
+from tubemq_spark.model import OffsetRange
+from tubemq_spark.net.deadline import Clock, Deadline
+from tubemq_spark.net.retry import Backoff, Wait
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 1_000
+_TELL_AFTER_S: Final = 3.0
+"""A connection that is lost and made again, or a lease taken again, is not worth a warning."""
+
+
+class Patience:
+    """The pauses of one range."""
+
+    def __init__(
+        self, asked: OffsetRange, timeout_ms: int, wait: Wait = time.sleep, clock: Clock = time.monotonic
+    ) -> None:
+        """Begin to count now.
+
+        Args:
+            asked: what is read.
+            timeout_ms: how long reading may stand still.
+            wait: how to wait.
+            clock: what time it is.
+        """
+        self._asked = asked
+        self._timeout_ms = timeout_ms
+        self._wait = wait
+        self._clock = clock
+        self._told = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Count anew: the time until now was not the broker's."""
+        self.pauses = 0
+        """How often we have waited since the last progress."""
+        self._since = self._clock()
+        self._deadline = Deadline.after_ms(self._timeout_ms, self._clock)
+        self._backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
+
+    def progress(self) -> None:
+        """Note that something was read."""
+        if self._told:
+            seconds = self._clock() - self._since
+            logger.warning("reading %s goes on after %.0f s", self._asked.partition, seconds)
+            self._told = False
+        self.restart()
+
+    def pause(self, trouble: TubeMQError | str, position: int) -> None:
+        """Wait before the next attempt, each time a little longer.
+
+        Raises:
+            TubeMQTimeoutError: ``TUBEMQ_NO_PROGRESS``: the time is up.
+        """
+        self._tell(trouble, position)
+        if not self._backoff.wait(self._deadline):
+            raise self._no_progress(trouble, position) from (
+                trouble if isinstance(trouble, TubeMQError) else None
+            )
+        self.pauses += 1
+
+    def _tell(self, trouble: TubeMQError | str, position: int) -> None:
+        if self._told or self._clock() - self._since < _TELL_AFTER_S:
+            logger.debug("reading %s stands at %d: %s", self._asked.partition, position, trouble)
+            return
+        self._told = True
+        logger.warning(
+            "reading %s stands still at offset %d; it is tried again for up to %.0f s "
+            "(tubemq.fetchTimeoutMs): %s",
+            self._asked.partition,
+            position,
+            self._deadline.remaining(),
+            trouble,
+        )
+
+    def _no_progress(self, trouble: TubeMQError | str, position: int) -> TubeMQTimeoutError:
+        return TubeMQTimeoutError(
+            "TUBEMQ_NO_PROGRESS",
+            partition=self._asked.partition,
+            position=position,
+            end=self._asked.end,
+            timeout_ms=self._timeout_ms,
+            trouble=str(trouble),
+        )
