@@ -1,21 +1,34 @@
-"""A thread fetches ahead of Spark, and ends with whoever reads."""
+"""A thread fetches ahead of Spark, hands over what it has before it waits, and ends with whoever reads."""
 
 import threading
+import zoneinfo
 
 import pytest
 
+from tests.source.rows import fetched
+from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.source.task import _ahead
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.schema import default_schema
+from tubemq_spark.source.task import _ahead, _Feed, _Reading
+from tubemq_spark.testing.client import TopicClient
 
 WAIT_SECONDS = 10
+SCHEMA = default_schema(include_attributes=False)
 
 
 def running():
-    return [thread for thread in threading.enumerate() if thread.name == "tubemq-read-test"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("tubemq-read-")]
 
 
 def ahead(batches):
-    return _ahead(lambda _: batches, name="tubemq-read-test")
+    def read(feed):
+        for batch in batches:
+            feed.put(batch)
+
+    return _ahead(read, name="tubemq-read-test")
 
 
 def test_everything_comes_in_its_order():
@@ -48,21 +61,16 @@ def test_an_error_comes_behind_the_rows_before_it():
 
 
 def test_whoever_stops_reading_stops_the_thread():
-    """LIMIT and cancelled jobs close the generator; the one below it gives its lease back."""
-    closed = threading.Event()
+    """LIMIT and cancelled jobs close the generator."""
 
     def endless():
-        try:
-            while True:
-                yield 0
-        finally:
-            closed.set()
+        while True:
+            yield 0
 
     reading = ahead(endless())
     next(reading)
     reading.close()
 
-    assert closed.is_set()
     assert running() == []
 
 
@@ -87,29 +95,127 @@ def test_the_thread_goes_only_a_little_ahead():
 
 def test_whoever_stops_reading_does_not_wait_for_a_broker():
     """What waits (for a lease, or for a broker that is away) is told."""
-    waiting, closed = threading.Event(), threading.Event()
+    waiting = threading.Event()
 
-    def patient(wait):
-        try:
-            yield 1
-            waiting.set()
-            wait(10 * WAIT_SECONDS)
-            yield 2
-        finally:
-            closed.set()
+    def patient(feed):
+        feed.put(1)
+        waiting.set()
+        feed.wait(10 * WAIT_SECONDS)
 
     reading = _ahead(patient, name="tubemq-read-test")
     assert next(reading) == 1
     assert waiting.wait(WAIT_SECONDS)
     reading.close()
 
-    assert closed.is_set()
     assert running() == []
 
 
 def test_a_wait_that_nobody_cuts_short_ends():
-    def patient(wait):
-        wait(0.001)
-        yield 1
+    def patient(feed):
+        feed.wait(0.001)
+        feed.put(1)
 
     assert list(_ahead(patient, name="tubemq-read-test")) == [1]
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def feed():
+    return _Feed()
+
+
+@pytest.fixture
+def reading(feed, clock):
+    builder = BatchBuilder(SCHEMA, zoneinfo.ZoneInfo("UTC"), exact_offsets=True)
+    return _Reading(builder, feed, clock)
+
+
+def rows(*values):
+    return fetched([(value, None) for value in values])
+
+
+def handed_over(feed):
+    found = []
+    while not feed._items.empty():
+        found.append(feed.get().column("value").to_pylist())
+    return found
+
+
+def test_quick_fetches_are_put_together(reading, feed):
+    reading.run(iter([rows(b"a"), rows(b"b"), rows(b"c")]))
+
+    assert handed_over(feed) == [[b"a", b"b", b"c"]]
+
+
+def test_a_reader_that_has_to_wait_hands_over_what_it_has(reading, feed):
+    def broker():
+        yield rows(b"a")
+        yield rows(b"b")
+        reading.wait(0)
+        yield rows(b"c")
+
+    reading.run(broker())
+
+    assert handed_over(feed) == [[b"a", b"b"], [b"c"]]
+
+
+def test_rows_that_come_slowly_do_not_wait_for_a_full_batch(reading, feed, clock):
+    def broker():
+        for value in (b"a", b"b", b"c", b"d", b"e"):
+            clock.now += 0.04
+            yield rows(value)
+
+    reading.run(broker())
+
+    assert handed_over(feed) == [[b"a", b"b", b"c", b"d"], [b"e"]]
+
+
+def test_a_reader_that_has_to_wait_does_not_wait_for_spark_as_well(reading, feed):
+    """While Spark is busy there is no hurry, and the reader's time-outs go on."""
+
+    def broker():
+        for value in (b"a", b"b", b"c", b"d"):
+            yield rows(value)
+            reading.wait(0)
+        assert handed_over(feed) == [[b"a"], [b"b"]]
+
+    reading.run(broker())
+
+    assert handed_over(feed) == [[b"c", b"d"]]
+
+
+@pytest.fixture
+def server():
+    with EmbeddedTubeMQ(topics={"demo": (1, 1)}, settings=EmbeddedSettings(max_entries=4)) as server:
+        with TopicClient(server.master, "etl") as client:
+            client.send("demo", *(b"%d" % number for number in range(10)))
+        yield server
+
+
+def test_a_frozen_broker_holds_back_no_row_and_no_cancelled_job(server):
+    """The rows that are there come before the answer that does not, and who stops reading does not wait."""
+    options = {"tubemq.master.servers": server.master, "subscribe": "demo", "tubemq.rpcTimeoutMs": "600000"}
+    reader = TubeMQDataSource(options).reader(SCHEMA)
+    (partition,) = reader.partitions()
+    with server.faults.hold(Method.GET_MESSAGE, skip=1) as held:
+        rows = reader.read(partition)
+        assert next(rows).column("value").to_pylist() == [b"0", b"1", b"2", b"3"]
+        assert held.wait_for_hits()
+        closing = threading.Thread(target=rows.close)
+        closing.start()
+        closing.join(WAIT_SECONDS)
+        assert not closing.is_alive()
+        held.release()
+    assert running() == []

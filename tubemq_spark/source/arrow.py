@@ -54,6 +54,11 @@ class BatchBuilder:
         self._pending_rows = 0
         self._pending_bytes = 0
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be handed over."""
+        return not self._pending
+
     def add(self, fetched: FetchedBatch) -> Iterator[pa.RecordBatch]:
         """Take a fetched batch; yield what is worth handing to Spark now."""
         if len(fetched.columns) == 0:

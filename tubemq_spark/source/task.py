@@ -2,10 +2,15 @@
 
 Spark's worker does not flush its output after a batch: without a thread that fetches and decodes ahead,
 the JVM and Python take turns instead of working at the same time.
+
+Small fetches are put together as long as they come quickly. What is there is handed over when the reader has
+to wait for its broker, or when it has been there for a while.
 """
 
+import contextlib
 import queue
 import threading
+import time
 import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -13,15 +18,16 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from tubemq_spark.client.range_reader import RangeRequest
+from tubemq_spark.client.range_reader import FetchedBatch, RangeRequest
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.arrow import BatchBuilder
 
 _READ_AHEAD_BATCHES: Final = 2
 _POLL_SECONDS: Final = 0.1
+_MOST_AGE_SECONDS: Final = 0.1
+"""How long a row may wait for others of its batch while fetches come; at full speed batches fill sooner."""
 
 
 def read_rows(work: RangeRequest, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -31,24 +37,13 @@ def read_rows(work: RangeRequest, options: ReadOptions, schema: StructType) -> I
         DataLossError: records of the range are gone or damaged and ``failOnDataLoss`` is on.
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
-    yield from _ahead(
-        lambda wait: _batches(work, options, schema, wait), name=f"tubemq-read-{work.range.partition}"
-    )
+    name = f"tubemq-read-{work.range.partition}"
+    yield from _ahead(lambda feed: _read(work, options, schema, feed), name)
 
 
 def loss_policy(options: ReadOptions) -> LossPolicy:
     """Return what to do with a loss: fail, or log it and go on (``failOnDataLoss``)."""
     return fail_on_loss if options.fail_on_data_loss else LossRecorder()
-
-
-def _batches(
-    work: RangeRequest, options: ReadOptions, schema: StructType, wait: Wait
-) -> Iterator[pa.RecordBatch]:
-    builder = BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone), exact_offsets=work.own_store)
-    cluster = open_cluster(options.client)
-    for fetched in cluster.read_range(work, loss_policy(options), wait):
-        yield from builder.add(fetched)
-    yield from builder.finish()
 
 
 class _Failed:
@@ -64,59 +59,121 @@ class _AbandonedError(Exception):
     """Nobody wants the rows any more."""
 
 
-def _ahead(make: Callable[[Wait], Iterator[pa.RecordBatch]], name: str) -> Iterator[pa.RecordBatch]:
-    """Yield what an iterator yields while a thread runs it a few items ahead.
+class _Feed:
+    """What the reading thread has ready for Spark's."""
 
-    An abandoned generator (LIMIT, a cancelled job) stops the thread and closes the iterator, also while
-    that waits for its broker by the ``Wait`` it was made with.
-    """
-    items: queue.Queue[pa.RecordBatch | _Failed | _End] = queue.Queue(_READ_AHEAD_BATCHES)
-    abandoned = threading.Event()
+    def __init__(self) -> None:
+        self._items: queue.Queue[pa.RecordBatch | _Failed | _End] = queue.Queue(_READ_AHEAD_BATCHES)
+        self._abandoned = threading.Event()
 
-    def wait(seconds: float) -> None:
-        if abandoned.wait(seconds):
+    def put(self, item: pa.RecordBatch | _Failed | _End) -> None:
+        """Hand something over, when there is room.
+
+        Raises:
+            _AbandonedError: nobody wants it any more.
+        """
+        while True:
+            self.wait(0)
+            with contextlib.suppress(queue.Full):
+                self._items.put(item, timeout=_POLL_SECONDS)
+                return
+
+    def wait(self, seconds: float) -> None:
+        """Wait that long.
+
+        Raises:
+            _AbandonedError: nobody wants the rows any more.
+        """
+        if self._abandoned.wait(seconds):
             raise _AbandonedError
 
-    thread = threading.Thread(target=_fill, args=(make(wait), items, abandoned), name=name, daemon=True)
+    @property
+    def has_room(self) -> bool:
+        """Whether ``put`` would return at once; the reading thread alone may ask."""
+        return not self._items.full()
+
+    def get(self) -> pa.RecordBatch | _Failed | _End:
+        """Return what comes next."""
+        return self._items.get()
+
+    def abandon(self) -> None:
+        """Want no more rows."""
+        self._abandoned.set()
+
+
+class _Reading:
+    """A range on its way from the broker to the feed."""
+
+    def __init__(
+        self, builder: BatchBuilder, feed: _Feed, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._builder = builder
+        self._feed = feed
+        self._clock = clock
+        self._oldest_at = 0.0
+
+    def run(self, fetched_batches: Iterator[FetchedBatch]) -> None:
+        """Hand all rows over."""
+        for fetched in fetched_batches:
+            if self._builder.empty:
+                self._oldest_at = self._clock()
+            self._hand_over(self._builder.add(fetched))
+            if self._clock() - self._oldest_at >= _MOST_AGE_SECONDS:
+                self._hand_over_all()
+        self._hand_over(self._builder.finish())
+
+    def wait(self, seconds: float) -> None:
+        """Be how the reader waits: Spark gets what is there first."""
+        self._hand_over_all()
+        self._feed.wait(seconds)
+
+    def _hand_over_all(self) -> None:
+        # A full feed keeps Spark busy, and the reader's time-outs must not pass here.
+        if self._feed.has_room:
+            self._hand_over(self._builder.finish())
+
+    def _hand_over(self, batches: Iterator[pa.RecordBatch]) -> None:
+        for batch in batches:
+            self._feed.put(batch)
+
+
+def _read(work: RangeRequest, options: ReadOptions, schema: StructType, feed: _Feed) -> None:
+    builder = BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone), exact_offsets=work.own_store)
+    reading = _Reading(builder, feed)
+    cluster = open_cluster(options.client)
+    fetched = cluster.read_range(work, loss_policy(options), reading.wait)
+    try:
+        reading.run(fetched)
+    finally:
+        # Gives the lease back.
+        close = getattr(fetched, "close", None)
+        if close is not None:
+            close()
+
+
+def _ahead(read: Callable[[_Feed], None], name: str) -> Iterator[pa.RecordBatch]:
+    """Yield what a function puts into a feed, while a thread runs it a few batches ahead.
+
+    An abandoned generator (LIMIT, a cancelled job) stops the thread, also while that waits for its broker.
+    """
+    feed = _Feed()
+    thread = threading.Thread(target=_fill, args=(read, feed), name=name, daemon=True)
     thread.start()
     try:
-        while not isinstance(item := items.get(), _End):
+        while not isinstance(item := feed.get(), _End):
             if isinstance(item, _Failed):
                 raise item.error
             yield item
     finally:
-        abandoned.set()
+        feed.abandon()
         thread.join()
 
 
-def _fill(
-    batches: Iterator[pa.RecordBatch],
-    items: "queue.Queue[pa.RecordBatch | _Failed | _End]",
-    abandoned: threading.Event,
-) -> None:
+def _fill(read: Callable[[_Feed], None], feed: _Feed) -> None:
     last: _Failed | _End = _End()
     try:
-        for batch in batches:
-            if not _put(items, batch, abandoned):
-                break
+        read(feed)
     except BaseException as error:  # noqa: BLE001 - carried over to the reading thread, which raises it
         last = _Failed(error)
-    finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
-    _put(items, last, abandoned)
-
-
-def _put(
-    items: "queue.Queue[pa.RecordBatch | _Failed | _End]",
-    item: "pa.RecordBatch | _Failed | _End",
-    abandoned: threading.Event,
-) -> bool:
-    while not abandoned.is_set():
-        try:
-            items.put(item, timeout=_POLL_SECONDS)
-        except queue.Full:
-            continue
-        return True
-    return False
+    with contextlib.suppress(_AbandonedError):
+        feed.put(last)
