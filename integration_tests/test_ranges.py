@@ -13,21 +13,29 @@ from itertools import pairwise
 import pytest
 
 from integration_tests.produce import client_config, produce_numbers
+from integration_tests.servers import SHAPES
 from integration_tests.truth import assert_same_rows
+from tubemq_spark.client.broker import BrokerSession, Claim
 from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.model import OffsetRange
+from tubemq_spark.net.pool import process_pool
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.protocol.errcodes import ErrCode
 
 READERS = 4
+BOTH_WAYS = pytest.mark.parametrize("shape", ["2x3", "3x1"])
+"""In a store with one partition the next fetch ends a step, in a shared one a commit does."""
 
 
 class Log:
-    """A topic of two stores with three partitions each, and its ranges."""
+    """A topic, by default of two stores with three partitions each, and its ranges."""
 
-    def __init__(self, server):
-        self.topic = server.fresh_topic("2x3")
+    def __init__(self, server, shape="2x3"):
+        self.topic = server.fresh_topic(shape)
+        self.own_store = SHAPES[shape][1] == 1
         self.cluster = open_cluster(client_config(server.master))
 
     def look(self):
@@ -40,7 +48,7 @@ class Log:
         layout, bounds = self.look()
         points = {store: random_points(chance, held, pieces) for store, held in bounds.items()}
         works = [
-            RangeRequest(OffsetRange(partition, start, end), endpoint, layout.visit_token)
+            RangeRequest(OffsetRange(partition, start, end), endpoint, layout.visit_token, self.own_store)
             for partition, endpoint in layout.partitions.items()
             for start, end in pairwise(points[partition.store_id])
         ]
@@ -74,13 +82,14 @@ def chance():
     return random.Random(seed)
 
 
-def test_random_ranges_partition_a_log(server, chance):
+@BOTH_WAYS
+def test_random_ranges_partition_a_log(server, chance, shape):
     """All ranges together are the log; a range read twice is the same, in the same order."""
     count = server.pick(embedded=6_000, real=30_000)
-    log = Log(server)
+    log = Log(server, shape)
     produce_numbers(server.master, log.topic, range(count))
     works = log.cuts(chance, pieces=server.pick(embedded=7, real=17))
-    assert len(works) >= server.pick(embedded=40, real=100)
+    assert len(works) >= (40 if shape == "2x3" else 20)
 
     found = log.read(works)
 
@@ -122,10 +131,11 @@ def test_ranges_while_messages_arrive(server, chance):
     assert_same_rows(found.elements(), range(count))
 
 
-def test_ranges_while_the_broker_restarts(server, chance):
+@BOTH_WAYS
+def test_ranges_while_the_broker_restarts(server, chance, shape):
     """A reader whose broker goes away goes on behind the last record it has."""
     count = server.pick(embedded=4_000, real=20_000)
-    log = Log(server)
+    log = Log(server, shape)
     # So long that a range takes several fetches.
     produce_numbers(server.master, log.topic, range(count), width=3_000)
     works = sorted(log.cuts(chance, pieces=3), key=lambda work: work.range.start - work.range.end)
@@ -152,3 +162,88 @@ def test_ranges_while_the_broker_restarts(server, chance):
     others = log.read(works[READERS:])
     assert_same_rows([number for numbers in longest + others for number in numbers], range(count))
     assert log.read(works[:READERS]) == longest
+
+
+@BOTH_WAYS
+def test_a_closed_topic_is_read_and_a_removed_one_is_a_loss(server, shape):
+    """The first step of a removal refuses commits, but neither fetches nor registers."""
+    log = Log(server, shape)
+    produce_numbers(server.master, log.topic, range(3_000), width=1_000)
+    works = log.cuts(random.Random(1), pieces=2)
+    server.admin.delete_topic(log.topic, [1])
+    while not refuses_commits(log, works[0]):
+        time.sleep(0.5)
+
+    found = log.read(works)
+    assert_same_rows([number for numbers in found for number in numbers], range(3_000))
+
+    server.admin.remove_topic(log.topic, [1])
+    while server.broker_admin.knows_topic(log.topic) or server.admin.topic_brokers(log.topic):
+        time.sleep(0.5)
+    for work in works:
+        if work.range.start < work.range.end:
+            with pytest.raises(DataLossError) as caught:
+                log.read_one(work)
+            assert caught.value.condition == "TUBEMQ_DATA_LOSS.TOPIC_REMOVED"
+
+
+def refuses_commits(log, work):
+    """Tell whether the broker has heard that the topic is closed."""
+    session = session_at(work)
+    claim = Claim(work.range.partition, "it_group_r00", "it_group_closed-1")
+    session.register(claim, work.range.start)
+    try:
+        session.commit(claim)
+    except RpcError as error:
+        return error.code == ErrCode.FORBIDDEN
+    finally:
+        session.unregister(claim)
+    return False
+
+
+def session_at(work):
+    channel = process_pool().get(work.endpoint)
+    return BrokerSession(channel, client_config("nobody:1"), work.visit_token)
+
+
+def test_a_cluster_that_shows_only_what_is_on_disk_is_read_to_the_end_all_the_same(server):
+    """The end of a range is that of the memory, whatever priority the cluster gives its readers."""
+    log = Log(server, "3x1")
+    produce_numbers(server.master, log.topic, range(3))
+    set_priority(server, 101)
+    try:
+        total = 3
+        while reads_memory(log, total):
+            produce_numbers(server.master, log.topic, [total])
+            total += 1
+            time.sleep(0.2)
+        found = log.read(log.cuts(random.Random(1), pieces=1))
+    finally:
+        set_priority(server, 301)
+    assert_same_rows([number for numbers in found for number in numbers], range(total))
+
+
+def set_priority(server, priority):
+    server.admin.call(
+        "admin_set_cluster_default_setting",
+        confModAuthToken="abc",
+        createUser="it",
+        modifyUser="it",
+        qryPriorityId=priority,
+    )
+
+
+def reads_memory(log, total):
+    """Tell whether readers without a priority of their own get every message."""
+    seen = 0
+    for work in log.cuts(random.Random(1), pieces=1):
+        session = session_at(work)
+        claim = Claim(work.range.partition, "it_group_r00", "it_group_memory-1")
+        session.register(claim, work.range.start)
+        fetched = session.start_fetch(claim).result()
+        seen += fetched.count
+        while fetched.count:
+            fetched = session.start_fetch(claim, consumed=True).result()
+            seen += fetched.count
+        session.unregister(claim)
+    return seen == total
