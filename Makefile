@@ -8,6 +8,7 @@ STAMP42 := $(VENV42)/.installed
 PROCESSES := 3
 # Tests that take too long for every change run in `make nightly`.
 USUAL := -m "not nightly"
+LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
@@ -35,9 +36,9 @@ quick-spark: java $(STAMP)
 
 nightly: java artifacts $(STAMP42) ## everything in its long form, for hours: more kills, more random calls, more fuzzing
 	$(BIN)/python -m pytest tests -n 2 $(ARGS)
-	TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
+	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
-	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
+	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
 
 unit: $(STAMP) ## no Spark, no Java, about a minute
@@ -53,7 +54,7 @@ artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
 	$(BIN)/python -m integration_tests.real.fetch
 
 spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
-	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" $(ARGS)
+	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" --ignore integration_tests/test_kill.py $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

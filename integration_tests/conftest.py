@@ -3,8 +3,10 @@
 import psutil
 import pytest
 
+from integration_tests import runs
 from integration_tests.real import load
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.availability import REQUIRED_VARIABLE, is_required, require_real_tubemq
+from integration_tests.real.client_jars import VERSIONS
 from integration_tests.real.fixtures import java_client, java_clients, real_tubemq
 from integration_tests.servers import (
     embedded_server,
@@ -12,6 +14,7 @@ from integration_tests.servers import (
     secured_embedded_server,
     secured_real_server,
 )
+from tubemq_spark.testing.spark import why_not
 
 __all__ = ["java_client", "java_clients", "real_tubemq"]
 
@@ -21,7 +24,13 @@ MARKERS = {
 }
 """A test gets the marker when it uses one of these fixtures."""
 
-LONG_TESTS = {"test_kill", "test_load", "test_real_fixture", "test_differential"}
+LONG_TESTS = {"test_kill", "test_real_fixture", "test_differential", "test_recovery"}
+"""Files that need no Spark session of their own process, and much time."""
+RIG_TESTS = "test_real_fixture"
+RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
+"""The test rig and its tests; all tests on the Java TubeMQ use it too."""
+
+NEWEST, *_, OLDEST = VERSIONS
 
 BOTH_SERVERS = ["embedded", pytest.param("real", marks=pytest.mark.real)]
 
@@ -32,6 +41,24 @@ def java_command(process):
         return " ".join(process.cmdline()) if process.name() == "java" else ""
     except psutil.NoSuchProcess:
         return ""
+
+
+def pytest_configure():
+    """Before the processes of xdist start: all of them have the same seed."""
+    runs.choose_seed()
+
+
+def pytest_report_header():
+    """Say how to repeat the run."""
+    long = "long" if runs.is_long() else "short"
+    return f"seed: {runs.choose_seed()} ({runs.SEED_VARIABLE}); {long} form ({runs.LONG_VARIABLE}=1: long)"
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Show what tests count and record, ``record_property("compared", 7)``."""
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid}: {name}: {value}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -74,10 +101,14 @@ def java_load():
 
 
 @pytest.fixture(scope="session")
-def spark_session(tubemq_spark_session):
+def spark_session(request):
     """One Spark session for all tests; quiet, because many of them let queries fail on purpose."""
-    tubemq_spark_session.sparkContext.setLogLevel("OFF")
-    return tubemq_spark_session
+    reason = why_not()
+    if reason is not None and is_required():
+        pytest.fail(f"{REQUIRED_VARIABLE}=required, but Spark {reason}", pytrace=False)
+    session = request.getfixturevalue("tubemq_spark_session")
+    session.sparkContext.setLogLevel("OFF")
+    return session
 
 
 @pytest.fixture
@@ -89,7 +120,7 @@ def spark(spark_session):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Let a test's fixtures say what it needs, and which process it runs in when there are several.
 
     First of all hooks: xdist looks at the groups in a hook of its own, and ignores those that come later.
@@ -100,6 +131,38 @@ def pytest_collection_modifyitems(items):
             if needed & fixtures:
                 item.add_marker(marker)
         item.add_marker(pytest.mark.xdist_group(process_of(item, fixtures)))
+        if is_repetition(item):
+            item.add_marker(pytest.mark.nightly)
+    if not any(path in argument for argument in config.args for path in RIG):
+        leave_out_rig(config, items)
+
+
+def parameters_of(item):
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def is_repetition(item):
+    """Whether what a test shows is shown by the same test with other parameters.
+
+    What needs no server is shown on the embedded one. Of the Java clients the version in between must
+    write and read, and the oldest one do on the embedded server all that the newest one does on both.
+    """
+    parameters = parameters_of(item)
+    on_java = "real" in parameters.values()
+    if item.get_closest_marker("any_server") and on_java:
+        return True
+    if "client" not in parameters or item.get_closest_marker("every_version"):
+        return False
+    return parameters["client"] not in ((NEWEST,) if on_java else (NEWEST, OLDEST))
+
+
+def leave_out_rig(config, items):
+    """Run the tests of the test rig when it was changed lately, in the long form, and when they are named."""
+    if runs.is_long() or runs.recently_changed(*RIG):
+        return
+    rig = [item for item in items if item.path.stem == RIG_TESTS]
+    config.hook.pytest_deselected(items=rig)
+    items[:] = [item for item in items if item not in rig]
 
 
 def pytest_collection_finish(session):
@@ -114,7 +177,9 @@ def process_of(item, fixtures):
 
     The tests on the Java TubeMQ take twice as long as the others, hence two processes for them.
     """
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    if "real" not in parameters.values() and not fixtures & {"real_tubemq", "compared_java"}:
-        return "embedded"
-    return "java servers, long tests" if item.path.stem in LONG_TESTS else "java servers"
+    parameters = parameters_of(item)
+    if item.path.stem in LONG_TESTS:
+        return "long tests"
+    if "real" in parameters.values() or fixtures & {"real_tubemq", "compared_java"}:
+        return "java servers"
+    return "embedded"

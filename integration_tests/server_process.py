@@ -60,6 +60,12 @@ class ServerProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
+    def bytes_read(self) -> int:
+        """What it has read so far, of files and connections, from the page cache or not."""
+        counters = Path(f"/proc/{self._process.pid}/io").read_text(encoding="ascii")
+        return int(counters.split()[1])
+
+    @property
     def peak_mb(self) -> float:
         """The most memory it has had resident so far, in MB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from integration_tests.real.admin import BrokerAdmin, MasterAdmin
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
 from integration_tests.real.java_config import Login
+from integration_tests.runs import Size
+from testkit.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
@@ -82,7 +83,7 @@ class Server:
         """Return how many messages of a topic the broker says it has."""
         return self.broker_admin.message_count(topic)
 
-    def pick(self, *, embedded: int, real: int) -> int:
+    def pick(self, *, embedded: Size, real: Size) -> Size:
         """Return how much of something a test does on this server."""
         return real if self.name == "real" else embedded
 

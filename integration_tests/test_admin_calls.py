@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from integration_tests.real.admin import AdminError
+from integration_tests.raw_client import RawClient
 from integration_tests.real.waiting import wait_until
-from tests.embedded.wire import BrokerClient
+from testkit.admin import AdminError
 
 HISTORY_TOPIC = "__offset_history__"
 HISTORY_BYTES = 28
@@ -68,15 +68,16 @@ def consumer(server, topic, group):
     """A consumer that fetched five messages of the topic and confirmed none; it is booked by the broker."""
     with contextlib.ExitStack() as stack:
         name = f"{group}_127.0.0.1-1-2-3-Balance-3.9"
-        client = stack.enter_context(BrokerClient(server.broker, group, name, topic))
-        client.send(*(b"%03d" % number for number in range(5)), topic=topic)
+        client = stack.enter_context(RawClient(server.broker, topic, group, name))
+        for number in range(5):
+            assert client.send(b"%03d" % number).success
         client.register(qryPriorityId=303)
         assert len(client.fetch().messages) == 5
         wait_until(
             lambda: group in booked(server), timeout_s=OPEN_TIMEOUT_S, what="the broker to book the group"
         )
         yield client
-        client.unregister(status=1)
+        client.unregister()
 
 
 def booked(server):
@@ -362,8 +363,8 @@ def test_backing_up(call, topic, group, tmp_path):
 def test_the_history(call, server, topic, group):
     """A broker that ends writes a last snapshot."""
     before = time.strftime(DATE, time.localtime(time.time() - 5))
-    with BrokerClient(server.broker, group, "consumer-1", topic) as client:
-        client.send(b"x", topic=topic)
+    with RawClient(server.broker, topic, group) as client:
+        assert client.send().success
         client.register()
     server.restart_broker()
     answer = call("admin_get_group_history_offset", groupName=f"{group},nobody", recordTime=before)
@@ -390,8 +391,8 @@ def test_the_history(call, server, topic, group):
 
 
 def test_the_historys_topic(call, refused, server):
-    with BrokerClient(server.broker) as client:
-        answer = client.try_send(topic=HISTORY_TOPIC)
+    with RawClient(server.broker, HISTORY_TOPIC) as client:
+        answer = client.send()
     text = f"topicName {HISTORY_TOPIC} does not allow producers to send data!"
     assert (answer.errCode, answer.errMsg) == (403, text)
     answer = call("admin_query_group_offset", topicName=HISTORY_TOPIC, groupName="nobody", partitionId=9)

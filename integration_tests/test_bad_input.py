@@ -29,6 +29,7 @@ def stream(spark, server, folder, schema=None, **options):
 # --- options, offsets and columns of a read
 
 
+@pytest.mark.any_server
 @pytest.mark.parametrize(
     ("options", "condition", "told"),
     [
@@ -76,6 +77,7 @@ def test_what_does_not_fit_the_topic(spark, server, topic, options, condition, t
     assert told in in_batch[1]
 
 
+@pytest.mark.any_server
 @pytest.mark.parametrize(
     ("options", "condition"),
     [
@@ -94,6 +96,7 @@ def test_ends_that_a_batch_read_cannot_have(spark, server, topic, options, condi
     assert refusal(lambda: read(spark, server, topic, **options).count())[0] == condition
 
 
+@pytest.mark.any_server
 @pytest.mark.parametrize(
     ("schema", "condition"),
     [
@@ -108,6 +111,7 @@ def test_columns_that_no_row_has(spark, server, topic, schema, condition):
     assert refusal(lambda: reader.schema(schema).load().count())[0] == condition
 
 
+@pytest.mark.any_server
 def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
     """What is wrong with a new stream, or with one that goes on, is told as well as for a batch read."""
     unknown_column = refusal(
@@ -125,6 +129,7 @@ def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
 # --- writes
 
 
+@pytest.mark.any_server
 @pytest.mark.parametrize(
     ("columns", "options", "condition"),
     [
@@ -138,8 +143,6 @@ def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
         (["cast(null as string) as value"], {}, "TUBEMQ_SINK_NULL_VALUE"),
         (["repeat('x', 1048577) as value"], {}, "TUBEMQ_MESSAGE_TOO_LONG"),
         (["'x' as value", "map('a=b', 'c') as attributes"], {}, "TUBEMQ_BAD_MESSAGE"),
-        (["'x' as value", "1 as brokerId", "7 as partition"], {}, "TUBEMQ_PARTITION_UNKNOWN"),
-        (["'x' as value"], {"topic": "nowhere", "tubemq.rpcTimeoutMs": "2000"}, "TUBEMQ_TOPIC_UNPUBLISHABLE"),
     ],
 )
 def test_a_write_that_cannot_be(spark, server, topic, columns, options, condition):
@@ -148,6 +151,16 @@ def test_a_write_that_cannot_be(spark, server, topic, columns, options, conditio
     assert refusal(lambda: write(frame, server, **{"topic": topic, **options}))[0] == condition
 
 
+def test_a_write_to_a_place_that_does_not_exist(spark, server, topic):
+    frame = spark.range(1).selectExpr("'x' as value")
+    nowhere = {"topic": "nowhere", "tubemq.rpcTimeoutMs": "2000"}
+    other_partition = frame.selectExpr("value", "1 as brokerId", "7 as partition")
+
+    assert refusal(lambda: write(frame, server, **nowhere))[0] == "TUBEMQ_TOPIC_UNPUBLISHABLE"
+    assert refusal(lambda: write(other_partition, server, topic=topic))[0] == "TUBEMQ_PARTITION_UNKNOWN"
+
+
+@pytest.mark.any_server
 def test_a_row_without_a_topic(spark, server, topic):
     without_column = spark.range(1).selectExpr("'x' as value")
     without_value = spark.range(1).selectExpr("'x' as value", "cast(null as string) as topic")
@@ -156,6 +169,7 @@ def test_a_row_without_a_topic(spark, server, topic):
     assert refusal(lambda: write(without_value, server))[0] == "TUBEMQ_SINK_NULL_TOPIC"
 
 
+@pytest.mark.any_server
 def test_a_topic_is_not_overwritten(spark, server, topic):
     writer = spark.range(1).selectExpr("'x' as value").write.format("tubemq")
 
@@ -164,6 +178,7 @@ def test_a_topic_is_not_overwritten(spark, server, topic):
     assert found[0] == "TUBEMQ_SINK_OVERWRITE"
 
 
+@pytest.mark.any_server
 def test_a_stream_that_cannot_be_written(spark, server, topic, tmp_path):
     """A stream fails with our sentence too, from its task and from its start."""
     source = server.fresh_topic()
@@ -261,6 +276,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.any_server
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 def test_garbage_does_not_disturb_a_server(server, garbage):
     topic = server.fresh_topic()

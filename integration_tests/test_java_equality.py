@@ -13,6 +13,7 @@ import pytest
 
 from integration_tests.queries import read, read_stream, to_files, write
 from integration_tests.real.java_client import OutgoingMessage
+from integration_tests.runs import form
 from integration_tests.samples import samples
 from integration_tests.servers import SHAPES
 from integration_tests.truth import assert_same_rows
@@ -45,7 +46,7 @@ def rows(frame):
 
 @pytest.fixture(scope="module")
 def count(server):
-    return server.pick(embedded=1500, real=20_000)
+    return server.pick(embedded=1500, real=form(short=4_000, long=20_000))
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from integration_tests.queries import read, read_stream, to_files
+from integration_tests.runs import form
 from integration_tests.servers import SHAPES, partitions
 
 pytestmark = pytest.mark.timeout(300)
 
 SIZE = 100
+BULK_SHAPE = "2x3"
+"""Where everything comes together: several logs, and partitions that share one."""
 PARTS = ["partition", "offset", "messageId", "length(value) as size", "xxhash64(value) as body"]
 
 
@@ -40,7 +43,8 @@ def facts(frame):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_message_of_the_load_producer_is_read(spark, server, java_load, shape, tmp_path):
     topic = server.load_topic(shape)
-    count = server.pick(embedded=20_000, real=500_000)
+    bulk = form(short=300_000 if shape == BULK_SHAPE else 20_000, long=500_000)
+    count = server.pick(embedded=20_000, real=bulk)
     produced = java_load.produce(server.master, topic, count, size=SIZE)
     stored = server.stored(topic)
     assert produced.accepted <= stored <= produced.accepted + produced.unanswered
@@ -64,7 +68,6 @@ def test_every_message_of_the_load_producer_is_read(spark, server, java_load, sh
             assert (of_one.offsets, of_one.first, of_one.last) == (of_one.rows, 0, 28 * (of_one.rows - 1))
 
 
-@pytest.mark.slow
 def test_load_consumers_read_every_message(server, java_load):
     """The pull and the push consumer of the load consumer, each alone in its group, get all there is."""
     topic = server.fresh_topic("3x1")

@@ -103,7 +103,7 @@ def keys(topic, shape=SHAPE):
 
 @pytest.fixture(params=VERSIONS)
 def client(request, java_clients):
-    """A Java client of each version."""
+    """A Java client of each version; see ``pytest_collection_modifyitems`` in ``conftest.py``."""
     return java_clients(request.param)
 
 
@@ -177,6 +177,7 @@ def wait_for(condition, what):
     wait_until(condition, timeout_s=WAIT_S, what=what, poll_s=0.02)
 
 
+@pytest.mark.every_version
 def test_synchronous_producer(server, client, written):
     """The broker's answers tell where each message stands, and all of them are there."""
     sent = written(client)
@@ -210,6 +211,7 @@ def test_topic_that_is_not_there_is_refused(server, client):
         pass
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize("kind", KINDS)
 def test_lone_consumer_gets_every_message(server, client, written, kind):
     sent = written(client)
@@ -331,7 +333,7 @@ def test_producer_proves_who_it_is(secured_server, client):
         pass
 
 
-@pytest.mark.parametrize("secured_server", ["real"], indirect=True, ids=["real"])
+@pytest.mark.parametrize("secured_server", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
 def test_producer_that_proved_itself_gets_no_token_of_the_java_master(secured_server, client):
     """The Java producer's heartbeats show nothing but that token, so it cannot publish."""
     with (

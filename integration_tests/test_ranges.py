@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 
 from integration_tests.produce import client_config, produce_numbers
+from integration_tests.runs import chance_of
 from integration_tests.servers import SHAPES
 from integration_tests.truth import assert_same_rows
 from tubemq_spark.client.broker import BrokerSession, Claim
@@ -76,10 +77,9 @@ def random_points(chance, held, pieces):
 
 
 @pytest.fixture
-def chance():
-    """Chance whose seed a failing test shows."""
-    seed = time.time_ns()
-    return random.Random(seed)
+def chance(request):
+    """Chance that the run's seed repeats."""
+    return chance_of(request.node.name)
 
 
 @BOTH_WAYS

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from integration_tests.real import artifacts, client_jars, load
-from integration_tests.real.admin import AdminError, OffsetRange
 from integration_tests.real.cache import ChecksumError
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.java_client import JavaClientError, OutgoingMessage
 from integration_tests.real.waiting import wait_until
+from testkit.admin import AdminError, OffsetRange
 
 pytestmark = pytest.mark.real
 

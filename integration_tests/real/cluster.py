@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, Self
 
-from .admin import BrokerAdmin, MasterAdmin, Parameter, TopicOnBroker
+from testkit.admin import BrokerAdmin, MasterAdmin, Parameter, TopicOnBroker
+
 from .artifacts import distribution
 from .config_files import (
     ADMIN_TOKEN,

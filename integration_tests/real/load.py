@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .admin import Parameter
+from testkit.admin import Parameter
+
 from .artifacts import distribution
 from .config_files import LOG4J2
 from .processes import ProcessGroup, tail

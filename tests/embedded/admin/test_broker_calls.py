@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from integration_tests.real.admin import AdminError, BrokerAdmin
+from testkit.admin import AdminError, BrokerAdmin
 from tests.embedded.web import ask
 from tubemq_spark.protocol.payload import encode_payload
 

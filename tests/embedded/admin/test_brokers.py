@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.real.admin import AdminError, MasterAdmin
+from testkit.admin import AdminError, MasterAdmin
 from tests.embedded.web import TOKEN, ask, change
 from tests.embedded.wire import MasterClient
 from tubemq_spark.embedded.config.catalog import TopicSpec

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from integration_tests.real.admin import MasterAdmin
+from testkit.admin import MasterAdmin
 from tests.embedded.web import TOKEN, ask
 from tests.embedded.wire import connect, is_closed
 from tubemq_spark.embedded.server import EmbeddedSettings

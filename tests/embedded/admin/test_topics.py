@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from integration_tests.real.admin import MasterAdmin
+from testkit.admin import MasterAdmin
 from tests.embedded.web import TOKEN, ask, change
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, ConsumeControl, TopicControl

@@ -1,0 +1,64 @@
+"""What a run chooses: the seed of everything that is random, and the short or the long form of tests."""
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+from typing import Final, TypeVar
+
+SEED_VARIABLE: Final = "TUBEMQ_SEED"
+"""A number: the same one gives the same random choices."""
+LONG_VARIABLE: Final = "TUBEMQ_LONG_TESTS"
+"""``1``: tests that have a long form take it, as ``make nightly`` does."""
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+RECENT_COMMITS: Final = 20
+
+Size = TypeVar("Size")
+
+
+def choose_seed() -> int:
+    """Return the seed of this run; without the variable each commit has its own.
+
+    It is kept in the variable, so that all processes of the run have the same one.
+    """
+    if SEED_VARIABLE not in os.environ:
+        os.environ[SEED_VARIABLE] = str(_seed_of_commit())
+    return int(os.environ[SEED_VARIABLE])
+
+
+def chance_of(name: str) -> random.Random:
+    """Return chance that depends on the run's seed and on who asks."""
+    return random.Random(f"{choose_seed()}:{name}")
+
+
+def is_long() -> bool:
+    """Whether tests take their long form."""
+    return os.environ.get(LONG_VARIABLE) == "1"
+
+
+def form(*, short: Size, long: Size) -> Size:
+    """Return how much of something a test does in the short and in the long form."""
+    return long if is_long() else short
+
+
+def recently_changed(*paths: str) -> bool:
+    """Whether one of the last commits changed one of these paths, or they are changed now."""
+    recent = _git("log", f"-{RECENT_COMMITS}", "--format=%H")
+    changed = _git("log", f"-{RECENT_COMMITS}", "--format=%H", "--", *paths)
+    return not recent or bool(set(recent) & set(changed) or _git("status", "--porcelain", "--", *paths))
+
+
+def _seed_of_commit() -> int:
+    head = _git("rev-parse", "HEAD")
+    return int(head[0][:8], 16) if head else time.time_ns() & 0xFFFFFFFF
+
+
+def _git(*arguments: str) -> list[str]:
+    """Return the lines that git prints; none where it fails or is missing."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []

@@ -1,0 +1,1 @@
+"""What the unit tests and the integration tests share."""
