@@ -84,7 +84,10 @@ class Bench:
         layout = cluster.layout([topic])
 
         def stored() -> int:
-            return sum(bounds.latest for bounds in cluster.bounds(layout).values()) // INDEX_ENTRY_BYTES
+            return (
+                sum(bounds.latest for bounds in cluster.bounds(layout).complete().values())
+                // INDEX_ENTRY_BYTES
+            )
 
         before = stored()
         master = str(self.config.masters[0])
@@ -112,7 +115,12 @@ class Bench:
         cluster = open_cluster(self.config)
         layout = cluster.layout([topic])
         ((partition, endpoint),) = layout.partitions.items()
-        return partition, endpoint, layout.visit_token, cluster.bounds(layout)[partition.store_id].latest
+        return (
+            partition,
+            endpoint,
+            layout.visit_token,
+            cluster.bounds(layout).known[partition.store_id].latest,
+        )
 
     @contextlib.contextmanager
     def fetching(self, topic: str) -> Iterator[tuple[Callable[[], PendingCall], Callable[[], int], int]]:

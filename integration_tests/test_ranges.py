@@ -42,7 +42,7 @@ class Log:
     def look(self):
         """Return where the topic's stores begin and end now."""
         layout = self.cluster.layout([self.topic])
-        return layout, self.cluster.bounds(layout)
+        return layout, self.cluster.bounds(layout).complete()
 
     def cuts(self, chance, pieces):
         """Cut every store into pieces at random; return the ranges of all partitions, in no order."""

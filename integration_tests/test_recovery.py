@@ -122,7 +122,7 @@ def count_by_client(master):
     layout = cluster.layout(["demo"])
     counts = Counter()
     for partition, endpoint in layout.partitions.items():
-        asked = OffsetRange(partition, 0, cluster.bounds(layout)[partition.store_id].latest)
+        asked = OffsetRange(partition, 0, cluster.bounds(layout).known[partition.store_id].latest)
         work = RangeRequest(asked, endpoint, layout.visit_token)
         for batch in cluster.read_range(work, fail_on_loss):
             counts[partition.partition_id] += len(batch.columns)

@@ -23,8 +23,9 @@ VALUES = [
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_values_are_frozen_and_pickle(value):
     assert pickle.loads(pickle.dumps(value)) == value
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(value, dataclasses.fields(value)[0].name, None)
+    names = value._fields if isinstance(value, tuple) else [item.name for item in dataclasses.fields(value)]
+    with pytest.raises(AttributeError):
+        setattr(value, names[0], None)
 
 
 @given(own.endpoints)

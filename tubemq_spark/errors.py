@@ -96,6 +96,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OFFSETS_MISSING_PARTITIONS": "Option '{option}' does not name all partitions of the topics; add {missing}, with -2 for earliest or -1 for latest.",
     "TUBEMQ_OFFSET_BEYOND_LOG": "Option '{option}' asks for offset {offset} of {partition}, but its log holds offsets from {earliest} to {latest}; choose one of these.",
     "TUBEMQ_BOUNDS_UNKNOWN": "Option '{option}' cannot be resolved, since no broker tells what {partitions} hold; try again when the brokers are back.",
+    "TUBEMQ_BROKERS_AWAY": "{count} of {stores} stores had no answer for {waited_ms} ms, for example {store}: {cause}. A query needs the bounds of all stores when it starts; bring the brokers back, or raise fetchOffset.numRetries.",
+    "TUBEMQ_CHECKPOINT_TOPICS": "The checkpoint belongs to a query that also read {topics}, which the option 'subscribe' no longer names; name them again, or use a new checkpointLocation. To stop reading them, set failOnDataLoss=false for one run.",
     "TUBEMQ_START_AFTER_END": "{partition} would start at offset {start} and end before it, at {end}; correct startingOffsets or endingOffsets.",
     "TUBEMQ_DATA_LOSS.EXPIRED": "{partition} is needed from offset {start}, but its log now begins at {end}: retention removed the records between before they were read. Set failOnDataLoss=false to skip them.",
     "TUBEMQ_DATA_LOSS.TRUNCATED": "{partition} is needed up to offset {end}, but its log ends at {start} now: the broker lost or rebuilt its store. Set failOnDataLoss=false to skip what is gone.",

@@ -1,9 +1,10 @@
-"""Values that every room shares: small, frozen, comparable, picklable."""
+"""Values that every package shares: small, frozen, comparable, picklable."""
 
 import dataclasses
-from typing import Final, Self
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
 
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, TubeMQError
 
 PARTITIONS_A_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
@@ -39,8 +40,11 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class StoreId:
+# The next three are tuples because a driver has ten thousand of each: hashing, comparing and making one costs
+# a third of what a frozen dataclass costs.
+
+
+class StoreId(NamedTuple):
     """One log: a topic's store on one broker. All its partitions share its offsets."""
 
     topic: str
@@ -51,8 +55,7 @@ class StoreId:
         return f"{self.topic}/{self.broker_id} store {self.store}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
+class TopicPartition(NamedTuple):
     """One partition; ``partition_id`` as TubeMQ numbers it (store * 10000 + index)."""
 
     topic: str
@@ -73,12 +76,30 @@ class TopicPartition:
         return f"{self.topic}/{self.local_id}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OffsetBounds:
+class OffsetBounds(NamedTuple):
     """What a store holds: offsets ``earliest <= x < latest``, in index bytes."""
 
     earliest: int
     latest: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreBounds:
+    """What brokers answered when they were asked where their stores begin and end."""
+
+    known: Mapping[StoreId, OffsetBounds]
+    failures: Mapping[StoreId, TubeMQError]
+    """Why there is no answer for a store now; every store asked for is either here or in ``known``."""
+
+    def complete(self) -> Mapping[StoreId, OffsetBounds]:
+        """Return the bounds of all stores.
+
+        Raises:
+            TubeMQError: there is no answer for one of them, and this is why.
+        """
+        for error in self.failures.values():
+            raise error
+        return self.known
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

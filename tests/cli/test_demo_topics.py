@@ -9,7 +9,7 @@ from tubemq_spark.cli.demo_input import select_paths
 from tubemq_spark.cli.demo_topics import Stand, publish, take_stand
 from tubemq_spark.cluster.base import TopicsLayout
 from tubemq_spark.errors import OptionError, RpcError
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
 from tubemq_spark.protocol.errcodes import rpc_error
 
 BROKER = Endpoint("127.0.0.1", 8123)
@@ -23,13 +23,13 @@ class FakeCluster:
         self.latest = latest
         self.error = error
 
-    def layout(self, topics):
+    def layout(self, topics, *, missing_ok=False):
         if self.error is not None:
             raise self.error
         return TopicsLayout({tp: BROKER for topic in topics for tp in self.topics.get(topic, [])}, 1)
 
     def bounds(self, layout):
-        return {store: OffsetBounds(0, self.latest) for store in layout.stores()}
+        return StoreBounds({store: OffsetBounds(0, self.latest) for store in layout.stores}, {})
 
 
 def _tp(topic, partition):

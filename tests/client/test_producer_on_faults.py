@@ -52,7 +52,7 @@ def stored(server, pool):
     with BalanceSession(settings, pool, (TOPIC,)) as session:
         partitions, token = session.layout().partitions, session.visit_token
     stores = {partition.store_id: endpoint for partition, endpoint in partitions.items()}
-    bounds = store_bounds(settings, pool, stores, token)
+    bounds = store_bounds(settings, pool, stores, token).complete()
     found = collections.Counter()
     for partition, endpoint in partitions.items():
         whole = bounds[partition.store_id]

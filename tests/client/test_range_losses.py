@@ -261,7 +261,6 @@ def test_records_that_expire_between_confirming_and_fetching_are_a_loss():
 
 
 OWN = {"own_store": True}
-FROM_EARLIEST = {"own_store": True, "from_earliest": True}
 
 
 def broker_that_cannot_read(*numbers, count=12):
@@ -283,17 +282,6 @@ def test_records_that_the_broker_passes_over_are_a_loss():
         assert found == [*values(1, 6), *values(7, 12)]
         assert [loss.loss for loss in losses] == [Loss.SKIPPED]
         assert losses[0].start <= 6 * ROW < losses[0].end
-
-
-def test_a_log_begins_behind_entries_whose_records_are_gone():
-    """What was gone before the log's begin was asked is no loss; what is missing later is."""
-    with broker_that_cannot_read(0, 1, 2, 3, 4) as broker:
-        assert lossy(broker, 0, 12 * ROW, known=FROM_EARLIEST) == (values(5, 12), [])
-        assert [loss.loss for loss in lossy(broker, 0, 12 * ROW, known=OWN)[1]][:1] == [Loss.SKIPPED]
-    with broker_that_cannot_read(0, 9) as broker:
-        found, losses = lossy(broker, 0, 12 * ROW, known=FROM_EARLIEST)
-        assert found == [*values(1, 9), *values(10, 12)]
-        assert [loss.loss for loss in losses] == [Loss.SKIPPED]
 
 
 def test_records_of_other_partitions_are_none_that_are_missing():

@@ -100,7 +100,7 @@ def test_a_partition_that_cannot_be_read_now_is_kept():
 
 
 def test_available_now_stops_at_its_target():
-    target = {ZERO.store_id: 336}
+    target = {ZERO: 336}
     start = SourceOffset({ZERO: 280, ONE: 0})
     grown = {ZERO.store_id: OffsetBounds(280, 560), ONE.store_id: OffsetBounds(0, 280)}
     end = next_offset(start, [ZERO, ONE], grown, on_loss=fail_on_loss, target=target)
@@ -110,20 +110,40 @@ def test_available_now_stops_at_its_target():
 
 def test_available_now_never_goes_back_to_its_target():
     """A stream that resolves ``latest`` after the target was fixed stands beyond it."""
-    end = next_offset(LATEST, [ZERO], BOUNDS, on_loss=fail_on_loss, target={ZERO.store_id: 336})
+    end = next_offset(LATEST, [ZERO], BOUNDS, on_loss=fail_on_loss, target={ZERO: 336})
     assert end == SourceOffset({ZERO: 560}, {ZERO: 560})
 
 
 def test_available_now_notices_that_its_target_is_gone():
-    target = {ZERO.store_id: 588, tp("demo/9:0").store_id: 28}
-    start = SourceOffset({ZERO: 280, TWIN: 308, tp("demo/9:0"): 0})
+    away = tp("demo/9:0")
+    target = {ZERO: 588, TWIN: 588, away: 28}
+    start = SourceOffset({ZERO: 280, TWIN: 308, away: 0})
     partitions = start.next_offsets.keys()
     with pytest.raises(DataLossError, match="TRUNCATED"):
         next_offset(start, partitions, BOUNDS, on_loss=fail_on_loss, target=target)
     recorder = LossRecorder()
     end = next_offset(start, partitions, BOUNDS, on_loss=recorder, target=target)
-    assert end == SourceOffset({ZERO: 560, TWIN: 560, tp("demo/9:0"): 0})
+    assert end == SourceOffset({ZERO: 560, TWIN: 560, away: 0})
     assert recorder.records == [
         LossRecord(Loss.TRUNCATED, ZERO, 560, 588),
         LossRecord(Loss.TRUNCATED, TWIN, 560, 588),
     ]
+
+
+def test_available_now_notices_a_partition_that_was_removed_before_the_stream_knew_it():
+    target = {ZERO: 560, ONE: 28, tp("orders/1:0"): 56}
+    with pytest.raises(DataLossError, match="PARTITION_REMOVED"):
+        next_offset(EARLIEST, [ZERO], BOUNDS, on_loss=fail_on_loss, target=target)
+    recorder = LossRecorder()
+    next_offset(EARLIEST, [ZERO], BOUNDS, on_loss=recorder, target=target)
+    assert recorder.records == [
+        LossRecord(Loss.PARTITION_REMOVED, ONE, 28, 28),
+        LossRecord(Loss.TOPIC_REMOVED, tp("orders/1:0"), 56, 56),
+    ]
+
+
+def test_available_now_tells_of_a_removed_partition_once():
+    recorder = LossRecorder()
+    start, target = SourceOffset({ZERO: 280, ONE: 0}), {ZERO: 560, ONE: 28}
+    next_offset(start, [ZERO], BOUNDS, on_loss=recorder, target=target)
+    assert recorder.records == [LossRecord(Loss.PARTITION_REMOVED, ONE, 0, 0)]

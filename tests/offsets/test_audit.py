@@ -3,7 +3,7 @@ from hypothesis import given, strategies as st
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.model import OffsetBounds
-from tubemq_spark.offsets.audit import Audit, audit, removals
+from tubemq_spark.offsets.audit import Audit, audit, begins_needed, removals
 from tubemq_spark.offsets.loss import Loss, LossRecord
 
 ZERO, TWIN, ONE, OTHER = tp("demo/1:0"), tp("demo/1:1"), tp("demo/1:10000"), tp("orders/2:0")
@@ -15,14 +15,32 @@ def test_nothing_to_say():
     assert audit(known, known.keys(), BOUNDS) == Audit(known, {}, ())
 
 
-def test_new_partitions_begin_at_the_earliest_offset():
-    found = audit({ZERO: 560}, [ZERO, TWIN, OTHER], BOUNDS)
-    assert found == Audit({ZERO: 560, TWIN: 280, OTHER: 0}, {TWIN: 280, OTHER: 0}, ())
+def test_the_partitions_of_a_new_store_begin_at_its_earliest_offset():
+    found = audit({OTHER: 28}, [ZERO, TWIN, OTHER], BOUNDS)
+    assert found == Audit({ZERO: 280, TWIN: 280, OTHER: 28}, {ZERO: 280, TWIN: 280}, ())
+
+
+def test_a_partition_that_appears_in_a_known_store_does_not_begin_with_the_old_records_of_others():
+    """Nothing below the planned position can be its own, and a big store has millions of these."""
+    found = audit({ZERO: 560}, [ZERO, TWIN], BOUNDS)
+    assert found == Audit({ZERO: 560, TWIN: 560}, {TWIN: 560}, ())
+
+    third = tp("demo/1:2")
+    found = audit({ZERO: 308, third: 336}, [ZERO, TWIN, third], BOUNDS)
+    assert found.appeared == {TWIN: 336}
+
+
+def test_a_partition_that_appears_in_a_known_store_is_taken_up_inside_the_log():
+    assert audit({ZERO: 0}, [ZERO, TWIN], BOUNDS).losses == (
+        LossRecord(Loss.EXPIRED, ZERO, 0, 280),
+        LossRecord(Loss.EXPIRED, TWIN, 0, 280),
+    )
+    assert audit({ZERO: 588}, [ZERO, TWIN], BOUNDS).appeared == {TWIN: 560}
 
 
 def test_records_of_a_new_partition_that_expired_before_it_was_seen():
     bounds = {ZERO.store_id: OffsetBounds(280, 560), ONE.store_id: OffsetBounds(28, 28)}
-    found = audit({ZERO: 252, tp("demo/1:2"): 280}, [ZERO, tp("demo/1:2"), TWIN, ONE], bounds)
+    found = audit({ZERO: 252}, [ZERO, TWIN, ONE], bounds)
     assert found.appeared == {TWIN: 280, ONE: 28}
     assert found.losses == (
         LossRecord(Loss.EXPIRED, ZERO, 252, 280),
@@ -81,6 +99,15 @@ def test_every_partition_is_accounted_for(known, partitions, data):
         assert held is None or held.earliest <= position <= held.latest
         assert partition not in known or (partition in lost) == (known[partition] != position)
     assert all(record.start <= record.end for record in found.losses)
+
+
+def test_stores_at_whose_beginning_reading_would_begin():
+    known = {ZERO: 252, tp("demo/7:0"): 28}
+    assert begins_needed(known, [ZERO, ONE, OTHER, tp("demo/7:0"), tp("demo/8:0")], BOUNDS) == {
+        ZERO.store_id,  # fell behind
+        OTHER.store_id,  # is new
+    }
+    assert begins_needed({ZERO: 280}, [ZERO, TWIN], BOUNDS) == set()
 
 
 def test_removals_of_nothing():

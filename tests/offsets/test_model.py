@@ -100,13 +100,13 @@ class Streams(RuleBasedStateMachine):
 
     @rule()
     def available_now(self):
-        target = {store: held.latest for store, held in self.bounds().items()}
+        target = {partition: self.logs[partition.store_id].bounds.latest for partition in self.partitions}
         begin = self.start_of(len(self.ends)).next_offsets
         self.produce_to(FIRST, 3)
         while self.run_trigger(self.bounds(), target=target):
             pass
         for partition, offset in self.start_of(len(self.ends)).next_offsets.items():
-            stop = target[partition.store_id]
+            stop = target[partition]
             assert offset == (stop if begin else max(stop, offset))
 
     def run_trigger(self, bounds, *, dies=False, target=None):
@@ -139,7 +139,9 @@ class Streams(RuleBasedStateMachine):
             )
 
         end = ask(start)
-        stops = target or {store: held.latest for store, held in bounds.items()}
+        stops = {store: held.latest for store, held in bounds.items()}
+        if target is not None:
+            stops = {partition.store_id: end for partition, end in target.items()}
         for partition, offset in start.next_offsets.items():
             assert end.next_offsets[partition] >= offset
             if partition.store_id in bounds and offset < stops[partition.store_id]:

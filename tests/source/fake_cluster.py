@@ -1,9 +1,11 @@
 """A cluster of one topic without any server: a test says what it holds, and what goes wrong."""
 
 from tubemq_spark.cluster.base import TopicsLayout
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.protocol.errcodes import rpc_error
 
 BROKER = Endpoint("broker", 8123)
+NO_SUCH_TOPIC = rpc_error(431, "no such topic", peer="master", during="testing")
 
 
 def partition(number, topic="demo"):
@@ -19,25 +21,52 @@ class FakeCluster:
         """How many rows each store has."""
         self.earliest = 0
         """Where every store begins."""
+        self.unreadable = {}
+        """How many entries at the beginning of a store have lost their data."""
+        self.failing = {}
+        """Errors with which brokers answer the questions for stores, by store number."""
         self.troubles = []
-        """Errors that the brokers answer the next questions for offsets with."""
+        """Lists as ``failing``, for the next questions only: everything fails with the same error."""
         self.away = None
         """The error with which the masters answer."""
+        self.removed = set()
+        """Topics that do not exist any more."""
         self.layouts = 0
         self.questions = 0
+        self.timeouts = []
+        self.before_layout = []
+        """What happens right before the next layouts are asked for."""
 
-    def layout(self, topics):
+    def layout(self, topics, *, missing_ok=False):
         self.layouts += 1
+        if self.before_layout:
+            self.before_layout.pop(0)()
         if self.away is not None:
             raise self.away
-        return TopicsLayout(dict.fromkeys(self.partitions, BROKER), visit_token=self.layouts)
+        missing = self.removed & set(topics)
+        if missing and not missing_ok:
+            raise NO_SUCH_TOPIC
+        found = sorted(partition for partition in self.partitions if partition.topic not in missing)
+        return TopicsLayout(dict.fromkeys(found, BROKER), self.layouts, frozenset(missing))
 
-    def bounds(self, layout):
+    def bounds(self, layout, stores=None, *, timeout_ms=None):
         self.questions += 1
+        self.timeouts.append(timeout_ms)
+        asked = set(layout.stores if stores is None else stores)
+        failing = self.failing
         if self.troubles:
-            raise self.troubles.pop(0)
+            failing = dict.fromkeys(self.rows, self.troubles.pop(0))
+        return StoreBounds(
+            {
+                StoreId("demo", 1, store): OffsetBounds(self.earliest, 28 * rows)
+                for store, rows in self.rows.items()
+                if store not in failing and StoreId("demo", 1, store) in asked
+            },
+            {store: failing[store.store] for store in asked if store.store in failing},
+        )
+
+    def first_readable(self, layout, begins):
         return {
-            StoreId("demo", 1, store): OffsetBounds(self.earliest, 28 * rows)
-            for store, rows in self.rows.items()
-            if StoreId("demo", 1, store) in layout.stores()
+            partition: max(held.earliest, 28 * self.unreadable.get(partition.store_id.store, 0))
+            for partition, held in begins.items()
         }

@@ -87,3 +87,11 @@ def test_spark_s_bare_partition_has_no_rows():
     given = {"tubemq.master.servers": "master:8715", "subscribe": "demo"}
 
     assert list(TubeMQDataSource(given).reader(default_schema(include_attributes=False)).read(None)) == []
+
+
+def test_a_batch_read_from_earliest_begins_at_the_first_record_that_can_be_read(cluster):
+    cluster.partitions, cluster.unreadable = {partition(0)}, {0: 3}
+
+    assert plan() == ["demo/1:0 [84, 140)"]
+    assert plan(startingoffsets=json.dumps({"demo": {"1:0": 28}})) == ["demo/1:0 [28, 140)"]
+    assert plan(endingoffsets=json.dumps({"demo": {"1:0": 56}})) == []

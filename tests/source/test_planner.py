@@ -1,18 +1,26 @@
-"""The driver asks seldom, asks again when a broker is away, and plans what it is told to."""
+"""The driver asks seldom, goes on without brokers that are away, and plans what it is told to."""
 
+import logging
 import pickle
 
 import pytest
 
-from tests.source.fake_cluster import BROKER, partition
+from tests.source.fake_cluster import BROKER, NO_SUCH_TOPIC, partition
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQConnectionError
-from tubemq_spark.model import OffsetRange, StoreId
+from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.options import OptionSet
+from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.source.partition import work_of
 from tubemq_spark.source.planner import Planner
 
 AWAY = TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
+NOT_HERE = rpc_error(403, "no such topic here", peer="broker", during="testing")
+POSITIONS = {partition(0): 28, partition(10_000): 0}
+
+
+def store(number):
+    return StoreId("demo", 1, number)
 
 
 @pytest.fixture
@@ -29,114 +37,298 @@ def planner(cluster, clock):
 def test_an_answer_is_good_for_a_moment(planner, cluster, clock):
     """A stream that is idle asks 65 times a second; brokers hear of it four times."""
     assert planner.last is None
-    first = planner.look()
-    assert planner.look() is first is planner.last
+    first = planner.look(POSITIONS)
+    assert planner.look(POSITIONS) is first is planner.last
     clock[0] += 0.26
-    assert planner.look() is not first
+    planner.look(POSITIONS)
 
-    assert (cluster.questions, cluster.layouts) == (2, 1)
-    assert first.latest() == {StoreId("demo", 1, store): 28 * rows for store, rows in cluster.rows.items()}
+    assert cluster.questions == 2
+    assert first.bounds == {
+        store(number): OffsetBounds(0, 28 * rows) for number, rows in cluster.rows.items()
+    }
+    assert planner.latest_known == {store(number): 28 * rows for number, rows in cluster.rows.items()}
+
+
+def test_a_look_that_finds_nothing_new_gives_the_same_snapshot(planner, cluster, clock):
+    """Whoever remembers an answer for a snapshot need not work it out again."""
+    first = planner.look(POSITIONS)
+    clock[0] += 1
+    assert planner.look(POSITIONS) is first
+    cluster.rows[0] += 1
+    clock[0] += 1
+    assert planner.look(POSITIONS) is not first
+
+
+def test_an_idle_stream_asks_less_and_less_often(planner, cluster, clock):
+    planner.look(POSITIONS)
+    for _ in range(600):
+        clock[0] += 0.1
+        planner.look(POSITIONS)
+    in_the_first_minute = cluster.questions
+    for _ in range(600):
+        clock[0] += 0.1
+        planner.look(POSITIONS)
+
+    assert in_the_first_minute < 70
+    assert cluster.questions - in_the_first_minute <= 30
+    cluster.rows[0] += 1
+    clock[0] += 2.1
+    planner.look(POSITIONS)
+    questions = cluster.questions
+    clock[0] += 0.26
+    planner.look(POSITIONS)
+    assert cluster.questions == questions + 1
+
+
+def test_hundreds_of_stores_are_asked_less_often(planner, cluster, clock):
+    cluster.partitions = {partition(number * 10_000) for number in range(400)}
+    cluster.rows = dict.fromkeys(range(400), 1)
+    planner.look(POSITIONS)
+    clock[0] += 0.9
+    planner.look(POSITIONS)
+    assert cluster.questions == 1
+    clock[0] += 0.2
+    planner.look(POSITIONS)
+    assert cluster.questions == 2
 
 
 def test_the_layout_is_asked_again_later(planner, cluster, clock):
-    planner.look()
+    planner.look(POSITIONS)
+    layouts = cluster.layouts
     clock[0] += 10.1
-    planner.look()
+    planner.look(POSITIONS)
 
-    assert cluster.layouts == 2
-
-
-def test_a_fresh_look_asks_for_all(planner, cluster, clock):
-    planner.look()
-    planner.look(fresh=True)
-
-    assert (cluster.questions, cluster.layouts) == (2, 2)
+    assert cluster.layouts == layouts + 1
 
 
-def test_a_broker_that_goes_away_is_asked_again_with_a_new_layout(planner, cluster, clock):
-    planner.look()
+def test_new_records_are_planned_with_a_layout_asked_for_after_them(planner, cluster, clock):
+    """So a partition that was added, and written to, meanwhile is among those that are planned."""
+    planner.look(POSITIONS)
     clock[0] += 1
+    cluster.rows[0] += 3
+    cluster.before_layout = [lambda: cluster.partitions.add(partition(1))]
+
+    assert partition(1) in planner.look(POSITIONS).layout.partitions
+
+
+def test_a_store_whose_broker_does_not_answer_stands_still_and_the_others_go_on(
+    planner, cluster, clock, caplog
+):
+    planner.look(POSITIONS)
+    clock[0] += 1
+    cluster.failing = {1: AWAY}
+    cluster.rows[0] += 1
+
+    snapshot = planner.look(POSITIONS)
+
+    assert snapshot.bounds.keys() == {store(0), store(2)}
+    assert snapshot.bounds[store(0)].latest == 28 * 6
+    assert planner.latest_known[store(1)] == 28 * 7
+
+
+def test_no_broker_at_all_is_no_error_of_a_running_stream(planner, cluster, clock):
+    planner.look(POSITIONS)
+    cluster.failing = dict.fromkeys(cluster.rows, AWAY)
+    for _ in range(100):
+        clock[0] += 60
+        assert planner.look(POSITIONS).bounds == {}
+
+
+def test_an_outage_is_told_twice_with_the_rows_that_waited(planner, cluster, clock, caplog):
+    caplog.set_level(logging.WARNING)
+    planner.look(POSITIONS)
+    cluster.failing = dict.fromkeys(cluster.rows, AWAY)
+    for _ in range(20):
+        clock[0] += 3
+        planner.look(POSITIONS)
+    cluster.failing = {}
+    for _ in range(5):
+        clock[0] += 3
+        planner.look(POSITIONS)
+
+    went, came = [record.getMessage() for record in caplog.records]
+    assert "broker 1 (broker:8123) does not tell where 3 of its stores end" in went
+    assert "TUBEMQ_CONNECT_FAILED" in went
+    # 4 of store 0 and 7 of store 1; the stream does not know the third one yet.
+    assert came == "broker 1 answers again after 63 s; 11 rows waited"
+
+
+def test_a_broker_that_is_away_is_asked_seldom_and_with_little_patience(planner, cluster, clock):
+    """It must not hold up the others."""
+    planner.look(POSITIONS)
+    cluster.failing = dict.fromkeys(cluster.rows, AWAY)
+    clock[0] += 1
+    planner.look(POSITIONS)
+    cluster.timeouts.clear()
+    for _ in range(120):
+        clock[0] += 0.5
+        planner.look(POSITIONS)
+
+    impatient = [timeout for timeout in cluster.timeouts if timeout is not None]
+    assert set(impatient) == {1000}
+    assert 10 <= len(impatient) <= 16
+
+
+def test_a_store_that_its_broker_does_not_have_yet_is_asked_again_with_a_new_layout(planner, cluster, clock):
+    """A broker that joins a topic answers 403 until it is configured; so does one whose topic was removed."""
+    planner.look(POSITIONS)
+    clock[0] += 1
+    cluster.failing = {2: NOT_HERE}
+    planner.look(POSITIONS)
+    layouts = cluster.layouts
+    cluster.partitions -= {partition(20_000), partition(20_001)}
+    clock[0] += 1.1
+
+    assert partition(20_000) not in planner.look(POSITIONS).layout.partitions
+    assert cluster.layouts > layouts
+
+
+def test_a_topic_that_was_removed_is_missing_from_the_layout_of_a_running_stream(planner, cluster, clock):
+    planner.look(POSITIONS)
+    cluster.removed = {"demo"}
+    clock[0] += 11
+
+    layout = planner.look(POSITIONS).layout
+
+    assert (layout.partitions, layout.missing_topics) == ({}, {"demo"})
+
+
+def test_a_topic_that_does_not_exist_is_an_error_where_a_position_is_fixed(planner, cluster):
+    cluster.removed = {"demo"}
+    with pytest.raises(RpcError) as refused:
+        planner.look_complete()
+    assert refused.value is NO_SUCH_TOPIC
+
+
+def test_fixing_a_position_waits_for_every_store(planner, cluster, clock):
     cluster.troubles = [AWAY, AWAY]
-    planner.look()
 
-    assert cluster.questions == 4
-    assert cluster.layouts == 3
+    assert planner.look_complete().bounds.keys() == {store(0), store(1), store(2)}
+    assert cluster.questions == 3
 
 
-def test_patience_ends(planner, cluster, clock):
-    planner.look()
-    clock[0] += 1
-    cluster.troubles = [AWAY, AWAY, AWAY]
+def test_fixing_a_position_gives_up_and_names_what_is_missing(planner, cluster, clock):
+    cluster.failing = {1: AWAY}
+    with pytest.raises(TubeMQConnectionError) as away:
+        planner.look_complete()
 
-    with pytest.raises(TubeMQConnectionError):
-        planner.look()
+    assert away.value.condition == "TUBEMQ_BROKERS_AWAY"
+    assert "1 of 3 stores" in str(away.value)
+    assert "demo/1 store 1" in str(away.value)
+    assert "TUBEMQ_CONNECT_FAILED" in str(away.value)
+    assert cluster.questions == 3
+
+
+def test_fixing_a_position_does_not_wait_for_a_broker_that_refuses_for_good(planner, cluster):
+    cluster.failing = {1: rpc_error(415, "who are you", peer="broker", during="testing")}
+    with pytest.raises(TubeMQConnectionError, match="who are you"):
+        planner.look_complete()
+    assert cluster.questions == 1
+
+
+def test_fixing_a_position_waits_for_stores_that_appear_meanwhile(planner, cluster, clock):
+    cluster.rows[3] = 4
+    cluster.before_layout = [lambda: None, lambda: None, lambda: cluster.partitions.add(partition(30_000))]
+
+    assert store(3) in planner.look_complete().bounds
+    assert cluster.questions == 2
 
 
 def test_masters_that_never_answered_are_not_asked_again(planner, cluster, clock):
+    """Their address may be wrong."""
     cluster.away = AWAY
 
     with pytest.raises(TubeMQConnectionError):
-        planner.look()
+        planner.look_complete()
     assert cluster.layouts == 1
 
 
-def test_a_stream_goes_on_while_no_master_answers(planner, cluster, clock):
-    """Brokers serve without one; the masters are asked again as seldom as before."""
-    planner.look()
+def test_a_restart_waits_for_masters(planner, cluster, clock):
+    """With a checkpoint, their address was right once: a failover takes its time."""
     cluster.away = AWAY
-    for _ in range(4):
-        clock[0] += 6
-        planner.look()
 
-    assert cluster.questions == 5
-    assert cluster.layouts == 1 + 2
+    def come_back():
+        cluster.away = None
+
+    cluster.before_layout = [lambda: None, lambda: None, come_back]
+    planner.look(POSITIONS)
+    assert cluster.layouts >= 3
+
+
+def test_a_restart_waits_for_masters_before_it_repeats_a_micro_batch(planner, cluster, clock):
+    cluster.away = AWAY
+
+    def come_back():
+        cluster.away = None
+
+    cluster.before_layout = [lambda: None, lambda: None, come_back]
+    ranges = [OffsetRange(partition(0), 0, 28)]
+    assert len(planner.partitions(ranges, cluster.partitions, fail_on_loss)) == 1
+
+
+def test_patience_with_masters_ends(planner, cluster, clock):
+    cluster.away = AWAY
+    with pytest.raises(TubeMQConnectionError):
+        planner.look(POSITIONS)
+    assert cluster.layouts == 3
+
+
+def test_a_stream_goes_on_while_no_master_answers(planner, cluster, clock, caplog):
+    """Brokers serve without one; the masters are asked now and then, and the user is told once."""
+    caplog.set_level(logging.WARNING)
+    planner.look(POSITIONS)
+    layouts = cluster.layouts
+    cluster.away = AWAY
+    for _ in range(50):
+        clock[0] += 0.5
+        cluster.rows[0] += 1
+        assert planner.look(POSITIONS).bounds[store(0)].latest == 28 * cluster.rows[0]
+    assert cluster.layouts - layouts <= 4
+    cluster.away = None
+    clock[0] += 20
+    planner.look(POSITIONS)
+
+    gone, back = [record.getMessage() for record in caplog.records]
+    assert "no master tells where partitions are" in gone
+    assert "a master answers again" in back
 
 
 def test_masters_that_did_answer_are_asked_again_before_an_old_layout_is_useless(planner, cluster, clock):
-    planner.look()
+    planner.look(POSITIONS)
+    layouts = cluster.layouts
     clock[0] += 700
     cluster.away = AWAY
 
     with pytest.raises(TubeMQConnectionError):
-        planner.look()
-    assert cluster.layouts == 1 + 3
-    assert clock == [1000 + 700 + 2 * 0.5]
+        planner.look(POSITIONS)
+    assert cluster.layouts == layouts + 3
+
+
+def test_a_log_begins_where_its_first_record_can_be_read(planner, cluster):
+    """Index and data expire apart; a store that partitions share is left as it is."""
+    cluster.unreadable = {0: 3, 1: 99, 2: 3}
+    snapshot = planner.look_complete()
+
+    lifted = planner.with_readable_begins(snapshot, [store(0), store(2)])
+
+    assert lifted.bounds == {**snapshot.bounds, store(0): OffsetBounds(84, 140)}
+    assert planner.with_readable_begins(snapshot, []) is snapshot
 
 
 def test_planning_does_not_ask_brokers(planner, cluster, clock):
     """Their answer may be old by then, and a range is read whatever it is."""
-    planner.look()
+    planner.look(POSITIONS)
     clock[0] += 1
-    cluster.troubles = [AWAY]
+    questions = cluster.questions
 
-    assert len(planner.partitions([OffsetRange(partition(0), 0, 28)], fail_on_loss)) == 1
-
-
-def test_a_broker_that_is_away_at_first_is_asked_again(planner, cluster):
-    """Else a batch read, and a stream that starts, would fail where one that runs goes on."""
-    cluster.troubles = [AWAY, AWAY]
-
-    assert planner.look() is planner.last
-    assert (cluster.questions, cluster.layouts) == (3, 3)
+    assert len(planner.partitions([OffsetRange(partition(0), 0, 28)], cluster.partitions, fail_on_loss)) == 1
+    assert cluster.questions == questions
 
 
-def test_a_refusal_is_not_asked_again(planner, cluster, clock):
-    planner.look()
-    clock[0] += 1
-    refusal = RpcError(
-        "TUBEMQ_RPC", peer="broker", code=403, name="FORBIDDEN", during="testing", text="no", hint="do not"
-    )
-    cluster.troubles = [refusal]
-
-    with pytest.raises(RpcError):
-        planner.look()
-    assert cluster.questions == 2
-
-
-def test_a_task_has_all_it_needs_and_travels(planner):
+def test_a_task_has_all_it_needs_and_travels(planner, cluster):
     ranges = [OffsetRange(partition(0), 28, 56), OffsetRange(partition(20_001), 0, 84)]
 
-    tasks = pickle.loads(pickle.dumps(planner.partitions(ranges, fail_on_loss)))
+    tasks = pickle.loads(pickle.dumps(planner.partitions(ranges, cluster.partitions, fail_on_loss)))
 
     assert [task.request.range for task in tasks] == ranges
     assert [(task.request.endpoint, task.request.visit_token) for task in tasks] == [(BROKER, 1)] * 2
@@ -146,14 +338,31 @@ def test_a_task_has_all_it_needs_and_travels(planner):
     assert work_of(None) is None
 
 
-def test_a_partition_that_is_gone_is_a_loss(planner, cluster):
-    cluster.partitions.discard(partition(10_000))
-    ranges = [OffsetRange(partition(0), 0, 28), OffsetRange(partition(10_000), 28, 84)]
+def test_a_partition_added_later_does_not_change_a_planned_micro_batch(planner, cluster):
+    """Its replay must give the same rows, with the same offsets."""
+    planned = set(cluster.partitions)
+    cluster.partitions.add(partition(1))
+
+    [task] = planner.partitions([OffsetRange(partition(0), 28, 56)], planned, fail_on_loss)
+
+    assert task.request.own_store
+
+
+@pytest.mark.parametrize(
+    ("left", "loss"),
+    [
+        ({partition(0), partition(0, "other")}, Loss.PARTITION_REMOVED),
+        ({partition(0, "other")}, Loss.TOPIC_REMOVED),
+    ],
+)
+def test_a_partition_that_is_gone_is_a_loss(planner, cluster, left, loss):
+    planned, cluster.partitions = cluster.partitions, left
+    ranges = [OffsetRange(partition(10_000), 28, 84)]
 
     with pytest.raises(DataLossError) as lost:
-        planner.partitions(ranges, fail_on_loss)
-    assert lost.value.condition == "TUBEMQ_DATA_LOSS.PARTITION_REMOVED"
+        planner.partitions(ranges, planned, fail_on_loss)
+    assert lost.value.condition == loss.condition
 
     recorder = LossRecorder()
-    assert [task.request.range for task in planner.partitions(ranges, recorder)] == ranges[:1]
-    assert recorder.records == [LossRecord(Loss.PARTITION_REMOVED, partition(10_000), 28, 84)]
+    assert planner.partitions(ranges, planned, recorder) == []
+    assert recorder.records == [LossRecord(loss, partition(10_000), 28, 84)]

@@ -9,7 +9,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.source.fake_cluster import partition
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
+from tubemq_spark.source import stream_driver
 from tubemq_spark.source.schema import default_schema
 
 SCHEMA = default_schema(include_attributes=False)
@@ -141,3 +142,165 @@ def test_what_is_wrong_is_told_at_the_first_question(schema, options, condition)
             question()
         assert refused.value.condition == condition
     stream.stop()
+
+
+def gone_at_the_beginning(cluster, rows, **options):
+    """Return a stream over one store that begins with entries whose data expired before their index."""
+    cluster.partitions, cluster.unreadable = {partition(0)}, {0: rows}
+    return reader(**options)
+
+
+def test_a_stream_begins_at_the_first_record_that_can_be_read(cluster, clock):
+    """Else the broker passes over what is gone in the middle of a planned range, which looks like a loss."""
+    stream = gone_at_the_beginning(cluster, 3)
+    begin = stream.initialOffset()
+
+    end = stream.latestOffset(begin, ReadMaxRows(1))
+
+    assert end["from"] == {"demo": {"1:0": 84}}
+    assert [str(task.request.range) for task in stream.partitions(begin, end)] == ["demo/1:0 [84, 112)"]
+    clock[0] += 1
+    later = stream.latestOffset(end, ReadMaxRows(1))
+    assert [str(task.request.range) for task in stream.partitions(end, later)] == ["demo/1:0 [112, 140)"]
+
+
+def test_the_replay_of_a_micro_batch_is_the_same_in_a_new_driver(cluster, clock):
+    """Spark asks for a repeated batch's partitions before anything else, whatever has changed since."""
+    stream = gone_at_the_beginning(cluster, 3)
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, ReadMaxRows(1))
+    before = [task.request for task in stream.partitions(begin, end)]
+    cluster.partitions.add(partition(1))
+
+    again = [task.request for task in reader().partitions(begin, end)]
+
+    assert [(work.range, work.own_store) for work in again] == [
+        (work.range, work.own_store) for work in before
+    ]
+
+
+def test_what_is_behind_retention_goes_on_at_the_first_record_that_can_be_read(cluster, clock):
+    stream = gone_at_the_beginning(cluster, 4, failondataloss="false")
+    cluster.earliest = 56
+    behind = {"v": 1, "topics": {"demo": {"1:0": 28}}}
+
+    end = stream.latestOffset(behind, ReadMaxRows(1))
+
+    assert end["topics"] == {"demo": {"1:0": 140}}
+
+
+def test_a_partition_added_to_a_busy_store_does_not_starve_it(cluster, clock):
+    """It used to begin at the store's earliest offset, and old rows of others took most of every trigger."""
+    cluster.partitions, cluster.rows = {partition(0)}, {0: 1_000_000}
+    stream = reader()
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.partitions.add(partition(1))
+    cluster.rows[0] += 10
+    clock[0] += 11
+
+    second = stream.latestOffset(first, ReadMaxRows(10))
+
+    assert rows(stream, first, second) == {0: 10, 1: 10}
+
+
+def test_a_partition_added_while_records_come_is_planned_with_them(cluster, clock):
+    """Its store is not the first partition's own any more, and records of both are in the range."""
+    cluster.partitions, cluster.rows = {partition(0)}, {0: 5}
+    stream = reader()
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.rows[0] += 4
+    clock[0] += 1
+    cluster.before_layout = [lambda: cluster.partitions.add(partition(1))]
+
+    second = stream.latestOffset(first, EVERYTHING)
+
+    tasks = stream.partitions(first, second)
+    assert {task.request.range.partition for task in tasks} == {partition(0), partition(1)}
+    assert not any(task.request.own_store for task in tasks)
+
+
+def test_a_topic_that_was_removed_is_a_loss(cluster, clock):
+    stream = reader(subscribe="demo,other")
+    cluster.partitions = {partition(0), partition(0, "other")}
+    cluster.rows = {0: 5}
+    start = {"v": 1, "topics": {"demo": {"1:0": 0}, "other": {"1:0": 28}}}
+    cluster.removed = {"other"}
+
+    with pytest.raises(DataLossError) as lost:
+        stream.latestOffset(start, EVERYTHING)
+    assert lost.value.condition == "TUBEMQ_DATA_LOSS.TOPIC_REMOVED"
+    assert "other" in str(lost.value)
+
+    tolerant = reader(subscribe="demo,other", failondataloss="false")
+    end = tolerant.latestOffset(start, EVERYTHING)
+    assert end["topics"] == {"demo": {"1:0": 140}}
+    assert rows(tolerant, start, end) == {0: 5}
+
+
+def test_a_checkpoint_with_a_topic_that_is_not_subscribed_to_is_no_data_loss(cluster):
+    """The topic exists, and advice to ignore losses would be bad advice."""
+    start = {"v": 1, "topics": {"demo": {"1:0": 0}, "other": {"1:0": 28}}}
+    end = {"v": 1, "topics": {"demo": {"1:0": 28}, "other": {"1:0": 56}}}
+
+    for question in (
+        lambda stream: stream.latestOffset(start, EVERYTHING),
+        lambda stream: stream.partitions(start, end),
+    ):
+        with pytest.raises(OptionError) as refused:
+            question(reader())
+        assert refused.value.condition == "TUBEMQ_CHECKPOINT_TOPICS"
+        assert "also read other, which the option 'subscribe' no longer names" in str(refused.value)
+
+
+def test_a_topic_is_dropped_from_a_query_when_that_is_allowed(cluster, caplog):
+    start = {"v": 1, "topics": {"demo": {"1:0": 0}, "other": {"1:0": 28}}}
+    end = {"v": 1, "topics": {"demo": {"1:0": 28}, "other": {"1:0": 56}}}
+    stream = reader(failondataloss="false")
+
+    assert "other" not in stream.latestOffset(start, EVERYTHING)["topics"]
+    assert rows(stream, start, end) == {0: 1}
+    assert [record.getMessage() for record in caplog.records] == [
+        "topics of the checkpoint that are no longer subscribed to: other"
+    ]
+
+
+def test_an_answer_that_is_still_true_is_not_worked_out_again(cluster, clock, monkeypatch):
+    """Spark asks an idle query all the time, and working it out for 10 000 partitions takes a while."""
+    worked_out = []
+    next_offset = stream_driver.next_offset
+
+    def counted(*arguments, **named):
+        worked_out.append(1)
+        return next_offset(*arguments, **named)
+
+    monkeypatch.setattr(stream_driver, "next_offset", counted)
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    for _ in range(100):
+        clock[0] += 0.1
+        assert text(stream.latestOffset(json.loads(text(end)), EVERYTHING)) == text(end)
+    assert len(worked_out) == 2
+
+    cluster.rows[0] += 1
+    clock[0] += 5
+    assert text(stream.latestOffset(end, EVERYTHING)) != text(end)
+    assert text(stream.latestOffset(end, ReadMaxRows(1))) != text(end)
+    assert len(worked_out) == 4
+
+
+def test_progress_goes_on_to_tell_the_last_known_end_of_a_store_whose_broker_is_away(cluster, clock):
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.failing = {
+        1: TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
+    }
+    cluster.rows[0] += 1
+    clock[0] += 1
+    stream.latestOffset(end, EVERYTHING)
+
+    assert stream.reportLatestOffset()["topics"]["demo"] == {
+        "1:0": 168,
+        "1:10000": 196,
+        "1:20000": 252,
+        "1:20001": 252,
+    }

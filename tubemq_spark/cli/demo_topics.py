@@ -63,7 +63,7 @@ def take_stand(cluster: Cluster, topics: Sequence[str]) -> Stand:
             raise
         if not layout.partitions:
             raise OptionError("TUBEMQ_DEMO_NO_TOPIC", topic=topic)
-        bounds = cluster.bounds(layout)
+        bounds = cluster.bounds(layout).complete()
         ends |= {partition: bounds[partition.store_id].latest for partition in layout.partitions}
     return Stand(ends)
 

@@ -1,15 +1,36 @@
-"""Where stores begin and end now."""
+"""Where stores begin and end now, asked of many brokers at once.
+
+The protocol has no question for it, but a register at offset 0 is answered with the store's earliest offset
+(the position is moved there) and its end. A reader group does it, so nobody's position is touched, and the
+lease is given back at once without waiting for the answer. So a look costs one round trip for all stores of
+all brokers, and one request more per store that nobody waits for.
+
+A broker that does not answer must not hold up the others: what goes wrong is part of the answer.
+"""
 
 import concurrent.futures
-from collections.abc import Mapping
+import contextlib
+import dataclasses
+import random
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from tubemq_spark.client.broker import FLUSHED_ONLY
+from tubemq_spark.client import ids
+from tubemq_spark.client.broker import FLUSHED_ONLY, BrokerSession, Claim, Position, Started
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.lease import Lease
-from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.model import PARTITIONS_A_STORE, Endpoint, OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.client.master import fresh_visit_token
+from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQError, TubeMQTimeoutError
+from tubemq_spark.model import (
+    PARTITIONS_A_STORE,
+    Endpoint,
+    OffsetBounds,
+    StoreBounds,
+    StoreId,
+    TopicPartition,
+)
+from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.errcodes import ErrCode
 
 _MOST_THREADS: Final = 16
 
@@ -21,11 +42,9 @@ def store_bounds(
     visit_token: int,
     *,
     flushed: bool = False,
-) -> dict[StoreId, OffsetBounds]:
-    """Ask the brokers, several at once.
-
-    The protocol has no question for it, but a register with offset 0 is answered with the store's begin
-    (the offset is moved there) and its end. A reader group does it, so nobody's position is touched.
+    timeout_ms: int | None = None,
+) -> StoreBounds:
+    """Ask the brokers of all stores at once.
 
     Args:
         config: whose reader groups to use.
@@ -34,46 +53,149 @@ def store_bounds(
         visit_token: the proof that a master knows us.
         flushed: end where the data is safe on disk, not where producers append. A broker that crashes
             loses what lies between, and uses the same offsets again.
+        timeout_ms: how long connecting and the answers may take; by default as the settings say.
 
-    Raises:
-        RpcError: a broker refuses, for example 403: it does not have the topic any more.
-        TubeMQError: a broker cannot be reached, or all reader groups are taken.
+    Returns:
+        The bounds, and for every store without an answer the reason: its broker cannot be reached, refuses
+        (403: it does not have the topic, or not yet), or all reader groups are taken for it.
     """
-    by_broker: dict[Endpoint, list[StoreId]] = {}
-    for store, endpoint in sorted(stores.items()):
-        by_broker.setdefault(endpoint, []).append(store)
-
-    def ask_broker(endpoint: Endpoint) -> dict[StoreId, OffsetBounds]:
-        return {
-            store: _ask_store(config, pool, store, endpoint, visit_token, flushed=flushed)
-            for store in by_broker[endpoint]
-        }
-
-    if len(by_broker) <= 1:
-        answers = list(map(ask_broker, by_broker))
-    else:
-        workers = min(_MOST_THREADS, len(by_broker))
-        with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-bounds") as executor:
-            answers = list(executor.map(ask_broker, by_broker))
-    return {store: bounds for answer in answers for store, bounds in answer.items()}
+    patience_ms = min(config.rpc_timeout_ms, timeout_ms or config.rpc_timeout_ms)
+    probe = _Probe(
+        dataclasses.replace(config, rpc_timeout_ms=patience_ms), pool, stores, visit_token, flushed=flushed
+    )
+    probe.ask()
+    return StoreBounds(probe.known, probe.failures)
 
 
-def _ask_store(
-    config: ClientConfig,
-    pool: ChannelPool,
-    store: StoreId,
-    endpoint: Endpoint,
-    visit_token: int,
-    *,
-    flushed: bool,
-) -> OffsetBounds:
-    first = TopicPartition(store.topic, store.broker_id, store.store * PARTITIONS_A_STORE)
-    priority = FLUSHED_ONLY if flushed else None
-    with Lease(config, pool, first, endpoint, visit_token, query_priority=priority) as lease:
-        position = lease.take(0)
+class _Probe:
+    """One look at some stores: every store ends up either in ``known`` or in ``failures``."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        stores: Mapping[StoreId, Endpoint],
+        visit_token: int,
+        *,
+        flushed: bool,
+    ) -> None:
+        self._config = config
+        self._pool = pool
+        self._stores = stores
+        self._visit_token = visit_token
+        self._priority = FLUSHED_ONLY if flushed else None
+        self._channels: dict[Endpoint, RpcChannel] = {}
+        self.known: dict[StoreId, OffsetBounds] = {}
+        self.failures: dict[StoreId, TubeMQError] = {}
+
+    def ask(self) -> None:
+        self._connect(set(self._stores.values()))
+        self._ask_under_some_group([store for store in self._stores if store not in self.failures])
+        refused = [store for store, error in self.failures.items() if _is_token_refused(error)]
+        if refused:
+            self._ask_with_a_new_token(refused)
+
+    def _connect(self, endpoints: Iterable[Endpoint]) -> None:
+        connected = {endpoint: self._pool.connected(endpoint) for endpoint in endpoints}
+        self._channels = {endpoint: channel for endpoint, channel in connected.items() if channel is not None}
+        failed = self._connect_at_once([endpoint for endpoint in connected if endpoint not in self._channels])
+        for store, endpoint in self._stores.items():
+            if endpoint in failed:
+                self.failures[store] = failed[endpoint]
+
+    def _connect_at_once(self, endpoints: list[Endpoint]) -> dict[Endpoint, TubeMQError]:
+        """Connect to brokers side by side, so that one that is away delays nobody; return what failed."""
+        if not endpoints:
+            return {}
+        workers = min(_MOST_THREADS, len(endpoints))
+        timeout_ms = min(self._config.connect_timeout_ms, self._config.rpc_timeout_ms)
+        with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-connect") as executor:
+            attempts = {
+                endpoint: executor.submit(self._pool.get, endpoint, timeout_ms) for endpoint in endpoints
+            }
+        failed = {}
+        for endpoint, attempt in attempts.items():
+            try:
+                self._channels[endpoint] = attempt.result()
+            except TubeMQError as error:
+                failed[endpoint] = error
+        return failed
+
+    def _ask_under_some_group(self, stores: list[StoreId]) -> None:
+        """Ask under one reader group after the other until each store has an answer."""
+        # At random, so that queries that look at the same moment do not ask under the same names in turn.
+        groups = random.sample(self._config.reader_groups, len(self._config.reader_groups))
+        for group in groups:
+            if not stores:
+                return
+            stores = self._ask_under(group, stores)
+        for store in stores:
+            self.failures[store] = TubeMQTimeoutError(
+                "TUBEMQ_LEASES_TAKEN", count=len(groups), partition=_first_partition(store), waited_ms=0
+            )
+
+    def _ask_under(self, group: str, stores: list[StoreId]) -> list[StoreId]:
+        """Ask for all stores at once; return those that another reader holds under this group."""
+        client_id = ids.consumer_id(group)
+        started = [
+            (store, claim, self._start(store, claim))
+            for store, claim in (
+                (store, Claim(_first_partition(store), group, client_id)) for store in stores
+            )
+        ]
+        taken = []
+        for store, claim, register in started:
+            try:
+                if register is not None:
+                    self.known[store] = _bounds(store, register.result())
+            except TubeMQError as error:
+                if isinstance(error, RpcError) and error.code == ErrCode.PARTITION_OCCUPIED:
+                    taken.append(store)
+                    continue
+                self.failures[store] = error
+            # Also after an error: the broker may have carried the request out.
+            self._give_back(store, claim)
+        return taken
+
+    def _start(self, store: StoreId, claim: Claim) -> Started[Position] | None:
+        try:
+            return self._session(store).start_register(claim, 0, query_priority=self._priority)
+        except TubeMQError as error:
+            self.failures[store] = error
+            return None
+
+    def _give_back(self, store: StoreId, claim: Claim) -> None:
+        """Nobody waits for the answer: a lease that is not given back ends by itself after 30 s."""
+        with contextlib.suppress(TubeMQError):
+            self._session(store).start_unregister(claim).forget()
+
+    def _session(self, store: StoreId) -> BrokerSession:
+        return BrokerSession(self._channels[self._stores[store]], self._config, self._visit_token)
+
+    def _ask_with_a_new_token(self, stores: list[StoreId]) -> None:
+        """Ask again where the visit token was refused: brokers accept one for 16 minutes or so."""
+        try:
+            self._visit_token = fresh_visit_token(self._config, self._pool)
+        except TubeMQError as error:
+            self.failures.update(dict.fromkeys(stores, error))
+            return
+        for store in stores:
+            del self.failures[store]
+        self._ask_under_some_group(stores)
+
+
+def _first_partition(store: StoreId) -> TopicPartition:
+    return TopicPartition(store.topic, store.broker_id, store.store * PARTITIONS_A_STORE)
+
+
+def _is_token_refused(error: TubeMQError) -> bool:
+    return isinstance(error, RpcError) and error.code == ErrCode.CERTIFICATE_FAILURE
+
+
+def _bounds(store: StoreId, position: Position) -> OffsetBounds:
     if position.latest is None:
         raise RemoteProtocolError(
             "TUBEMQ_PROTOCOL_VIOLATION", what=f"the broker did not say where {store} ends"
         )
-    # What is flushed may end before the begin while nothing is: an empty range then.
+    # What is flushed may end before the log begins while nothing is: an empty range then.
     return OffsetBounds(position.current, max(position.current, position.latest))

@@ -144,6 +144,20 @@ class BrokerSession:
             RpcError: 403 no such topic there, 410 another client holds the partition, 415 the visit token
                 is too old, 500 no such partition, 503 the broker is starting or was stopped.
         """
+        return self.start_register(
+            claim, offset, read_status=read_status, filters=filters, query_priority=query_priority
+        ).result()
+
+    def start_register(
+        self,
+        claim: Claim,
+        offset: int | None,
+        *,
+        read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST,
+        filters: Sequence[str] = (),
+        query_priority: int | None = None,
+    ) -> Started[Position]:
+        """Ask for a lease as ``register`` does, and return at once."""
         request = self._lease_request(OpType.REGISTER, claim, read_status)
         request.filterCondStr.extend(filters)
         if offset is not None:
@@ -151,8 +165,12 @@ class BrokerSession:
         if query_priority is not None:
             request.qryPriorityId = query_priority
         during = f"registering {claim.partition} for group {claim.group}"
-        answer = self._call_lease(request, claim, during, self._config.rpc_timeout_ms)
-        return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+
+        def finish(pending: PendingCall) -> Position:
+            answer = self._lease_answer(pending, claim, during)
+            return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+
+        return Started(self._start(Method.PARTITION_REGISTER, request, during), finish)
 
     def unregister(self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None) -> None:
         """Give a lease up; what was fetched last is committed when ``consumed``, else dropped.
@@ -160,11 +178,21 @@ class BrokerSession:
         Raises:
             RpcError: 411 nobody holds the partition, 412 somebody else does.
         """
+        self.start_unregister(claim, consumed=consumed, timeout_ms=timeout_ms).result()
+
+    def start_unregister(
+        self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None
+    ) -> Started[None]:
+        """Give a lease up as ``unregister`` does, and return at once."""
         # Any other number than 0 drops it (BrokerServiceServer.inProcessConsumerUnregister).
         status = ReadStatus.STORED_OR_EARLIEST if consumed else ReadStatus.STORED_OR_LATEST
         request = self._lease_request(OpType.UNREGISTER, claim, status)
         during = f"unregistering {claim.partition} for group {claim.group}"
-        self._call_lease(request, claim, during, timeout_ms or self._config.rpc_timeout_ms)
+
+        def finish(pending: PendingCall) -> None:
+            self._lease_answer(pending, claim, during)
+
+        return Started(self._start(Method.PARTITION_REGISTER, request, during, timeout_ms), finish)
 
     def heartbeat(
         self, group: str, client_id: str, partitions: Iterable[TopicPartition]
@@ -268,18 +296,10 @@ class BrokerSession:
             authInfo=self._credentials(),
         )
 
-    def _call_lease(
-        self, request: broker_pb2.RegisterRequestC2B, claim: Claim, during: str, timeout_ms: int
+    def _lease_answer(
+        self, pending: PendingCall, claim: Claim, during: str
     ) -> broker_pb2.RegisterResponseB2C:
-        answer = self.channel.call(
-            ServiceType.BROKER_READ,
-            Method.PARTITION_REGISTER,
-            request,
-            broker_pb2.RegisterResponseB2C,
-            timeout_ms=timeout_ms,
-            during=during,
-            wait=self._wait,
-        )
+        answer = pending.result(broker_pb2.RegisterResponseB2C, during)
         if not answer.success:
             raise self._refusal(answer.errCode, answer.errMsg, claim.partition, during)
         return answer
@@ -287,12 +307,19 @@ class BrokerSession:
     def _start(
         self,
         method: Method,
-        request: broker_pb2.GetMessageRequestC2B | broker_pb2.CommitOffsetRequestC2B,
+        request: broker_pb2.RegisterRequestC2B
+        | broker_pb2.GetMessageRequestC2B
+        | broker_pb2.CommitOffsetRequestC2B,
         during: str,
+        timeout_ms: int | None = None,
     ) -> PendingCall:
-        timeout_ms = self._config.rpc_timeout_ms
         return self.channel.start(
-            ServiceType.BROKER_READ, method, request, timeout_ms=timeout_ms, during=during, wait=self._wait
+            ServiceType.BROKER_READ,
+            method,
+            request,
+            timeout_ms=timeout_ms or self._config.rpc_timeout_ms,
+            during=during,
+            wait=self._wait,
         )
 
     def _refusal(self, code: int, text: str, partition: TopicPartition, during: str) -> RpcError:

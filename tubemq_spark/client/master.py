@@ -5,6 +5,7 @@ A ``ProducerSession`` (methods 1, 2, 3) learns where topics can be published, a 
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -277,18 +278,25 @@ class BalanceSession(MasterSession):
                 "TUBEMQ_PROTOCOL_VIOLATION",
                 what=f"the master lists partitions of the unknown brokers {sorted(unlisted)}",
             )
-        partitions: dict[TopicPartition, Endpoint] = {}
-        closed: set[TopicPartition] = set()
-        for meta in self._metas:
-            for item in meta.items:
-                found = [
-                    TopicPartition(meta.topic, item.broker_id, number)
-                    for number in infostrings.partition_ids(item.stores, item.partitions)
-                ]
-                partitions.update(dict.fromkeys(found, self._brokers[item.broker_id]))
-                if not item.subscribable:
-                    closed.update(found)
-        return Layout(MappingProxyType(partitions), frozenset(closed))
+        return _expand(self._metas, tuple(sorted(self._brokers.items())))
+
+
+@functools.lru_cache(maxsize=8)
+def _expand(metas: tuple[infostrings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
+    """Return the layout that a master's lists describe; a driver asks often, and the lists seldom change."""
+    endpoints = dict(brokers)
+    partitions: dict[TopicPartition, Endpoint] = {}
+    closed: set[TopicPartition] = set()
+    for meta in metas:
+        for item in meta.items:
+            found = [
+                TopicPartition(meta.topic, item.broker_id, number)
+                for number in infostrings.partition_ids(item.stores, item.partitions)
+            ]
+            partitions.update(dict.fromkeys(found, endpoints[item.broker_id]))
+            if not item.subscribable:
+                closed.update(found)
+    return Layout(MappingProxyType(dict(sorted(partitions.items()))), frozenset(closed))
 
 
 def fresh_visit_token(config: ClientConfig, pool: ChannelPool) -> int:

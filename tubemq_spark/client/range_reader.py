@@ -54,9 +54,6 @@ class RangeRequest:
     own_store: bool = False
     """Whether no other partition is in the store: every offset of the range is then one of its records,
     and one that the broker passes over is missing."""
-    from_earliest: bool = False
-    """Whether the range starts where the log begins. Index and data expire apart, so a log may begin with
-    entries whose records are gone: then it begins behind them, and nothing that was there is missing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +148,6 @@ class _RangeReader:
         self._locate = locate
         self._in_place = False
         self._own_store = work.own_store
-        self._before_begin = work.from_earliest
         self._patience = Patience(asked, config.fetch_timeout_ms, wait)
 
     def close(self) -> None:
@@ -238,10 +234,8 @@ class _RangeReader:
 
     def _report_skipped(self, step: Step) -> None:
         """Report records that the broker passed over without a word (MsgFileStore.getMessages)."""
-        if self._own_store and not step.dense and not self._before_begin:
+        if self._own_store and not step.dense:
             self._on_loss(Loss.SKIPPED, self._partition, step.start, min(step.next, self._end))
-        if step.fetched.count:
-            self._before_begin = False
 
     def _report_corrupt(self, step: Step, corrupt: NDArray[np.int64]) -> None:
         if not len(corrupt):

@@ -5,42 +5,73 @@ by a direct connection, with the same results and the same errors.
 """
 
 import dataclasses
+import functools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import FetchedBatch, RangeRequest
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class TopicsLayout:
     """Where the partitions of some topics are, and the token that proves we asked the master."""
 
     partitions: Mapping[TopicPartition, Endpoint]
+    """All partitions that exist, in their order, also those that cannot be read now."""
     visit_token: int
+    missing_topics: frozenset[str] = frozenset()
+    """Topics that were asked for and do not exist."""
 
-    def stores(self) -> dict[StoreId, Endpoint]:
-        """Return the stores the partitions live in, with their brokers."""
+    @functools.cached_property
+    def stores(self) -> Mapping[StoreId, Endpoint]:
+        """The stores the partitions live in, with their brokers."""
         return {partition.store_id: endpoint for partition, endpoint in self.partitions.items()}
 
 
 class Cluster(Protocol):
     """A TubeMQ cluster."""
 
-    def layout(self, topics: Iterable[str]) -> TopicsLayout:
+    def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask the master where the topics' partitions are; it checks the group's rights on the way.
+
+        Args:
+            topics: the topics' names.
+            missing_ok: answer for the topics that exist when others do not, instead of raising 431.
 
         Raises:
             RpcError: a topic does not exist (431), or the group may not read it (450, 455).
             TubeMQConnectionError: no master answered.
         """
 
-    def bounds(self, layout: TopicsLayout) -> dict[StoreId, OffsetBounds]:
-        """Ask the brokers for the earliest and the latest offset of every store of a layout."""
+    def bounds(
+        self,
+        layout: TopicsLayout,
+        stores: Collection[StoreId] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> StoreBounds:
+        """Ask the brokers for the earliest and the latest offset of stores of a layout; by default of all.
+
+        A broker that is away is part of the answer and not an error.
+        """
+
+    def first_readable(
+        self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds]
+    ) -> dict[TopicPartition, int]:
+        """Ask the brokers where the first record is that can still be read, in index bytes.
+
+        Args:
+            layout: where the partitions are.
+            begins: partitions that share their store with no other, with what its index holds.
+
+        Raises:
+            TubeMQError: a broker does not answer, or refuses.
+        """
 
     def read_range(
         self, work: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep

@@ -65,6 +65,12 @@ class ChannelPool:
                 return _connect(slot, endpoint, connect_timeout_ms or self._connect_timeout_ms, asked_at)
             return slot.channel
 
+    def connected(self, endpoint: Endpoint) -> RpcChannel | None:
+        """Return the peer's channel when there is an open one; never connect, never wait."""
+        slot = self._slots.get(endpoint)
+        channel = None if slot is None else slot.channel
+        return None if channel is None or channel.closed else channel
+
     def close(self) -> None:
         """Close all channels for good."""
         with self._lock:

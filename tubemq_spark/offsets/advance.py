@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.admission import admit
-from tubemq_spark.offsets.audit import audit
+from tubemq_spark.offsets.audit import Audit, audit, removal
 from tubemq_spark.offsets.loss import Loss, LossPolicy
 from tubemq_spark.offsets.positions import resolve
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset
@@ -17,7 +17,7 @@ def next_offset(
     *,
     on_loss: LossPolicy,
     max_rows: int | None = None,
-    target: Mapping[StoreId, int] | None = None,
+    target: Mapping[TopicPartition, int] | None = None,
 ) -> SourceOffset:
     """Return the end of the next micro-batch; ``start`` itself when there is nothing new.
 
@@ -30,24 +30,26 @@ def next_offset(
         bounds: what their stores hold, as far as brokers answered.
         on_loss: what to do about records that are gone.
         max_rows: the most rows of the micro-batch, see ``admit``; None takes all there is.
-        target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes; stores that
-            were not there then are not read. None for the other triggers.
+        target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every
+            partition that was there then; stores that were not there are not read. None for the other
+            triggers.
 
     Raises:
         OptionError: the token does not fit the partitions or the log, see ``resolve``.
         TubeMQConnectionError: a token is to be resolved, and the bounds of a store are not known.
         DataLossError: by the policy.
     """
-    first: dict[TopicPartition, int] = {}
+    first: Mapping[TopicPartition, int] = {}
     if isinstance(start, StartToken):
         first = resolve(start.position, partitions, bounds, option="startingOffsets", on_loss=on_loss)
-    found = audit({**start.next_offsets, **first}, partitions, bounds)
+    found = audit(first or start.next_offsets, partitions, bounds)
     for loss in found.losses:
         loss.report(on_loss)
     latest = {store: held.latest for store, held in bounds.items()}
     if target is not None:
-        _check_target(found.positions, latest, target, on_loss)
-        latest = {store: min(end, target[store]) for store, end in latest.items() if store in target}
+        _check_target(found, partitions, latest, target, on_loss)
+        ends = {partition.store_id: end for partition, end in target.items()}
+        latest = {store: min(end, ends[store]) for store, end in latest.items() if store in ends}
     next_offsets = admit(found.positions, latest, max_rows)
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
@@ -55,13 +57,18 @@ def next_offset(
 
 
 def _check_target(
-    positions: Mapping[TopicPartition, int],
+    found: Audit,
+    partitions: Collection[TopicPartition],
     latest: Mapping[StoreId, int],
-    target: Mapping[StoreId, int],
+    target: Mapping[TopicPartition, int],
     on_loss: LossPolicy,
 ) -> None:
-    """Report stores that lost records which the target counts on."""
-    for partition in sorted(positions):
-        store = partition.store_id
-        if store in latest and latest[store] < target.get(store, 0):
-            on_loss(Loss.TRUNCATED, partition, latest[store], target[store])
+    """Report what the target counts on and what is gone since: records, or a whole partition."""
+    told = {loss.partition for loss in found.losses}
+    existing = set(partitions)
+    for partition, end in sorted(target.items()):
+        held_to = latest.get(partition.store_id, end)
+        if partition not in existing and partition not in told:
+            removal(partition, end, end, partitions).report(on_loss)
+        elif partition in found.positions and held_to < end:
+            on_loss(Loss.TRUNCATED, partition, held_to, end)

@@ -15,7 +15,7 @@ class Audit:
     """Where reading goes on once the losses are tolerated, in index bytes: all partitions that exist
     and that the stream knows or can take up now."""
     appeared: Mapping[TopicPartition, int]
-    """Partitions the stream did not know, with where they begin: the earliest offset of their store."""
+    """Partitions the stream did not know, with where they begin."""
     losses: tuple[LossRecord, ...]
     """Records that are gone, by partition; for the caller's policy."""
 
@@ -30,68 +30,93 @@ def audit(
     A partition that exists but whose store has no bounds (its broker cannot be read now) is no loss:
     it stays where it is, and a new one is taken up once it can be read.
 
+    A partition that appears in a store of which others are known begins where the furthest of these
+    stands: before it was there nobody could write to it, so what lies below are records of the others.
+    In a store that is new, it begins at the earliest offset.
+
     Args:
         known: the next offset of every partition the stream knows, in index bytes.
-        partitions: all partitions that exist now, also those that cannot be read now.
+        partitions: all partitions that exist now, also those that cannot be read now. They were asked for
+            after the ends of the stores that ``known`` was planned with.
         bounds: what the stores hold, as far as brokers answered.
     """
     positions: dict[TopicPartition, int] = {}
     losses = removals(known, partitions)
-    for partition in sorted(known.keys() & set(partitions)):
-        held = bounds.get(partition.store_id)
-        if held is None:
-            positions[partition] = known[partition]
-        else:
-            positions[partition] = min(max(known[partition], held.earliest), held.latest)
-            losses += _compare(partition, known[partition], held)
-    appeared = {
-        partition: bounds[partition.store_id].earliest
-        for partition in sorted(set(partitions) - known.keys())
-        if partition.store_id in bounds
-    }
-    losses += _expired_unseen(known, appeared)
+    reached: dict[StoreId, int] = {}
+    for partition in known.keys() & set(partitions):
+        offset = positions[partition] = known[partition]
+        store = partition.store_id
+        reached[store] = max(offset, reached.get(store, 0))
+        held = bounds.get(store)
+        if held is not None and not held.earliest <= offset <= held.latest:
+            positions[partition], loss = _compare(partition, offset, held)
+            losses.append(loss)
+    appeared, unseen = _take_up(set(partitions) - known.keys(), known, reached, bounds)
+    losses += unseen
     losses.sort(key=lambda loss: loss.partition)
     return Audit(positions | appeared, appeared, tuple(losses))
 
 
 def removals(known: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]) -> list[LossRecord]:
     """Return a loss for every known partition that does not exist any more."""
-    existing = set(partitions)
-    topics = {partition.topic for partition in existing}
-    return [
-        LossRecord(
-            Loss.PARTITION_REMOVED if partition.topic in topics else Loss.TOPIC_REMOVED,
-            partition,
-            known[partition],
-            known[partition],
-        )
-        for partition in sorted(known.keys() - existing)
-    ]
+    gone = known.keys() - set(partitions)
+    return [removal(partition, known[partition], known[partition], partitions) for partition in sorted(gone)]
 
 
-def _compare(partition: TopicPartition, offset: int, held: OffsetBounds) -> list[LossRecord]:
+def removal(
+    partition: TopicPartition, start: int, end: int, partitions: Collection[TopicPartition]
+) -> LossRecord:
+    """Return the loss of a partition that is not among those that exist."""
+    topic_is_there = any(existing.topic == partition.topic for existing in partitions)
+    loss = Loss.PARTITION_REMOVED if topic_is_there else Loss.TOPIC_REMOVED
+    return LossRecord(loss, partition, start, end)
+
+
+def begins_needed(
+    known: Mapping[TopicPartition, int],
+    partitions: Collection[TopicPartition],
+    bounds: Mapping[StoreId, OffsetBounds],
+) -> set[StoreId]:
+    """Return the stores at whose earliest offset reading would begin, or go on after a loss."""
+    stores_known = {partition.store_id for partition in known}
+    return {
+        store
+        for store in {partition.store_id for partition in partitions}
+        if store in bounds and store not in stores_known
+    } | {
+        partition.store_id
+        for partition, offset in known.items()
+        if (held := bounds.get(partition.store_id)) is not None and offset < held.earliest
+    }
+
+
+def _compare(partition: TopicPartition, offset: int, held: OffsetBounds) -> tuple[int, LossRecord]:
     if offset < held.earliest:
-        return [LossRecord(Loss.EXPIRED, partition, offset, held.earliest)]
-    if offset > held.latest:
-        return [LossRecord(Loss.MOVED_BACK, partition, held.latest, offset)]
-    return []
+        return held.earliest, LossRecord(Loss.EXPIRED, partition, offset, held.earliest)
+    return held.latest, LossRecord(Loss.MOVED_BACK, partition, held.latest, offset)
 
 
-def _expired_unseen(
-    known: Mapping[TopicPartition, int], appeared: Mapping[TopicPartition, int]
-) -> list[LossRecord]:
-    """Return losses of new partitions whose first records may have expired before the stream saw them.
+def _take_up(
+    new: Collection[TopicPartition],
+    known: Mapping[TopicPartition, int],
+    reached: Mapping[StoreId, int],
+    bounds: Mapping[StoreId, OffsetBounds],
+) -> tuple[dict[TopicPartition, int], list[LossRecord]]:
+    """Return where new partitions begin, and what of them expired before the stream saw them.
 
-    Their store can tell: such records lie beyond what the stream has read there, or anywhere in a
-    store that is new to a known topic. Of a topic that is new to the stream (added to ``subscribe``)
-    nobody has asked for older records.
+    Of a topic that is new to the stream (added to ``subscribe``) nobody has asked for older records; of a
+    store that is new to a known topic, all records were asked for.
     """
-    topics = {partition.topic for partition in known}
-    read_up_to: dict[StoreId, int] = {}
-    for partition, offset in known.items():
-        read_up_to[partition.store_id] = min(offset, read_up_to.get(partition.store_id, offset))
-    return [
-        LossRecord(Loss.EXPIRED, partition, expected, earliest)
-        for partition, earliest in appeared.items()
-        if partition.topic in topics and (expected := read_up_to.get(partition.store_id, 0)) < earliest
-    ]
+    topics = {partition.topic for partition in known} if new else set()
+    appeared: dict[TopicPartition, int] = {}
+    losses = []
+    for partition in sorted(new):
+        store = partition.store_id
+        held = bounds.get(store)
+        if held is None:
+            continue
+        expected = reached.get(store, 0 if partition.topic in topics else held.earliest)
+        appeared[partition] = min(max(expected, held.earliest), held.latest)
+        if expected < held.earliest:
+            losses.append(LossRecord(Loss.EXPIRED, partition, expected, held.earliest))
+    return appeared, losses

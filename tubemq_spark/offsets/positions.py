@@ -8,7 +8,7 @@ that a new query can go on where an old one stood.
 import dataclasses
 import enum
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
@@ -126,6 +126,29 @@ def resolve(
         partition: _resolve_one(partition, wanted[partition], bounds[partition.store_id], option, on_loss)
         for partition in ordered
     }
+
+
+def begins_wanted(
+    position: Position, partitions: Iterable[TopicPartition], bounds: Mapping[StoreId, OffsetBounds]
+) -> set[StoreId]:
+    """Return the stores at whose earliest offset a position begins, or goes on after a loss."""
+    return {
+        partition.store_id
+        for partition in partitions
+        if (held := bounds.get(partition.store_id)) is not None
+        and _is_at_the_beginning(_wanted(position, partition), held)
+    }
+
+
+def _wanted(position: Position, partition: TopicPartition) -> int | Edge | None:
+    if isinstance(position, Edge):
+        return position
+    of_topic = position.topics.get(partition.topic)
+    return of_topic if of_topic is None or isinstance(of_topic, Edge) else of_topic.get(partition)
+
+
+def _is_at_the_beginning(wanted: int | Edge | None, held: OffsetBounds) -> bool:
+    return wanted is Edge.EARLIEST or (isinstance(wanted, int) and wanted < held.earliest)
 
 
 def _resolve_one(

@@ -1,12 +1,13 @@
 """The batch source: ``spark.read.format("tubemq")`` reads a range of history."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tubemq_spark.offsets.positions import Edge, resolve
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.offsets.positions import Edge, begins_wanted, resolve
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.partition import work_of
@@ -28,18 +29,37 @@ class TubeMQReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Plan one task a TubeMQ partition (driver)."""
+        """Plan the tasks (driver)."""
         options, on_loss = self._options, loss_policy(self._options)
         planner = Planner(options)
-        snapshot = planner.look()
+        snapshot = planner.look_complete()
         known = snapshot.layout.partitions.keys()
-        starts = resolve(options.starting, known, snapshot.bounds, option="startingOffsets", on_loss=on_loss)
+        begins = begins_wanted(options.starting, known, snapshot.bounds)
+        readable = planner.with_readable_begins(snapshot, begins).bounds
+        starts = resolve(options.starting, known, readable, option="startingOffsets", on_loss=on_loss)
         ends = resolve(
             options.ending or Edge.LATEST, known, snapshot.bounds, option="endingOffsets", on_loss=on_loss
         )
-        return list(planner.partitions(batch_ranges(starts, ends), on_loss))
+        ranges = batch_ranges(_not_beyond(ends, starts, snapshot.bounds, readable), ends)
+        return list(planner.partitions(ranges, known, on_loss))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's range (executor)."""
         work = work_of(partition)
         return iter(()) if work is None else read_rows(work, self._options, self._schema)
+
+
+def _not_beyond(
+    ends: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
+    bounds: Mapping[StoreId, OffsetBounds],
+    readable: Mapping[StoreId, OffsetBounds],
+) -> dict[TopicPartition, int]:
+    """Return the starts, but the end where nothing before the end can be read: an empty range, no mistake."""
+
+    def start_of(partition: TopicPartition) -> int:
+        start, store = starts[partition], partition.store_id
+        lifted = start == readable[store].earliest > bounds[store].earliest
+        return min(start, ends[partition]) if lifted else start
+
+    return {partition: start_of(partition) for partition in starts}

@@ -14,31 +14,26 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import StoreId
-from tubemq_spark.offsets.advance import next_offset
-from tubemq_spark.offsets.ranges import ranges_between
-from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, read_stream_offset
+from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.partition import work_of
-from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema
-from tubemq_spark.source.task import loss_policy, read_rows
+from tubemq_spark.source.stream_driver import StreamDriver
+from tubemq_spark.source.task import read_rows
 
 
 class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object answers offsets for the life of a query; copies of it read in the tasks.
 
     The copies are pickled before anything is asked, so the constructor holds values only and the
-    planner is made by the first question.
+    questions of the driver go to ``StreamDriver``, which is made by the first of them.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         check_schema(schema)
         self._schema = schema
         self._options = options
-        self._on_loss = loss_policy(options)
-        self._planner: Planner | None = None
-        self._target: dict[StoreId, int] | None = None
+        self._driver: StreamDriver | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Return a constant: Spark asks again after a failed first batch (see ``offsets.source_offset``)."""
@@ -51,35 +46,19 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` again when there is nothing new."""
-        snapshot = self._driver().look()
-        end = next_offset(
-            read_stream_offset(start),
-            snapshot.layout.partitions.keys(),
-            snapshot.bounds,
-            on_loss=self._on_loss,
-            max_rows=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
-            target=self._target,
-        )
-        return end.to_json()
+        return self._asked().latest_offset(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the topics ended when they were last looked at, for the query's progress."""
-        seen = self._driver().last
-        if seen is None:
-            return None
-        latest = seen.latest()
-        return SourceOffset(
-            {partition: latest[partition.store_id] for partition in seen.layout.partitions}
-        ).to_json()
+        return self._asked().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where this run ends: at what is there now."""
-        self._target = self._driver().look(fresh=True).latest()
+        self._asked().fix_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan a micro-batch, one task a TubeMQ partition: a function of its two offsets."""
-        ranges = ranges_between(read_stream_offset(start), SourceOffset.from_json(end), self._on_loss)
-        return list(self._driver().partitions(ranges, self._on_loss)) if ranges else []
+        """Plan a micro-batch: a function of its two offsets."""
+        return list(self._asked().partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's range (executor)."""
@@ -92,10 +71,10 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Do nothing: no session and no lease outlives the question it was made for."""
 
-    def _driver(self) -> Planner:
-        if self._planner is None:
-            self._planner = Planner(self._options)
-        return self._planner
+    def _asked(self) -> StreamDriver:
+        if self._driver is None:
+            self._driver = StreamDriver(self._options)
+        return self._driver
 
 
 class RefusedStreamReader(DataSourceStreamReader):

@@ -57,7 +57,7 @@ class TopicClient:
             DataLossError: messages are gone or damaged.
         """
         layout = self._cluster.layout([topic])
-        bounds = self._cluster.bounds(layout)
+        bounds = self._cluster.bounds(layout).complete()
         found: list[Message] = []
         for partition in sorted(layout.partitions):
             held = bounds[partition.store_id]

@@ -1,0 +1,106 @@
+"""Where the first record of a log is that can still be read.
+
+Retention removes the data of a log and its index by whole files, and these hold different numbers of
+messages (``BrokerConfig``: 1 GB of data, 786 432 index entries). So a log may begin with index entries whose
+data is gone, and a reader that starts there is moved on by the broker. Reading from such a position on is not
+a loss, but the position must be known before a range is planned: a range that starts inside these entries
+cannot be told from one whose records were removed later.
+"""
+
+import time
+from typing import Final
+
+from tubemq_spark.client.broker import MEMORY_TOO
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.cursor import Cursor, Step
+from tubemq_spark.client.lease import Lease
+from tubemq_spark.errors import TubeMQTimeoutError
+from tubemq_spark.model import Endpoint, OffsetBounds, TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 1_000
+
+
+def first_readable(
+    config: ClientConfig,
+    pool: ChannelPool,
+    partition: TopicPartition,
+    endpoint: Endpoint,
+    visit_token: int,
+    held: OffsetBounds,
+    wait: Wait = time.sleep,
+) -> int:
+    """Return the offset of the first record of a log that can be read, in index bytes.
+
+    Args:
+        config: the settings.
+        pool: the channels.
+        partition: the only partition of its store.
+        endpoint: its broker.
+        visit_token: the proof that a master knows us.
+        held: what the store's index holds.
+        wait: how to wait when the broker has nothing to say yet.
+
+    Returns:
+        ``held.latest`` when no record before it can be read.
+
+    Raises:
+        TubeMQError: the broker does not answer, or refuses.
+    """
+    if held.earliest >= held.latest:
+        return held.latest
+    with Lease(config, pool, partition, endpoint, visit_token, query_priority=MEMORY_TOO, wait=wait) as lease:
+        cursor = Cursor(lease, partition)
+        try:
+            return _search(cursor, partition, held, config.rpc_timeout_ms, wait)
+        finally:
+            cursor.forget_ahead()
+
+
+def _search(
+    cursor: Cursor, partition: TopicPartition, held: OffsetBounds, timeout_ms: int, wait: Wait
+) -> int:
+    deadline = Deadline.after_ms(timeout_ms)
+    backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=wait)
+    cursor.seek(held.earliest)
+    while cursor.position < held.latest:
+        step = cursor.step(cursor.position)
+        if step.fetched.count:
+            return step.start if step.dense else _behind_the_gap(cursor, step)
+        if step.pause_ms:
+            wait(step.pause_ms / 1000)
+        elif step.next == step.start and not backoff.wait(deadline):
+            raise TubeMQTimeoutError(
+                "TUBEMQ_NO_PROGRESS",
+                partition=partition,
+                position=step.start,
+                end=held.latest,
+                timeout_ms=timeout_ms,
+                trouble="the broker has nothing to read there",
+            )
+    return held.latest
+
+
+def _behind_the_gap(cursor: Cursor, step: Step) -> int:
+    """Return where the records of a step begin that passed over entries without data.
+
+    The answer does not say where the gap is. When it is at the beginning, as it is after retention, the
+    records fill the end of the step: then reading from there on brings the same record first. Otherwise
+    records between gaps must not be passed over, and the step's own start is the answer.
+    """
+    candidate = step.next - INDEX_ENTRY_BYTES * step.fetched.count
+    cursor.seek(candidate)
+    again = cursor.step(candidate)
+    return candidate if again.start == candidate and _first(again) == _first(step) else step.start
+
+
+def _first(step: Step) -> tuple[int, bytes] | None:
+    """Return what tells the first record of a step apart from others; None for a damaged one."""
+    columns = step.fetched.columns
+    if not len(columns) or columns.ordinals[0] != 0:
+        return None
+    return int(columns.message_ids[0]), columns.data[columns.value_start[0] : columns.value_end[0]]

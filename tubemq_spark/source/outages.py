@@ -1,0 +1,129 @@
+"""Brokers that do not answer: when they are asked again, and what the user is told.
+
+A broker *answers* (no entry here) or is *away* (an entry), as long as one of its stores has no answer. The
+user is told twice per outage: when it begins, and when it is over, with how long it took and how many rows
+waited.
+A broker of which no store answered is asked again after a pause that doubles, and with little patience: it
+answers within milliseconds when it is back, and one that is frozen must not hold up the others.
+"""
+
+import collections
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tubemq_spark.cluster.base import TopicsLayout
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.offsets.units import rows_between
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 5.0
+RETRY_TIMEOUT_MS: Final = 1_000
+"""How long a broker may take to answer that did not answer before."""
+
+
+class _Outage:
+    """One broker's absence."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.pause_s = 0.0
+        self.ask_at = since
+
+    def postpone(self, now: float) -> None:
+        self.pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self.pause_s))
+        self.ask_at = now + self.pause_s
+
+
+class Outages:
+    """The outages of one query's brokers, by broker id."""
+
+    def __init__(self) -> None:
+        self._away: dict[int, _Outage] = {}
+
+    def split(self, layout: TopicsLayout, now: float) -> tuple[Collection[StoreId], Collection[StoreId]]:
+        """Return the stores whose brokers answered last, and those of the others that are due to be asked."""
+        if not self._away:
+            return layout.stores.keys(), ()
+        due = {broker_id for broker_id, outage in self._away.items() if now >= outage.ask_at}
+        return (
+            [store for store in layout.stores if store.broker_id not in self._away],
+            [store for store in layout.stores if store.broker_id in due],
+        )
+
+    def hear(
+        self, answer: StoreBounds, layout: TopicsLayout, positions: Mapping[TopicPartition, int], now: float
+    ) -> None:
+        """Take what the brokers that were asked have answered; tell the user what has changed.
+
+        Args:
+            answer: the answer.
+            layout: where the stores are.
+            positions: where the stream stands, to count the rows that waited.
+            now: the time, in seconds of any clock that never goes back.
+        """
+        if self._away:
+            self._forget_unlisted(layout)
+        failures: dict[int, list[StoreId]] = collections.defaultdict(list)
+        for store in answer.failures:
+            failures[store.broker_id].append(store)
+        answered: dict[int, list[StoreId]] = collections.defaultdict(list)
+        for store in answer.known:
+            answered[store.broker_id].append(store)
+        for broker_id, stores in failures.items():
+            self._begin(broker_id, stores, answer.failures[stores[0]], layout, now)
+            if broker_id not in answered:
+                self._away[broker_id].postpone(now)
+        for broker_id in [known for known in self._away if known in answered and known not in failures]:
+            self._end(broker_id, answered[broker_id], answer.known, positions, now)
+
+    def _forget_unlisted(self, layout: TopicsLayout) -> None:
+        """Forget brokers that have nothing of the topics any more: nobody asks them again."""
+        listed = {store.broker_id for store in layout.stores}
+        self._away = {broker_id: outage for broker_id, outage in self._away.items() if broker_id in listed}
+
+    def _begin(
+        self,
+        broker_id: int,
+        stores: Collection[StoreId],
+        error: TubeMQError,
+        layout: TopicsLayout,
+        now: float,
+    ) -> None:
+        if broker_id in self._away:
+            return
+        self._away[broker_id] = _Outage(now)
+        logger.warning(
+            "broker %d (%s) does not tell where %d of its stores end; they wait, the others go on: %s",
+            broker_id,
+            layout.stores[next(iter(stores))],
+            len(stores),
+            error,
+        )
+
+    def _end(
+        self,
+        broker_id: int,
+        stores: Collection[StoreId],
+        bounds: Mapping[StoreId, OffsetBounds],
+        positions: Mapping[TopicPartition, int],
+        now: float,
+    ) -> None:
+        outage = self._away.pop(broker_id)
+        reached: dict[StoreId, int] = {}
+        for partition, offset in positions.items():
+            if partition.broker_id == broker_id:
+                store = partition.store_id
+                reached[store] = min(offset, reached.get(store, offset))
+        waiting = sum(
+            rows_between(reached[store], bounds[store].latest) for store in stores if store in reached
+        )
+        logger.warning(
+            "broker %d answers again after %.0f s; %d rows waited",
+            broker_id,
+            now - outage.since,
+            waiting,
+        )
