@@ -41,7 +41,6 @@ def kill(store: Store) -> None:
     store._closed = True
     store._data.close()
     store._index.close()
-    store._point_file.close()
 
 
 def files(directory, suffix):

@@ -93,6 +93,33 @@ def test_close_is_done_once(start):
     server.close()
 
 
+FORKING = """
+import os, sys
+from pathlib import Path
+from tests.embedded.wire import BrokerClient
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+server = EmbeddedTubeMQ(Path(sys.argv[1]), {"demo": (1, 1)})
+with BrokerClient(server.broker) as broker:
+    broker.send(b"x")
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.close(writer)
+        os.read(reader, 1)  # Until the parent ends.
+        os._exit(0)
+    server.close()
+with server.reopened() as again, BrokerClient(again.broker) as broker:
+    print(broker.send(b"y")[0].appendOffset)
+"""
+"""A server whose process forks, as multiprocessing does, closes and opens again beside its child."""
+
+
+def test_a_forked_child_keeps_neither_the_end_nor_the_ports_nor_the_directory(tmp_path):
+    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("28\n", "")
+
+
 def test_a_temporary_directory_goes_with_the_server():
     with EmbeddedTubeMQ() as server:
         assert server.data.is_dir()

@@ -112,8 +112,13 @@ class Acceptor:
             return
         self._closing.set()
         self._thawed.set()
+        # Shut down, not only closed: a forked child may hold copies of both, which would keep the accepting
+        # thread asleep and the port taken.
+        self._wake_sender.shutdown(socket.SHUT_RDWR)
         self._wake_sender.close()
         self._thread.join()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._wake_receiver.close()
         with self._lock:

@@ -163,3 +163,52 @@ def test_a_file_that_gets_a_successor_is_brought_to_the_disk_first(open_log, mon
     log.append(b"next")
     assert synced[0] == full
     assert len(synced) == 2, "and the directory, for the name of the new one"
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_a_truncation_that_is_interrupted_leaves_no_hole(open_log, tmp_path, monkeypatch, step):
+    """Whatever it did before it was killed, the log can be opened again."""
+    log = open_log(segment_bytes=10)
+    for byte in (b"a", b"b", b"c", b"d"):
+        log.append(byte * 10)
+    left = [step]
+
+    def killed_at(function):
+        def call(*arguments):
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("unlink", "ftruncate", "fsync"):
+            patch.setattr(os, name, killed_at(getattr(os, name)))
+        try:
+            log.truncate(5)
+            assert left[0] > 0
+        except KeyboardInterrupt:
+            pass
+    log.close()
+    again = open_log(segment_bytes=10)
+    assert again.read(0, 10).startswith(b"a" * 5)
+    again.truncate(5)
+    assert again.end == 5
+
+
+def test_a_failed_sync_is_never_forgotten(open_log, monkeypatch):
+    log = open_log()
+    log.append(b"x")
+
+    def broken(_fd):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.sync()
+    for use in (log.sync, log.roll):
+        with pytest.raises(OSError, match="Input/output error"):
+            use()
+    assert len(log.segments) == 1

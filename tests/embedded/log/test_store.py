@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import struct
 import threading
 
@@ -238,7 +239,7 @@ def test_a_batch_that_cannot_be_written_is_not_stored_at_all(open_store, monkeyp
 
 def test_flushed_lags_behind_until_something_is_due(open_store):
     now = [0]
-    store = open_store(StoreSettings(flush_messages=3, flush_interval_ms=100), now_ms=lambda: now[0])
+    store = open_store(StoreSettings(flush_messages=3, flush_interval_ms=100), elapsed_ms=lambda: now[0])
     store.append([record(b"x"), record(b"x")])
     store.flush_if_due()
     assert (store.bounds.flushed, store.bounds.latest) == (0, 56)
@@ -252,6 +253,51 @@ def test_flushed_lags_behind_until_something_is_due(open_store):
     now[0] = 100
     store.flush_if_due()
     assert store.bounds.flushed == 112
+
+
+def test_a_clock_that_is_put_back_does_not_put_off_flushes(open_store):
+    now, elapsed = [3_600_000], [0]
+    store = open_store(
+        StoreSettings(flush_interval_ms=100), now_ms=lambda: now[0], elapsed_ms=lambda: elapsed[0]
+    )
+    store.append([record(b"x")])
+    now[0], elapsed[0] = 0, 100
+    store.flush_if_due()
+    assert store.bounds.flushed == ENTRY_BYTES
+
+
+@pytest.mark.parametrize("log", ["_data", "_index"])
+def test_after_a_failed_flush_nothing_more_is_flushed_or_taken(open_store, monkeypatch, log):
+    """The kernel forgets what it could not write, so the next sync would succeed and prove nothing."""
+    store = open_store(StoreSettings(flush_messages=1))
+    store.append([record(b"flushed")])
+    store.flush()
+    store.append([record(b"not flushed")])
+    failing = getattr(store, log).segments[-1].fd
+    sync = os.fsync
+
+    def broken(fd):
+        if fd == failing:
+            raise OSError(5, "Input/output error")
+        sync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(OSError, match="Input/output error"):
+            store.flush_if_due()
+    store.flush_if_due()
+    with pytest.raises(
+        OSError, match=r"the disk did not keep what store demo-0 holds .*start the server again"
+    ):
+        store.flush()
+    with pytest.raises(OSError, match="the disk did not keep"):
+        store.append([record(b"refused")])
+    assert (store.bounds.flushed, store.bounds.latest) == (ENTRY_BYTES, 2 * ENTRY_BYTES)
+    assert read_all(store)[0] == [b"flushed", b"not flushed"], "reads go on"
+    with pytest.raises(OSError, match="the disk did not keep"):
+        store.close()
+    store = open_store()
+    assert store.append([record(b"after a restart")]).offset == 2 * ENTRY_BYTES
 
 
 @pytest.mark.parametrize(("flush_bytes", "flushed"), [(0, 0), (54, 0), (53, 28)])

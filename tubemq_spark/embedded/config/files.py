@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from tubemq_spark.embedded.directories import sync_directory
 from tubemq_spark.errors import DataLossError, OptionError
 
 _FORMAT_VERSION: Final = 1
@@ -27,6 +28,7 @@ def replace_text(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+    sync_directory(path.parent)
 
 
 def read_json(path: Path, build: Callable[[Any], Value]) -> Value | None:
@@ -74,4 +76,6 @@ class DirectoryLock:
 
     def close(self) -> None:
         """Let go of the directory; the file stays, for removing it would race with the next owner."""
+        # Closing alone would not do: a forked child has the same lock as long as it lives.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)

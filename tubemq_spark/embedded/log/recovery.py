@@ -49,12 +49,12 @@ class FlushedPointFile:
     """Remembers on disk up to where a store is flushed."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Take the path of the file; it is open only while it is used."""
+        self._path = path
 
     def load(self) -> LogPoint | None:
         """Return the point, or None when there is none or it was torn while being written."""
-        raw = os.pread(self._fd, _POINT.size, 0)
+        raw = self._path.read_bytes()[: _POINT.size] if self._path.exists() else b""
         if len(raw) < _POINT.size:
             return None
         index, data, crc = _POINT.unpack(raw)
@@ -62,11 +62,11 @@ class FlushedPointFile:
 
     def save(self, point: LogPoint) -> None:
         """Write the point; should it be lost, the next start only has more to look at."""
-        os.pwrite(self._fd, _POINT.pack(point.index, point.data, _crc(point.index, point.data)), 0)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(fd, _POINT.pack(point.index, point.data, _crc(point.index, point.data)), 0)
+        finally:
+            os.close(fd)
 
 
 def recover(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> Cut:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from tubemq_spark.embedded.directories import make_directory, sync_directory
 from tubemq_spark.errors import DataLossError
 
 _NAME_DIGITS: Final = 20
@@ -41,7 +42,8 @@ class SegmentedLog:
         self._suffix = suffix
         self._segment_bytes = segment_bytes
         self._dropped: list[tuple[int, Segment]] = []
-        directory.mkdir(parents=True, exist_ok=True)
+        self._failed_sync: OSError | None = None
+        make_directory(directory)
         self._segments: tuple[Segment, ...] = ()
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
@@ -107,21 +109,40 @@ class SegmentedLog:
         last = self._segments[-1]
         if last.end == last.start:
             return last
-        os.fsync(last.fd)
+        self.sync()
         return self._begin_segment(last.end)
 
     def sync(self) -> None:
-        """Bring everything to the disk; only the last file can have bytes that are not."""
-        os.fsync(self._segments[-1].fd)
+        """Bring everything to the disk; only the last file can have bytes that are not.
+
+        Raises:
+            OSError: the disk refused, now or earlier: after a failure the kernel forgets which bytes it
+                could not write, so a later success would prove nothing (fsync(2), EIO).
+        """
+        if self._failed_sync is not None:
+            raise self._failed_sync
+        try:
+            os.fsync(self._segments[-1].fd)
+        except OSError as error:
+            self._failed_sync = error
+            raise
+
+    @property
+    def failed_sync(self) -> OSError | None:
+        """Why some bytes may never reach the disk, if that is so."""
+        return self._failed_sync
 
     def truncate(self, end: int) -> None:
-        """Cut off everything from a position on, which is not before the log's start."""
-        kept = tuple(segment for segment in self._segments if segment.start <= end)
-        for segment in self._segments[len(kept) :]:
-            os.close(segment.fd)
-            segment.path.unlink()
-        self._segments = kept
-        if (last := kept[-1]).end > end:
+        """Cut off everything from a position on, which is not before the log's start.
+
+        The newest file goes first: interrupted anywhere, what is left is a log without a hole.
+        """
+        while (last := self._segments[-1]).start > end:
+            last.path.unlink()
+            self._segments = self._segments[:-1]
+            os.close(last.fd)
+            sync_directory(self._directory)
+        if last.end > end:
             os.ftruncate(last.fd, end - last.start)
             last.end = end
 
@@ -171,12 +192,3 @@ class SegmentedLog:
         self._segments += (segment,)
         sync_directory(self._directory)
         return segment
-
-
-def sync_directory(directory: Path) -> None:
-    """Bring a directory's entries to the disk: without it a new file's name can be lost with the power."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

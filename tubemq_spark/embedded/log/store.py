@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.clock import monotonic_ms, wall_ms
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits, read_batch
 from tubemq_spark.embedded.log.records import INDEX_ENTRY, RECORD_HEADER, NewRecord
 from tubemq_spark.embedded.log.recovery import FlushedPointFile, LogPoint, recover
@@ -84,8 +84,17 @@ class Traffic:
 class Store:
     """One store of one topic; appends are serialised, reads run beside them."""
 
-    def __init__(self, directory: Path, settings: StoreSettings, now_ms: Callable[[], int] = wall_ms) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: StoreSettings,
+        now_ms: Callable[[], int] = wall_ms,
+        elapsed_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
         """Open the store in a directory, or make it; cuts what a killed process left unfinished.
+
+        ``now_ms`` stamps messages and tells the age of files; ``elapsed_ms`` says when a flush is due, for
+        the time of day may be put back.
 
         Raises:
             DataLossError: files are missing in the middle of the log.
@@ -93,6 +102,7 @@ class Store:
         self._directory = directory
         self._settings = settings
         self._now_ms = now_ms
+        self._elapsed_ms = elapsed_ms
         self._lock = threading.Condition(threading.Lock())
         self._flushing = threading.Lock()
         self._readers = 0
@@ -104,12 +114,11 @@ class Store:
             self._index = SegmentedLog(directory / "index", ".index", settings.index_segment_bytes)
             undo.callback(self._index.close)
             self._point_file = FlushedPointFile(directory / "flushed")
-            undo.callback(self._point_file.close)
             self._recover()
             self._earliest = self._first_readable()
             self._last_id = self._newest_id()
             self._flushed = LogPoint(-1, -1)
-            self._flushed_at_ms = now_ms()
+            self._flushed_at_ms = elapsed_ms()
             self.flush()
             undo.pop_all()
 
@@ -149,11 +158,13 @@ class Store:
         """Store messages in their order; they are visible, and safe from a kill, on return.
 
         Raises:
-            OSError: they could not be written, or the store is closed; none of them is stored.
+            OSError: they could not be written, the disk failed to flush earlier, or the store is closed;
+                none of them is stored.
         """
         self._wait_for_disk()
         with self._lock:
             self._require_open()
+            self._require_sound_disk()
             appended = Appended(self._index.end, max(self._last_id + 1, time.time_ns()), self._now_ms())
             index, data = encode_batch(records, appended, self._data.end)
             before = self._data.end
@@ -191,14 +202,18 @@ class Store:
         return batch
 
     def flush_if_due(self) -> None:
-        """Flush when enough messages, bytes or time have gathered since the last time."""
+        """Flush when enough messages, bytes or time have gathered since the last time.
+
+        Raises:
+            OSError: as ``flush``, but of a disk that failed before nothing is said again.
+        """
         settings = self._settings
         with self._lock:
-            if self._closed:
+            if self._closed or self._failed_sync is not None:
                 return
             waiting = self._index.end - self._flushed.index
             waiting_bytes = self._unflushed_bytes
-        waited_ms = self._now_ms() - self._flushed_at_ms
+        waited_ms = self._elapsed_ms() - self._flushed_at_ms
         if waiting and (
             waiting >= settings.flush_messages * _ENTRY_BYTES
             or waited_ms >= settings.flush_interval_ms
@@ -212,13 +227,15 @@ class Store:
         """Bring everything stored so far to the disk; appends go on meanwhile.
 
         Raises:
-            OSError: the disk refused, or the store is closed; nothing more counts as flushed then.
+            OSError: the disk refused, now or earlier, or the store is closed. Once it has refused nothing
+                more ever counts as flushed, and the store takes no more messages.
         """
         with self._flushing:
             with self._lock:
                 self._require_open()
+                self._require_sound_disk()
                 point = LogPoint(self._index.end, self._data.end)
-            self._flushed_at_ms = self._now_ms()
+            self._flushed_at_ms = self._elapsed_ms()
             if point != self._flushed:
                 self._data.sync()
                 self._index.sync()
@@ -295,7 +312,6 @@ class Store:
                 self._lock.wait_for(lambda: self._readers == 0)
                 self._data.close()
                 self._index.close()
-                self._point_file.close()
 
     def _wait_for_disk(self) -> None:
         """Flush when there is so much to flush that a start after a kill would take long."""
@@ -312,6 +328,16 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
+
+    @property
+    def _failed_sync(self) -> OSError | None:
+        return self._data.failed_sync or self._index.failed_sync
+
+    def _require_sound_disk(self) -> None:
+        """Refuse to go on after a failed sync: the kernel forgets what it could not write."""
+        if (error := self._failed_sync) is not None:
+            what = f"the disk did not keep what store {self._directory.name} holds ({error})"
+            raise OSError(error.errno, f"{what}; check the disk and start the server again") from error
 
     def _recover(self) -> None:
         cut = recover(self._index, self._data, self._point_file.load())

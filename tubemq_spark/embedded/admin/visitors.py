@@ -1,0 +1,48 @@
+"""Which web requests are refused because a page of somewhere else may have made them.
+
+A browser lets any page send requests to this machine. It says so: in ``Sec-Fetch-Site``, ``Origin`` or
+``Referer``; and a page that got here by a name of its own in the DNS (rebinding) has that name in ``Host``.
+Programs send none of the first three, and a ``Host`` that is an address or a name this server goes by.
+"""
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
+
+_OWN_SITES = ("same-origin", "none")
+"""Of ``Sec-Fetch-Site``: a page of this very port, or a person who typed the address."""
+
+
+def why_foreign(headers: Mapping[str, str], names: Collection[str]) -> str | None:
+    """Return what shows that a request comes from elsewhere; ``names`` are those the server goes by."""
+    host = headers.get("Host")
+    if host is not None and not _is_ours(host, names):
+        return f"it asks for the host {host!r}, and this server is called {', '.join(sorted(names))}"
+    site = headers.get("Sec-Fetch-Site")
+    if site is not None and site not in _OWN_SITES:
+        return f"a browser sent it for a page of another site (Sec-Fetch-Site: {site})"
+    for name in ("Origin", "Referer"):
+        page = headers.get(name)
+        if page is not None and _authority(page) != (host or "").lower():
+            return f"a browser sent it for another page ({name}: {page!r})"
+    return None
+
+
+def _is_ours(host: str, names: Collection[str]) -> bool:
+    name = _authority(f"http://{host}", port=False)
+    if name in {"localhost", *map(str.lower, names)}:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _authority(url: str, *, port: bool = True) -> str:
+    """Return host and port of a URL, or the host alone; nothing when it has none."""
+    try:
+        parts = urlsplit(url)
+        return (parts.netloc if port else parts.hostname or "").lower()
+    except ValueError:
+        return ""
