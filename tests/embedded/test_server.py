@@ -115,7 +115,7 @@ with server.reopened() as again, BrokerClient(again.broker) as broker:
 
 
 def test_a_forked_child_keeps_neither_the_end_nor_the_ports_nor_the_directory(tmp_path):
-    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("28\n", "")
 
