@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import random
 import signal
 import subprocess
@@ -185,17 +186,23 @@ def test_a_disk_that_fails_later_does_not_stop_other_stores_or_the_end(start, co
     bad, good = (server._state.stores.all()[topic, 0] for topic in ("bad", "good"))
     bad._settings = good._settings = StoreSettings(flush_messages=1)
 
-    def broken():
-        raise OSError(5, "Input/output error")
+    failing, sync = bad._data.segments[-1].fd, os.fsync
 
-    monkeypatch.setattr(bad._data, "sync", broken)
+    def broken(fd):
+        if fd == failing:
+            raise OSError(5, "Input/output error")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", broken)
+    server._state.stores.flush_due()
     server._state.stores.flush_due()
     assert (bad.bounds.flushed, good.bounds.flushed) == (0, 28)
     server._state.stores.expire()
     server.close()
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        f"store bad-0 could not be {what}: [Errno 5] Input/output error"
-        for what in ("flushed", "cleaned of old data", "flushed at its end")
+        f"{what} store bad-0 failed: [Errno 5] the disk did not keep what store bad-0 holds "
+        "([Errno 5] Input/output error); check the disk and start the server again"
+        for what in ("Flushing", "Deleting old data of", "Flushing at the end")
     ]
 
 

@@ -139,8 +139,8 @@ def _open_state(place: Place, catalog: Catalog, common: Common) -> BrokerState:
             common.tokens,
             common.controls,
             common.authentication,
-            reads=Service(settings.allowed_io_errors),
-            writes=Service(settings.allowed_io_errors),
+            reads=Service(settings.allowed_io_errors, f"Reading at broker {place.broker_id}"),
+            writes=Service(settings.allowed_io_errors, f"Writing at broker {place.broker_id}"),
         )
         state.finish_removals()
         undo.pop_all()

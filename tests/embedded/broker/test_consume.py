@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.embedded.wire import BrokerClient
+from tubemq_spark.embedded.broker import leases
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
 from tubemq_spark.protocol.payload import checksum
@@ -830,3 +831,25 @@ def test_rules_that_are_switched_off_limit_nobody(limited):
     while (answer := limited.fetch(lastPackConsumed=True)).success:
         pass
     assert answer.errCode == 404
+
+
+def test_refused_registers_leave_nothing_behind(start, connect):
+    """Any group's name will do, so whoever asks for what is not there could fill the memory."""
+    server = start(settings=EmbeddedSettings(lease_timeout_ms=30, scan_period_ms=10))
+    broker = connect(server)
+    for number in range(1200):
+        assert broker.register(7, groupName=f"group{number}").errCode == 500
+        assert broker.fetch(7, groupName=f"group{number}").errCode in {411, 500}
+    state = server._state
+    assert len(state.leases.all()) <= 1000
+    assert state.offsets._positions == {}
+    wait_until(lambda: not state.leases.all())
+    assert state.offsets._positions == {}
+
+
+def test_of_refused_registers_the_latest_are_remembered(monkeypatch, tubemq, broker):
+    """A second consumer learns that somebody has asked already, as TubeMQ tells it."""
+    monkeypatch.setattr(leases, "_MOST_REFUSED", 3)
+    for number in range(5):
+        broker.register(7, groupName=f"group{number}")
+    assert {seat.group for seat in tubemq._state.leases.all()} == {"group2", "group3", "group4"}

@@ -1,9 +1,13 @@
 """A broker that could not read or write too often does so no more."""
 
+import contextlib
 import errno
+import resource
+import time
 
 import pytest
 
+from tubemq_spark.embedded.broker import services
 from tubemq_spark.embedded.broker.services import Service
 from tubemq_spark.embedded.server import EmbeddedSettings
 
@@ -28,6 +32,69 @@ def test_what_is_no_error_of_the_disk_does_not_count():
     service.count_error(OSError(errno.ESHUTDOWN, "the store is closed"))
     service.count_error(KeyError("gone"))
     assert not service.stopped
+
+
+def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_pause(caplog):
+    now = [0]
+    service = Service(0, "Writing", now_ms=lambda: now[0])
+    full = OSError(errno.ENOSPC, "No space left on device")
+    service.count_error(full)
+    assert not service.admits()
+    now[0] = services.RETRY_MS
+    assert [service.admits(), service.admits()] == [True, False], "one trial"
+    service.count_error(full)
+    now[0] += services.RETRY_MS - 1
+    assert not service.admits()
+    now[0] += 1
+    assert service.admits()
+    service.count_success()
+    assert [service.admits(), service.admits()] == [True, True]
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            "Writing failed: [Errno 28] No space left on device; requests are refused (503); "
+            "make room on it, it is tried again by itself"
+        ),
+        "Writing works again",
+    ]
+
+
+def test_what_an_operator_has_stopped_no_success_opens():
+    service = Service(0, now_ms=lambda: 10**9)
+    service.stop()
+    service.count_success()
+    service.count_error(OSError(5, "Input/output error"))
+    assert not service.admits()
+
+
+@contextlib.contextmanager
+def files_up_to(size):
+    """Let the kernel refuse to write more than this into a file of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_broker_writes_again_by_itself_when_there_is_room(tubemq, broker, monkeypatch, caplog):
+    monkeypatch.setattr(services, "RETRY_MS", 20)
+    with files_up_to(1 << 20):
+        stored = 0
+        while broker.try_send(b"x" * 100_000).success:
+            stored += 1
+        codes = [broker.try_send(b"x" * 100_000).errCode for _ in range(20)]
+        assert set(codes) == {500, 503}
+    deadline = time.monotonic() + 20
+    while not broker.try_send(b"after").success:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    broker.register()
+    assert broker.drain() == [b"x" * 100_000] * stored + [b"after"]
+    said = [line.getMessage() for line in caplog.records if line.name == services.__name__]
+    assert len(said) == 3, "when it begins, when it stops, when it is over"
+    assert "File too large" in said[0]
+    assert said[-1] == "Writing at broker 1 works again"
 
 
 def broken(*_):

@@ -20,32 +20,36 @@ FATES = [
 ]
 
 
+BATCHES = 14
+
+
 def payload(number):
-    return b"%d" % number * (1 + number % 50)
+    return b"%d" % number * (1 + number * 3)
 
 
 def work(store):
     """Fill some files of both logs, flush now and then, lose and expire something."""
-    for number in range(30):
+    for number in range(BATCHES):
         store.append([record(payload(number)), record(payload(number + 1))])
         if number % 4 == 3:
             store.flush()
-        if number == 20:
+        if number == 9:
             store.expire(0)
 
 
 @pytest.mark.parametrize("fates", FATES)
 def test_at_any_moment(tmp_path, monkeypatch, fates):
-    sent = [payload(number + more) for number in range(30) for more in (0, 1)]
+    sent = [payload(number + more) for number in range(BATCHES) for more in (0, 1)]
     directory = tmp_path / "disk" / "demo-0"
     directory.parent.mkdir()
-    promised, moments, store = 0, [], None
+    promised, moments, store = 0, {}, None
 
     def look():
         nonlocal promised
         if store is not None:
             promised = store._flushed.index
-        moments.append((promised, dict(disk.left(fates))))
+        # Many steps change nothing of what would be left; the last of them has promised most.
+        moments[tuple(sorted(disk.left(fates)))] = promised
 
     with monkeypatch.context() as patch:
         disk = Disk(directory.parent, patch, look)
@@ -53,9 +57,9 @@ def test_at_any_moment(tmp_path, monkeypatch, fates):
         work(store)
     kill(store)
     monkeypatch.setattr(os, "fsync", lambda _fd: None)
-    for number, (least, left) in enumerate(moments):
+    for number, (left, least) in enumerate(moments.items()):
         restored = tmp_path / str(number)
-        for path, content in left.items():
+        for path, content in left:
             (restored / path).parent.mkdir(parents=True, exist_ok=True)
             (restored / path).write_bytes(content)
         with contextlib.closing(Store(restored / "demo-0", SMALL_FILES)) as found:
@@ -63,7 +67,7 @@ def test_at_any_moment(tmp_path, monkeypatch, fates):
             assert bounds.latest >= least, f"flushed messages are gone after step {number}"
             kept = slice(bounds.earliest // ENTRY_BYTES, bounds.latest // ENTRY_BYTES)
             assert read_all(found)[0] == sent[kept], f"after step {number}"
-    assert promised > 40 * ENTRY_BYTES
+    assert promised >= 24 * ENTRY_BYTES
 
 
 def test_a_file_that_is_replaced_has_its_new_content_and_name_on_the_disk(tmp_path, monkeypatch):

@@ -149,6 +149,20 @@ def test_a_damaged_record_is_passed_over(open_store, tmp_path):
     assert read_all(store)[0] == [b"aaaa", b"cccc"]
 
 
+def test_damaged_records_are_counted_and_logged_once(open_store, tmp_path, caplog):
+    store = open_store(StoreSettings(data_segment_bytes=1))
+    store.append([record(b"gone")])
+    store.append([record(b"aaaa"), record(b"bbbb"), record(b"cccc")])
+    store._data.drop_before(HEADER_BYTES + 4, 0)
+    path = files(tmp_path, ".tube")[-1]
+    path.write_bytes(path.read_bytes().replace(b"bbbb", b"BBBB"))
+    for _ in range(2):
+        assert read_all(store, start=0)[0] == [b"aaaa", b"cccc"]
+    assert store.traffic.damaged == 1, "what has expired is not damaged"
+    (said,) = [item.getMessage() for item in caplog.records if item.levelno == logging.ERROR]
+    assert "1 damaged records from offset 56 to 56 are not delivered" in said
+
+
 @pytest.mark.parametrize(
     ("payload", "flag", "delivered"),
     [
@@ -285,7 +299,8 @@ def test_after_a_failed_flush_nothing_more_is_flushed_or_taken(open_store, monke
         patch.setattr(os, "fsync", broken)
         with pytest.raises(OSError, match="Input/output error"):
             store.flush_if_due()
-    store.flush_if_due()
+    with pytest.raises(OSError, match="Input/output error"):
+        store.flush_if_due()
     with pytest.raises(
         OSError, match=r"the disk did not keep what store demo-0 holds .*start the server again"
     ):

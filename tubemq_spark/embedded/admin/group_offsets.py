@@ -68,8 +68,7 @@ class GroupOffsets:
         What its consumers fetched and did not confirm is dropped.
         """
         for (topic, partition_id), offset in offsets.items():
-            position = self._state.offsets.at(Seat(group, topic, partition_id))
-            with position.lock:
+            with self._state.offsets.locked(Seat(group, topic, partition_id)) as position:
                 position.reset(offset - offset % INDEX_ENTRY_BYTES)
 
     def _offset(self, seat: Seat) -> dict[str, int]:

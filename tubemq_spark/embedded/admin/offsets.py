@@ -90,7 +90,8 @@ class OffsetCalls:
         if wish > bounds.latest:
             what = f"bigger than Current MaxOffset:({wish}>{bounds.latest})"
             raise bad_request(f"Invalid parameter: manualOffset {what}")
-        old = self._state.offsets.at(seat).committed
+        position = self._state.offsets.find(seat)
+        old = 0 if position is None else position.committed
         self._groups.move(group, {(topic, seat.partition_id): wish})
         text = "Manual update current Offset success!"
         return {"result": True, "errCode": 0, "errMsg": text, "oldOffset": old}

@@ -8,6 +8,7 @@ from tubemq_spark.embedded.broker.history import OffsetHistory
 from tubemq_spark.embedded.broker.produce import SendHandler
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.dispatch import Dispatcher
+from tubemq_spark.embedded.troubles import Troubles
 from tubemq_spark.net.listener import Answer, Interceptor, Listener
 from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol import rpc
@@ -30,20 +31,24 @@ class Broker:
         self._dispatcher = Dispatcher(services, consumers.operations)
         self._sends = SendHandler(state, self._dispatcher)
         settings = state.settings
+        # What waits for the disk has a thread of its own: leases must run out in time on a slow one, too.
+        self._disk = disk = Scheduler()
+        troubles = Troubles()
+        save = troubles.guarded("Saving offsets", state.offsets.save)
         self._listener = Listener("broker", host, port, self.serve)
         self._tasks = [
             scheduler.every(settings.scan_period_ms, consumers.expire_leases, "expiring leases"),
-            scheduler.every(settings.flush_check_ms, state.stores.flush_due, "flushing stores"),
-            scheduler.every(settings.offsets_save_ms, state.offsets.save, "saving offsets"),
-            scheduler.every(settings.retention_check_ms, state.stores.expire, "deleting old data"),
-            scheduler.every(
+            disk.every(settings.flush_check_ms, state.stores.flush_due, "flushing stores"),
+            disk.every(settings.offsets_save_ms, save, "saving offsets"),
+            disk.every(settings.retention_check_ms, state.stores.expire, "deleting old data"),
+            disk.every(
                 settings.group_expiry_check_ms, consumers.forget_idle_groups, "forgetting idle groups"
             ),
         ]
         self._history = OffsetHistory(state) if settings.offset_history_period_ms else None
         if self._history is not None:
             period_ms = settings.offset_history_period_ms
-            self._tasks.append(scheduler.every(period_ms, self._history.write, "writing the offset history"))
+            self._tasks.append(disk.every(period_ms, self._history.write, "writing the offset history"))
 
     @property
     def port(self) -> int:
@@ -82,6 +87,7 @@ class Broker:
         self.state.stopping.set()
         for task in self._tasks:
             task.cancel()
+        self._disk.close()
         self._listener.close()
         if self._history is not None and last_snapshot:
             self._history.write()

@@ -130,12 +130,11 @@ class ConsumerHandlers:
     def expire_leases(self) -> None:
         """Free the partitions of consumers that were not heard of; what they fetched is not confirmed."""
         for seat in self._state.leases.expired():
-            position = self._state.offsets.at(seat)
-            with position.lock:
+            with self._state.offsets.locked(seat) as position:
                 lease = self._state.leases.find(seat)
                 if lease is not None and self._state.leases.has_expired(lease):
                     self._state.leases.end(seat)
-                    position.commit(consumed=False)
+                    position.drop_in_flight()
                     logger.info("%s of consumer %s timed out", _key(seat), lease.client_id)
 
     def forget_idle_groups(self) -> None:
@@ -159,8 +158,7 @@ class ConsumerHandlers:
         """
         if self._state.leases.find(seat) is None:
             raise absent
-        position = self._state.offsets.at(seat)
-        with position.lock:
+        with self._state.offsets.locked(seat) as position:
             lease = self._state.leases.find(seat)
             if lease is None:
                 raise absent
@@ -171,13 +169,16 @@ class ConsumerHandlers:
     def _take(self, seat: Seat, client_id: str, request: pb.RegisterRequestC2B) -> pb.RegisterResponseB2C:
         types = {trimmed("filterCondStr", item) for item in request.filterCondStr} - {""}
         wish = request.currOffset if request.HasField("currOffset") else NO_WISH
-        position = self._state.offsets.at(seat)
-        with position.lock:
+        with self._state.offsets.locked(seat) as position:
             self._check_free(seat, position, client_id)
             # Before the store is looked at: who asks for a partition that is not there holds it all the same.
             lease = self._new_lease(client_id, types, _query_priority(request))
             self._state.leases.grant(seat, lease)
-            bounds = self._open_for_register(seat).bounds
+            try:
+                bounds = self._open_for_register(seat).bounds
+            except RefusedError:
+                self._state.leases.keep_for_a_while(seat, lease)
+                raise
             start = position.register(request.readStatus, wish, bounds)
         logger.info("%s registered by %s, from %d (wished %d)", _key(seat), client_id, start, wish)
         return pb.RegisterResponseB2C(
@@ -219,7 +220,7 @@ class ConsumerHandlers:
             return
         if self._state.leases.has_expired(lease):
             # Who finds a dead consumer removes it and is turned away all the same.
-            position.commit(consumed=False)
+            position.drop_in_flight()
             self._state.leases.end(seat)
             text = f"Remove Invalid Consumer Register {lease.client_id}#{_key(seat)}"
         else:
@@ -231,7 +232,9 @@ class ConsumerHandlers:
             ErrCode.HB_NO_NODE, f"UnRegistered Consumer {client_id}, you have to register firstly!"
         )
         with self._held(seat, client_id, absent, self._kept_by_other) as (position, _):
-            position.commit(consumed=commit)
+            if commit and position.recorded:
+                position.commit(consumed=True)
+            position.drop_in_flight()
             self._state.leases.end(seat)
         return pb.RegisterResponseB2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!", currOffset=NOTHING)
 
@@ -273,10 +276,11 @@ class ConsumerHandlers:
         try:
             batch = store.read(seat.partition_id, start, self._limits(lease, visible_end, bounds))
         except OSError as error:
-            logger.exception("%s cannot be read", _key(seat))
+            logger.info("%s cannot be read: %s", _key(seat), error)
             self._state.reads.count_error(error)
             text = f"Get message failure, errMsg={error}"
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error
+        self._state.reads.count_success()
         if batch is None:
             # Looked at anew: files may have expired since.
             return nothing_at(start, store.bounds, view)

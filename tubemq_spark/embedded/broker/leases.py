@@ -1,11 +1,16 @@
 """Which consumer holds which partition of its group, for as long as it is heard of (HeartbeatManager)."""
 
+import collections
 import dataclasses
 from collections.abc import Callable
+from typing import Final
 
 from tubemq_spark.embedded.broker.flow_control import Allowance
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.clock import monotonic_ms, wall_ms
+
+_MOST_REFUSED: Final = 1000
+"""Groups have any names, so refused registers could fill the memory before their leases run out."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -31,6 +36,7 @@ class LeaseTable:
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
         self._leases: dict[Seat, Lease] = {}
+        self._refused: collections.deque[tuple[Seat, Lease]] = collections.deque()
 
     def find(self, seat: Seat) -> Lease | None:
         """Return the lease of a seat, running or not."""
@@ -40,6 +46,14 @@ class LeaseTable:
         """Give a seat to a consumer; whoever had it has it no more."""
         self.renew(lease)
         self._leases[seat] = lease
+
+    def keep_for_a_while(self, seat: Seat, lease: Lease) -> None:
+        """Keep a lease whose register was refused, as TubeMQ does, until there are many younger ones."""
+        self._refused.append((seat, lease))
+        if len(self._refused) > _MOST_REFUSED:
+            oldest, refused = self._refused.popleft()
+            if self._leases.get(oldest) is refused:
+                self.end(oldest)
 
     def renew(self, lease: Lease) -> None:
         """Start the lease's time anew: its consumer was heard of."""

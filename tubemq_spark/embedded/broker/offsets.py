@@ -1,8 +1,9 @@
 """Where groups stand in partitions: a committed offset and what is in flight (DefaultOffsetManager)."""
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -111,6 +112,10 @@ class Position:
         self.in_flight = 0
         return self.committed
 
+    def drop_in_flight(self) -> None:
+        """Take what was read and not confirmed as not read; a group without a place gets none by this."""
+        self.in_flight = 0
+
     def reset(self, offset: int) -> None:
         """Stand somewhere else; what is in flight is dropped."""
         self.record(offset)
@@ -130,7 +135,12 @@ class _Saved(NamedTuple):
 
 
 class OffsetTable:
-    """All positions of a broker; looking one up takes no lock. They are never removed, only forgotten."""
+    """All positions of a broker; looking one up takes no lock.
+
+    A position that was recorded once is never removed, only forgotten; one that never was is not kept, or
+    refused requests would fill the memory. Whoever changes a position gets it from ``locked``, which makes
+    sure that everybody else gets the same one.
+    """
 
     def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
         """Read the file that ``save`` wrote, if there is one.
@@ -151,9 +161,23 @@ class OffsetTable:
         }
 
     def at(self, seat: Seat) -> Position:
-        """Return a group's position, be it recorded or not."""
-        found = self._positions.get(seat)
-        return found if found is not None else self._positions.setdefault(seat, Position())
+        """Return a group's position, to look at only; where there is none, one that is not recorded."""
+        return self._positions.get(seat) or Position()
+
+    @contextlib.contextmanager
+    def locked(self, seat: Seat) -> Iterator[Position]:
+        """Lock a group's position, be it recorded or not."""
+        while True:
+            position = self._positions.get(seat) or self._positions.setdefault(seat, Position())
+            with position.lock:
+                if self._positions.get(seat) is not position:
+                    continue  # Somebody removed it after we had found it.
+                try:
+                    yield position
+                finally:
+                    if not position.recorded and not position.changes:
+                        del self._positions[seat]
+                return
 
     def find(self, seat: Seat) -> Position | None:
         """Return a group's position, if it has one."""
@@ -162,8 +186,7 @@ class OffsetTable:
 
     def find_or_add(self, seat: Seat, start: int) -> Position:
         """Return a group's position; a new one stands at ``start``."""
-        found = self.at(seat)
-        with found.lock:
+        with self.locked(seat) as found:
             found.record(start)
         return found
 
@@ -178,8 +201,7 @@ class OffsetTable:
     def forget(self, seats: Iterable[Seat]) -> None:
         """Forget positions."""
         for seat in seats:
-            found = self.at(seat)
-            with found.lock:
+            with self.locked(seat) as found:
                 found.forget()
 
     def forget_idle(self, expiry_ms: int, busy: Container[str]) -> list[str]:

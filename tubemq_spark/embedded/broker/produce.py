@@ -34,13 +34,22 @@ logger = logging.getLogger(__name__)
 
 _NO_CHECKSUM: Final = -1
 """The producer leaves the checksum to the broker; all known ones do."""
+_LONGEST_KNOWN_TYPE: Final = 256
+"""Longer types are not kept in memory: a message may have one of megabytes, and each a new one."""
 
 
-@functools.lru_cache(maxsize=4096)
 def _key_code(message_type: str | bytes) -> int:
-    """Return what stands for a message's type in the index (RefusedError: it is no text)."""
+    """Return what stands for a message's type in the index (RefusedError: it is not text)."""
+    known = len(message_type) <= _LONGEST_KNOWN_TYPE
+    return _known_key_code(message_type) if known else _new_key_code(message_type)
+
+
+def _new_key_code(message_type: str | bytes) -> int:
     text = trimmed("msgType", message_type)
     return java_hash(text) if text else NO_KEY
+
+
+_known_key_code = functools.lru_cache(maxsize=4096)(_new_key_code)
 
 
 @dataclasses.dataclass(slots=True)
@@ -143,10 +152,11 @@ class SendHandler:
                 return [_failure(ErrCode.SERVER_RECEIVE_OVERFLOW, text)] * len(records)
             appended = store.append(records)
         except (OSError, KeyError, TubeMQError) as error:
-            logger.exception("%d messages for store %s-%d could not be stored", len(records), *key)
+            logger.info("%d messages for store %s-%d could not be stored: %r", len(records), *key, error)
             self._state.writes.count_error(error)
             text = f"Put message failed from {self._state.host} {error}"
             return [_failure(ErrCode.INTERNAL_SERVER_ERROR, text)] * len(records)
+        self._state.writes.count_success()
         return _successes(appended, len(records))
 
 

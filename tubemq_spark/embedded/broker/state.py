@@ -141,7 +141,7 @@ class BrokerState:
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{error}") from error
 
     def _check(self, name: str, service: Service) -> None:
-        if service.stopped:
+        if not service.admits():
             raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{name} temporary unavailable!")
         self.check_running(name)
 

@@ -1,18 +1,16 @@
 """The open stores of a broker, one directory each: ``<topic>-<store>``."""
 
 import contextlib
-import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import SYSTEM_TOPICS, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.log.store import Store, StoreSettings, Traffic
-
-logger = logging.getLogger(__name__)
+from tubemq_spark.embedded.troubles import Troubles
 
 StoreKey = tuple[str, int]
 """A topic and the number of one of its stores."""
@@ -40,6 +38,7 @@ class StoreSet:
         self._lock = threading.Lock()
         self._stores: dict[StoreKey, Store] = {}
         self._gone = Traffic()
+        self._troubles = Troubles()
         try:
             for topic, spec in catalog.with_system_topics().items():
                 for number in range(spec.stores):
@@ -93,14 +92,14 @@ class StoreSet:
     def flush_due(self) -> None:
         """Flush the stores that are due; one that cannot be flushed does not keep the others."""
         for key, store in self.all().items():
-            with _logged("flushed", key):
+            with self._told("Flushing", key):
                 store.flush_if_due()
 
     def expire(self) -> None:
         """Delete what is older than its topic allows; a store where that fails does not keep the others."""
         for key, store in self.all().items():
             if (spec := self._catalog.get(key[0])) is not None:
-                with _logged("cleaned of old data", key):
+                with self._told("Deleting old data of", key):
                     store.expire(spec.retention_ms)
 
     def traffic(self) -> Traffic:
@@ -126,9 +125,13 @@ class StoreSet:
         """Flush and close all stores; one that cannot be flushed is logged and does not keep the others."""
         with self._lock:
             for key, store in self._stores.items():
-                with _logged("flushed at its end", key):
+                with self._told("Flushing at the end", key):
                     store.close()
             self._stores.clear()
+
+    def _told(self, what: str, key: StoreKey) -> contextlib.AbstractContextManager[None]:
+        """Do something with a store; that its disk refuses is told once, and keeps no other store."""
+        return self._troubles.told(f"{what} store {key[0]}-{key[1]}")
 
     def _path(self, key: StoreKey) -> Path:
         return self._directory / f"{key[0]}-{key[1]}"
@@ -142,11 +145,3 @@ class StoreSet:
             flush_bytes=spec.flush_bytes,
             max_unflushed_bytes=self._settings.max_unflushed_bytes,
         )
-
-
-@contextlib.contextmanager
-def _logged(what: str, key: StoreKey) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        logger.error("store %s-%d could not be %s: %s", *key, what, error)

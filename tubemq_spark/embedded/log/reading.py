@@ -36,6 +36,8 @@ class Batch:
     next_offset: int
     data_end: int
     """Where the record of the last entry looked at ends in the data log."""
+    damaged: tuple[int, ...] = ()
+    """Offsets of entries whose records have not expired and are not what they were."""
 
 
 def read_batch(
@@ -60,9 +62,15 @@ def read_batch(
     sizes = np.cumsum(np.where(wanted, entries["size"], 0), dtype=np.int64)
     count = min(int(np.searchsorted(sizes, limits.max_bytes)) + 1, len(entries))
     chosen = np.flatnonzero(wanted[:count])
-    records = read_block(data, entries[chosen], start + chosen * _ENTRY_BYTES).deliverable()
+    offsets = start + chosen * _ENTRY_BYTES
+    block = read_block(data, entries[chosen], offsets)
+    records = block.deliverable()
     last = entries[count - 1]
-    return Batch(records, start + count * _ENTRY_BYTES, int(last["position"]) + int(last["size"]))
+    damaged: tuple[int, ...] = ()
+    if not block.sound.all():
+        expired = entries[chosen]["position"] < data.start
+        damaged = tuple(offsets[~block.sound & ~expired].tolist())
+    return Batch(records, start + count * _ENTRY_BYTES, int(last["position"]) + int(last["size"]), damaged)
 
 
 def _wanted(entries: Entries, partition_id: int, key_codes: frozenset[int]) -> Bools:

@@ -24,6 +24,8 @@ from tubemq_spark.embedded.log.writing import Appended, encode_batch
 logger = logging.getLogger(__name__)
 
 _ENTRY_BYTES: Final = INDEX_ENTRY.size
+_MOST_DAMAGED: Final = 10_000
+"""So many offsets of damaged records are remembered; further ones are neither counted nor logged."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Traffic:
     bytes_in: int = 0
     messages_out: int = 0
     bytes_out: int = 0
+    damaged: int = 0
+    """Records found damaged and not delivered, each counted once."""
 
     def add(self, other: "Traffic") -> None:
         """Count what another counted as well."""
@@ -79,6 +83,7 @@ class Traffic:
         self.bytes_in += other.bytes_in
         self.messages_out += other.messages_out
         self.bytes_out += other.bytes_out
+        self.damaged += other.damaged
 
 
 class Store:
@@ -108,6 +113,7 @@ class Store:
         self._readers = 0
         self._closed = False
         self._traffic = Traffic()
+        self._damaged: set[int] = set()
         with contextlib.ExitStack() as undo:
             self._data = SegmentedLog(directory, ".tube", settings.data_segment_bytes)
             undo.callback(self._data.close)
@@ -199,18 +205,21 @@ class Store:
                 if batch is not None:
                     self._traffic.messages_out += len(batch.records)
                     self._traffic.bytes_out += int(batch.records.sizes.sum())
+        if batch is not None and batch.damaged:
+            self._tell_damage(batch.damaged)
         return batch
 
     def flush_if_due(self) -> None:
         """Flush when enough messages, bytes or time have gathered since the last time.
 
         Raises:
-            OSError: as ``flush``, but of a disk that failed before nothing is said again.
+            OSError: as ``flush``.
         """
         settings = self._settings
         with self._lock:
-            if self._closed or self._failed_sync is not None:
+            if self._closed:
                 return
+            self._require_sound_disk()
             waiting = self._index.end - self._flushed.index
             waiting_bytes = self._unflushed_bytes
         waited_ms = self._elapsed_ms() - self._flushed_at_ms
@@ -237,8 +246,10 @@ class Store:
                 point = LogPoint(self._index.end, self._data.end)
             self._flushed_at_ms = self._elapsed_ms()
             if point != self._flushed:
-                self._data.sync()
-                self._index.sync()
+                with contextlib.suppress(OSError):
+                    self._data.sync()
+                    self._index.sync()
+                self._require_sound_disk()
                 self._point_file.save(point)
                 with self._lock:
                     self._flushed = point
@@ -328,6 +339,24 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
+
+    def _tell_damage(self, offsets: Sequence[int]) -> None:
+        """Count and log damaged records, each once however often it is read."""
+        with self._lock:
+            new = [offset for offset in offsets if offset not in self._damaged]
+            new = new[: max(0, _MOST_DAMAGED - len(self._damaged))]
+            self._damaged.update(new)
+            self._traffic.damaged += len(new)
+        if new:
+            logger.error(
+                "Store %s: %d damaged records from offset %d to %d are not delivered; %d have been found "
+                "since the start. Look at the disk, or restore the directory from a copy",
+                self._directory.name,
+                len(new),
+                new[0],
+                new[-1],
+                len(self._damaged),
+            )
 
     @property
     def _failed_sync(self) -> OSError | None:
