@@ -63,6 +63,8 @@ class Server:
     """Kill the broker and start it again; it loses what the topic for it has in memory only."""
     expire: Callable[[str], None] | None = None
     """Remove all messages of a topic, as retention does after days: of the embedded one only."""
+    data: Path | None = None
+    """The directory of the embedded one, which writes nowhere else."""
     _numbers: dict[str, Iterator[int]] = dataclasses.field(
         default_factory=lambda: {shape: itertools.count() for shape in SHAPES}
     )
@@ -148,6 +150,7 @@ def embedded_server(data: Path) -> Iterator[Server]:
             # A crash takes nothing from it that it acknowledged, so that is taken on purpose.
             crash_broker=lambda: running.faults.lose_messages(VOLATILE_TOPIC, running.stats().messages_in),
             expire=lambda topic: running.apply_retention(topic, older_than_ms=0),
+            data=data,
         )
     finally:
         running.close()

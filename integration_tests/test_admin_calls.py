@@ -349,10 +349,11 @@ def test_cloning_and_removing(call, server, topic, group):
 
 
 @pytest.mark.usefixtures("consumer")
-def test_backing_up(call, topic, group, tmp_path):
-    answer = call("admin_backup_group_offsets", backupPath=f"{tmp_path}/")
+def test_backing_up(call, server, topic, group, tmp_path):
+    place = tmp_path if server.data is None else server.data / "backup"
+    answer = call("admin_backup_group_offsets", backupPath=f"{place}/")
     assert answer == {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
-    text = (tmp_path / "offsets.meta").read_text()
+    text = (place / "offsets.meta").read_text()
     assert f'"{group}"' in text
     assert f'"{topic}-0"' in text
 

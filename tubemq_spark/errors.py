@@ -42,6 +42,9 @@ CONDITIONS: Final[dict[str, str]] = {
     ),
     # The embedded server.
     "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
+    "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on an address it has.",
+    "TUBEMQ_OPEN_TO_ALL": "On {host} other machines reach the server, and everybody knows its administration token; set a token of your own (--admin-token, EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
+    "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; give a directory that can be written to.",
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or give another directory.",
     "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a copy, or move it away to start without it.",
     "TUBEMQ_NO_SUCH_BROKER": "There is no broker {broker_id}; there are: {known}.",

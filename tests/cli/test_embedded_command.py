@@ -12,8 +12,11 @@ import sys
 
 import pytest
 
+from tubemq_spark.cli import embedded
+from tubemq_spark.cli.main import build_parser, main
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer import Producer
+from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 
@@ -145,3 +148,62 @@ def _rest_of(reader):
         while data := os.read(reader, 4096):
             text += data.decode()
     return text
+
+
+REFUSED = {
+    "a port": ["--master-port=99999"],
+    "no number": ["--broker-web-port=http"],
+    "a file": ["--data={file}"],
+    "below a file": ["--data={file}/below"],
+    "not writable": ["--data=/proc/tubemq"],
+    "elsewhere": ["--host=8.8.8.8", "--admin-token=mine"],
+    "open to all": ["--host=0.0.0.0"],
+    "unknown host": ["--host=no.such.host.invalid"],
+    "no size": ["--segment-mib=0"],
+}
+SENTENCES = {
+    "a port": "argument --master-port: '99999' is not a port; take 0 to 65535; see tubemq-spark embedded -",
+    "no number": "argument --broker-web-port: 'http' is not a port",
+    "a file": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file} cannot be used",
+    "below a file": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file}/below cannot be used",
+    "not writable": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory /proc/tubemq cannot be used",
+    "elsewhere": "[TUBEMQ_HOST_ELSEWHERE] '8.8.8.8' is not an address of this machine",
+    "open to all": "[TUBEMQ_OPEN_TO_ALL] On 0.0.0.0 other machines reach the server",
+    "unknown host": "[TUBEMQ_HOST_ELSEWHERE] 'no.such.host.invalid' is not an address of this machine",
+    "no size": "argument --segment-mib: '0' is not a size in MiB; take 1 to 1048576",
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, what):
+    file = tmp_path / "file"
+    file.touch()
+    arguments = [argument.format(file=file) for argument in (*ANY_PORTS, *REFUSED[what])]
+    try:
+        code = main(["embedded", *arguments])
+    except SystemExit as exit_:
+        code = exit_.code
+    errors = capsys.readouterr().err
+    assert code == 2
+    assert errors.startswith("tubemq-spark")
+    assert SENTENCES[what].format(file=file) in errors
+    assert errors.count("\n") == 1
+
+
+def test_segments_and_the_token_are_as_asked_for(tmp_path):
+    arguments = build_parser().parse_args(["embedded", "--segment-mib=4", "--admin-token=mine"])
+    settings = embedded._settings(arguments)
+    assert (settings.data_segment_bytes, settings.admin_token) == (4 << 20, "mine")
+    assert embedded._settings(build_parser().parse_args(["embedded"])) == EmbeddedSettings()
+
+
+def test_the_usual_ports_are_not_those_of_a_spark_cluster():
+    arguments = build_parser().parse_args(["embedded"])
+    ports = {
+        arguments.master_port,
+        arguments.broker_port,
+        arguments.master_web_port,
+        arguments.broker_web_port,
+    }
+    assert len(ports) == 4
+    assert not ports & {4040, 6066, 7077, 7337, 8080, 8081, 15002, 18080}

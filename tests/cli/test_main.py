@@ -114,3 +114,11 @@ def test_the_package_runs_and_loads_nothing_heavy():
         [sys.executable, "-m", "tubemq_spark", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == f"tubemq_spark {__version__}"
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version_is_told(capsys, option):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([option])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"tubemq_spark {__version__}\n"

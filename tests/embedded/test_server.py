@@ -230,14 +230,15 @@ def test_a_topic_that_grows_keeps_its_other_rules_and_one_made_anew_does_not(sta
 
 
 def test_the_advertised_host_is_what_clients_are_told(start, closing):
-    server = start(host="0.0.0.0", advertised_host="localhost")
+    server = start(host="0.0.0.0", advertised_host="localhost", settings=EmbeddedSettings(admin_token="mine"))
     assert {server.master, server.broker} == {
         f"localhost:{server.master.rpartition(':')[2]}",
         f"localhost:{server.broker.rpartition(':')[2]}",
     }
     master = closing.enter_context(MasterClient(server.master))
     assert list(master.register_producer().brokerInfos) == [f"1:{server.broker}"]
-    assert start(host="0.0.0.0").master.startswith("127.0.0.1:")
+    settings = EmbeddedSettings(admin_token="mine")
+    assert start(host="0.0.0.0", settings=settings).master.startswith("127.0.0.1:")
 
 
 def test_an_address_that_the_protocol_cannot_carry_is_refused():

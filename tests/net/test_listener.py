@@ -1,12 +1,14 @@
 """Accepting and serving connections: answers in order, ends that leave nothing behind."""
 
+import re
 import socket
+import struct
 import threading
 import time
 
 import pytest
 
-from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.net import listener as listener_module
 from tubemq_spark.net.listener import Acceptor, Fault, Listener, Reply
 from tubemq_spark.protocol import rpc
@@ -257,3 +259,106 @@ def test_an_unreadable_request_is_answered_where_there_is_an_interceptor(listen)
         connected.sendall(b"\xff\x7f\xf4\xfe" + b"\0\0\0\1" * 3 + b"\xff")
         assert connected.recv(1 << 16).startswith(b"\xff\x7f\xf4\xfe")
         assert ask(connected, b"2")[0].body == b"2"
+
+
+def half_frame(claimed, sent):
+    """A frame of one chunk that claims more bytes than come."""
+    return struct.pack(">Iiii", 0xFF7FF4FE, 1, 1, claimed) + bytes(sent)
+
+
+def closed_soon(connected):
+    connected.settimeout(20)
+    return receive(connected) == b""
+
+
+def test_a_frame_that_does_not_come_whole_in_time_closes_its_connection_only(listen, monkeypatch, caplog):
+    monkeypatch.setattr(listener_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(listener_module, "_FRAME_TIMEOUT_S", 0.3)
+    listener = listen()
+    with dial(listener) as idle, dial(listener) as late, dial(listener) as slow:
+        ask(idle, b"1")
+        late.sendall(half_frame(100, 50))
+        slow.sendall(half_frame(1000, 1))
+        slow.settimeout(0.02)
+        closed = False
+        while not closed:  # Byte by byte: that does not put it off.
+            try:
+                slow.sendall(b"x")
+                closed = slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                closed = True
+        assert closed_soon(late)
+        assert ask(idle, b"2")[0].body == b"2", "idle for longer than that, with no frame begun"
+    said = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert said == ["test cut off a connection from 127.0.0.1: a frame was not here whole after 0.3 s"]
+
+
+def test_who_always_has_a_frame_under_way_goes_on(listen, monkeypatch):
+    monkeypatch.setattr(listener_module, "_LOOK_S", 0.02)
+    monkeypatch.setattr(listener_module, "_FRAME_TIMEOUT_S", 0.2)
+    client = RpcConnection(Role.CLIENT)
+    with dial(listen()) as connected:
+        rest = b""
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            client.send_request(1, 2, b"x" * 100, 1000)
+            frame = client.data_to_send()
+            connected.sendall(rest + frame[:50])
+            rest = frame[50:]
+            time.sleep(0.05)
+        connected.sendall(rest)
+        answered = 0
+        while client.in_flight:
+            answered += len(client.receive_data(connected.recv(1 << 16)))
+    assert answered > 3
+
+
+def test_unfinished_frames_hold_bounded_memory(listen, monkeypatch, caplog):
+    monkeypatch.setattr(listener_module, "_MAX_HELD_BYTES", 1 << 20)
+    listener = listen()
+    with dial(listener) as first, dial(listener) as second, dial(listener) as good:
+        first.sendall(half_frame(4 << 20, 600_000))
+        deadline = time.monotonic() + 20
+        while sum(held.size for held in listener._held.values()) < 600_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        second.sendall(half_frame(4 << 20, 600_000))
+        assert closed_soon(second)
+        assert ask(good, b"1")[0].body == b"1"
+        assert listener.connection_count == 2, "who came first keeps what it has"
+    assert "unfinished frames hold more than 1 MiB" in caplog.text
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(caplog):
+    acceptor = Acceptor("small", "127.0.0.1", 0, lambda connected: connected.recv(1), max_connections=2)
+    try:
+        with dial(acceptor) as first, dial(acceptor):
+            for _ in range(3):
+                with dial(acceptor) as more:
+                    assert closed_soon(more)
+            first.sendall(b"x")
+            assert closed_soon(first)
+            with dial(acceptor) as instead:
+                instead.settimeout(0.2)
+                with pytest.raises(TimeoutError):
+                    instead.recv(1)
+    finally:
+        acceptor.close()
+    said = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert said == ["small cut off a connection from 127.0.0.1: 2 connections are open"]
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "sentence"),
+    [
+        ("127.0.0.1", 65_536, "The setting port is 65536; it must be from 0 to 65535"),
+        ("127.0.0.1", -1, "The setting port is -1"),
+        ("192.0.2.1", 0, "'192.0.2.1' is not an address of this machine"),
+        ("no.such.host.invalid", 0, "'no.such.host.invalid' is not an address of this machine"),
+    ],
+)
+def test_a_place_nobody_can_listen_at_is_refused(host, port, sentence):
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        Listener("test", host, port, echo)

@@ -1,7 +1,9 @@
 """``tubemq-spark embedded``: the embedded server as a process of its own."""
 
 import argparse
+import dataclasses
 import re
+import resource
 import signal
 import socket
 import sys
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from tubemq_spark.protocol.names import TOPIC_NAME
 
 if TYPE_CHECKING:
+    from tubemq_spark.embedded.config.settings import EmbeddedSettings
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
@@ -70,16 +73,31 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     for option, port, what in (
         ("--master-port", 8715, "the master"),
         ("--broker-port", 8123, "the broker"),
-        ("--master-web-port", 8080, "the master's HTTP administration"),
-        ("--broker-web-port", 8081, "the broker's HTTP administration"),
+        # TubeMQ's own 8080 and 8081 are those of a Spark cluster's web pages.
+        ("--master-web-port", 8780, "the master's HTTP administration"),
+        ("--broker-web-port", 8781, "the broker's HTTP administration"),
     ):
         parser.add_argument(
             option,
-            type=int,
+            type=_port,
             default=port,
             metavar="PORT",
             help=f"port of {what} (default: {port}; 0: any free one)",
         )
+    parser.add_argument(
+        "--admin-token",
+        metavar="TOKEN",
+        help="what changing calls of the master's HTTP administration must carry (default: TubeMQ's own, "
+        "which everybody knows; needed where other machines reach the server)",
+    )
+    parser.add_argument(
+        "--segment-mib",
+        type=_mebibytes,
+        default=1024,
+        metavar="N",
+        help="size at which a file of messages is followed by a new one; old data go by whole files "
+        "(default: %(default)s)",
+    )
     parser.add_argument(
         "--brokers",
         type=_broker_count,
@@ -123,6 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
+    _allow_many_files()
     topics = {name: (stores, partitions) for name, stores, partitions in arguments.topics}
     with (
         _stop_signal() as stop,
@@ -135,6 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
             master_web_port=arguments.master_web_port,
             broker_web_port=arguments.broker_web_port,
             brokers=arguments.brokers,
+            settings=_settings(arguments),
             advertised_host=arguments.advertised_host,
         ) as server,
     ):
@@ -144,6 +164,21 @@ def run(arguments: argparse.Namespace) -> int:
         _watch(server, stop, arguments.report_seconds)
         _say("stopping")
     return 0
+
+
+def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
+    from tubemq_spark.embedded.config.settings import EmbeddedSettings
+
+    settings = EmbeddedSettings(data_segment_bytes=arguments.segment_mib << 20)
+    if arguments.admin_token is None:
+        return settings
+    return dataclasses.replace(settings, admin_token=arguments.admin_token)
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit of open files: a store has two, a connection one, and 1024 are soon too few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _watch(server: "EmbeddedTubeMQ", stop: socket.socket, report_seconds: float | None) -> None:
@@ -174,10 +209,22 @@ def _came(stop: socket.socket, seconds: float) -> bool:
         return False
 
 
-def _broker_count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_BROKERS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers; take 1 to {_MOST_BROKERS}")
+def _port(text: str) -> int:
+    return _whole_number(text, 0, 65_535, "a port")
+
+
+def _mebibytes(text: str) -> int:
+    return _whole_number(text, 1, 1 << 20, "a size in MiB")
+
+
+def _whole_number(text: str, least: int, most: int, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}; take {least} to {most}")
     return int(text)
+
+
+def _broker_count(text: str) -> int:
+    return _whole_number(text, 1, _MOST_BROKERS, "a number of brokers")
 
 
 def _seconds(text: str) -> float:

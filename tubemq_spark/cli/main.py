@@ -7,7 +7,7 @@ by the commands that need them, when they run.
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from tubemq_spark import __version__
 from tubemq_spark.cli import demo, embedded
@@ -18,12 +18,19 @@ WRONG_ARGUMENTS: Final = 2
 INTERRUPTED: Final = 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong; its subcommands are of the same class."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_ARGUMENTS, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; a command's function is its ``run`` value."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tubemq-spark", description="Try, serve and watch TubeMQ topics for Apache Spark."
     )
-    parser.add_argument("--version", action="version", version=f"tubemq_spark {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"tubemq_spark {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     embedded.add_command(commands)
     demo.add_command(commands)

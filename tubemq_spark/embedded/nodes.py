@@ -13,6 +13,7 @@ from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.config.broker_config import BrokerConfig
 from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER
+from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.log.store import Traffic
 from tubemq_spark.embedded.master.brokers import KnownBroker, Presence
 from tubemq_spark.embedded.running import Common, Ending, Place, RunningBroker
@@ -43,7 +44,7 @@ class BrokerNode:
             DataLossError: the directory is damaged in a way that recovery must not repair.
             TubeMQConnectionError: a port cannot be opened.
         """
-        place.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(place.directory)
         settings = common.settings
         self._common = common
         self._lock = threading.RLock()

@@ -95,7 +95,14 @@ class RunningBroker:
             undo.callback(scheduler.close)
             broker = Broker(state, place.host, place.port, scheduler)
             undo.callback(broker.close, last_snapshot=False)
-            web = AdminServer("broker", place.host, place.web_port, BrokerCalls(state).calls, BROKER_FRAME)
+            web = AdminServer(
+                "broker",
+                place.host,
+                place.web_port,
+                BrokerCalls(state).calls,
+                BROKER_FRAME,
+                advertised=place.advertised,
+            )
             undo.pop_all()
             return cls(state, broker, web, scheduler)
 
@@ -181,7 +188,15 @@ class RunningMaster:
                 # There is no other master to send callers to.
                 return f"{state.address.host}:{web.port}" if state.standby.is_set() else None
 
-            web = AdminServer("master", host, web_port, calls, MASTER_FRAME, leader=leader)
+            web = AdminServer(
+                "master",
+                host,
+                web_port,
+                calls,
+                MASTER_FRAME,
+                leader=leader,
+                advertised=state.address.host,
+            )
             undo.pop_all()
             return cls(state, master, web, scheduler)
 

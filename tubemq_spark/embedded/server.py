@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import ipaddress
+import socket
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +14,8 @@ from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, Controls
 from tubemq_spark.embedded.config.files import DirectoryLock
-from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.config.settings import DEFAULT_ADMIN_TOKEN, EmbeddedSettings
+from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.fault_rules import MASTER, InterceptorOf
 from tubemq_spark.embedded.faults import Faults
 from tubemq_spark.embedded.log.store import Traffic
@@ -76,8 +79,9 @@ class EmbeddedTubeMQ:
             advertised_host: the name under which clients reach this machine, when it is not ``host``.
 
         Raises:
-            OptionError: another process uses the directory, a topic is not as it may be, or several brokers
-                have no addresses.
+            OptionError: the directory cannot be used or another process uses it, a topic is not as it may be,
+                ``host`` is not this machine or lets other machines in with the administration token that
+                everybody knows, or several brokers have no addresses.
             DataLossError: the directory is damaged in a way that recovery must not repair.
             TubeMQConnectionError: a port cannot be opened.
         """
@@ -86,13 +90,13 @@ class EmbeddedTubeMQ:
         self._advertised = advertised_host or ("127.0.0.1" if host == _ANY_HOST else host)
         if ":" in self._advertised:
             raise OptionError("TUBEMQ_BAD_ADDRESS", address=self._advertised)
+        _require_guarded(host, settings)
         if brokers < 1:
             raise OptionError("TUBEMQ_BAD_SETTING", name="brokers", value=brokers, rule="1 or more")
         with contextlib.ExitStack() as closing:
             if data is None:
                 data = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="tubemq-")))
-            data.mkdir(parents=True, exist_ok=True)
-            closing.enter_context(DirectoryLock(data))
+            closing.enter_context(_locked(data))
             self.data = data
             self._common = common = _common(data, settings)
             first = Place(_FIRST, data, host, self._advertised, broker_port, broker_web_port)
@@ -294,6 +298,33 @@ class EmbeddedTubeMQ:
         self._running.master.intercept(None if make is None else make(MASTER))
         for node in self._nodes:
             node.intercept(None if make is None else make(node.id))
+
+
+def _locked(data: Path) -> DirectoryLock:
+    """Make the directory, if need be, and take its lock.
+
+    Raises:
+        OptionError: it cannot be made or written to, or another process uses it.
+    """
+    try:
+        make_directory(data)
+        return DirectoryLock(data)
+    except OSError as error:
+        raise OptionError("TUBEMQ_DATA_DIR_UNUSABLE", path=data, cause=error) from error
+
+
+def _require_guarded(host: str, settings: EmbeddedSettings) -> None:
+    """Refuse to let other machines in with the token that everybody knows.
+
+    Raises:
+        OptionError: they would be let in, or the host is not this machine.
+    """
+    try:
+        address = ipaddress.ip_address(socket.gethostbyname(host))
+    except OSError as error:
+        raise OptionError("TUBEMQ_HOST_ELSEWHERE", host=host, cause=error) from error
+    if not address.is_loopback and settings.admin_token == DEFAULT_ADMIN_TOKEN:
+        raise OptionError("TUBEMQ_OPEN_TO_ALL", host=host)
 
 
 def _common(data: Path, settings: EmbeddedSettings) -> Common:

@@ -1,17 +1,25 @@
-"""The accepting side of TubeMQ's RPC: one thread accepts, one thread serves each connection."""
+"""The accepting side of TubeMQ's RPC: one thread accepts, one thread serves each connection.
+
+What strangers can make it hold is bounded: the number of connections, the time a frame may take to come,
+and the bytes of all frames together that have not come whole yet. A connection may be idle as long as it
+likes. Whoever goes beyond a bound is told of in the log, the first time as a warning, and is cut off.
+"""
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import itertools
 import logging
 import selectors
 import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from tubemq_spark.errors import ProtocolError, TubeMQConnectionError
+from tubemq_spark.errors import OptionError, ProtocolError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol import rpc
@@ -21,7 +29,15 @@ from tubemq_spark.protocol.constants import Status
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 256
+_LAST_PORT: Final = 65_535
 _RECEIVE_BYTES: Final = 1 << 18
+MAX_CONNECTIONS: Final = 4096
+_FRAME_TIMEOUT_S: Final = 120.0
+"""The longest frame, 28 MiB, comes in that time over 2 Mbit/s."""
+_LOOK_S: Final = 5.0
+"""How often to look at the time while the rest of a frame does not come."""
+_MAX_HELD_BYTES: Final = 256 << 20
+"""Of unfinished frames, all connections together."""
 _ACCEPT_PAUSE_S: Final = 0.1
 """How long to leave the port alone after a failed accept: out of file descriptors passes by itself."""
 
@@ -65,18 +81,29 @@ Interceptor = Callable[[rpc.Request, Callable[[], Answer]], Reply]
 class Acceptor:
     """Listens on a port from the start and gives each connection to a thread of its own."""
 
-    def __init__(self, name: str, host: str, port: int, serve: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        serve: Callable[[socket.socket], None],
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
         """Open the port (0: any free one).
 
         ``serve`` gets each connection, which is closed when it returns; it may raise OSError when the peer
-        is gone. ``name`` is part of the threads' names.
+        is gone. ``name`` is part of the threads' names. What comes beyond ``max_connections`` is closed at
+        once.
 
         Raises:
+            OptionError: the host is not this machine, or the port is not a number of a port.
             TubeMQConnectionError: the port cannot be opened.
         """
         keep_freed_memory()
         self._name = name
         self._serve = serve
+        self._max_connections = max_connections
+        self._refusals: set[str] = set()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -137,8 +164,12 @@ class Acceptor:
             selector.register(self._wake_receiver, selectors.EVENT_READ)
             while selector.select() and not self._closing.is_set():
                 try:
-                    connected, _ = self._socket.accept()
-                    self._start(connected)
+                    connected, peer = self._socket.accept()
+                    if self.connection_count >= self._max_connections:
+                        connected.close()
+                        self._refuse("too many", f"{peer[0]}: {self._max_connections} connections are open")
+                    else:
+                        self._start(connected)
                 except BlockingIOError:
                     continue  # The peer has gone again.
                 except (OSError, RuntimeError) as error:
@@ -161,6 +192,14 @@ class Acceptor:
                 thread.start()
                 self._connections[connected] = thread
             undo.pop_all()
+
+    def _refuse(self, kind: str, why: str) -> None:
+        """Log that a connection was cut off; of each kind the first one is a warning."""
+        with self._lock:
+            first = kind not in self._refusals
+            self._refusals.add(kind)
+        level = logging.WARNING if first else logging.DEBUG
+        logger.log(level, "%s cut off a connection from %s", self._name, why)
 
     def _run(self, connected: socket.socket) -> None:
         try:
@@ -185,6 +224,15 @@ class Acceptor:
                 raise ConnectionAbortedError("closed while it was frozen")
 
 
+class _Held(NamedTuple):
+    """What a connection holds of an unfinished frame."""
+
+    frame_count: int
+    """Whole frames that came before it."""
+    since: float
+    size: int
+
+
 class Listener(Acceptor):
     """Listens on a port and lets a service answer the requests that come in.
 
@@ -198,6 +246,7 @@ class Listener(Acceptor):
             TubeMQConnectionError: the port cannot be opened.
         """
         self._service = service
+        self._held: dict[socket.socket, _Held] = {}
         self.interceptor: Interceptor | None = None
         """Stands between requests and the service from the next read on; for tests of clients.
 
@@ -206,8 +255,9 @@ class Listener(Acceptor):
 
     def _serve_connection(self, connected: socket.socket) -> None:
         connection = RpcConnection(Role.SERVER)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *_split(_LOOK_S)))
         try:
-            while data := connected.recv(_RECEIVE_BYTES):
+            while data := self._receive(connected, connection):
                 self._stand_still()
                 requests = [
                     event for event in connection.receive_data(data) if isinstance(event, rpc.Request)
@@ -221,6 +271,35 @@ class Listener(Acceptor):
                     return
         except ProtocolError as error:
             logger.info("%s closes a connection: %s", self._name, error)
+        finally:
+            self._held.pop(connected, None)
+
+    def _receive(self, connected: socket.socket, connection: RpcConnection) -> bytes:
+        """Wait for bytes; return none when the connection has ended, or holds too much for too long."""
+        while self._may_hold(connected, connection):
+            try:
+                return connected.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                continue  # Nothing came for ``_LOOK_S``.
+        return b""
+
+    def _may_hold(self, connected: socket.socket, connection: RpcConnection) -> bool:
+        """Note what a connection holds of an unfinished frame; return whether it may go on."""
+        if not connection.held_bytes:
+            self._held.pop(connected, None)
+            return True
+        held = self._held.get(connected)
+        if held is None or held.frame_count != connection.frame_count:
+            held = _Held(connection.frame_count, time.monotonic(), 0)
+        self._held[connected] = held = held._replace(size=connection.held_bytes)
+        if time.monotonic() - held.since > _FRAME_TIMEOUT_S:
+            why = f"a frame was not here whole after {_FRAME_TIMEOUT_S:g} s"
+        elif sum(other.size for other in list(self._held.values())) > _MAX_HELD_BYTES:
+            why = f"unfinished frames hold more than {_MAX_HELD_BYTES >> 20} MiB"
+        else:
+            return True
+        self._refuse(why, f"{connected.getpeername()[0]}: {why}")
+        return False
 
     def _answers(self, connection: RpcConnection, requests: Sequence[rpc.Request]) -> bytes:
         """Return all answers to one read: a sender that pipelines gets few packets, not thousands."""
@@ -258,7 +337,15 @@ def _queue(connection: RpcConnection, request: rpc.Request, answer: Answer) -> N
         connection.send_response(request, answer)
 
 
+def _split(seconds: float) -> tuple[int, int]:
+    """Return seconds and microseconds, as C's ``timeval`` has them."""
+    whole = int(seconds)
+    return whole, int((seconds - whole) * 1_000_000)
+
+
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= _LAST_PORT:
+        raise OptionError("TUBEMQ_BAD_SETTING", name="port", value=port, rule=f"from 0 to {_LAST_PORT}")
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -267,6 +354,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setblocking(False)
     except OSError as error:
         listening.close()
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise OptionError("TUBEMQ_HOST_ELSEWHERE", host=host, cause=error) from error
         raise TubeMQConnectionError(
             "TUBEMQ_LISTEN_FAILED", endpoint=Endpoint(host, port), cause=error
         ) from error

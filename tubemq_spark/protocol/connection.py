@@ -45,6 +45,16 @@ class RpcConnection:
         """Serial numbers of requests that have no answer yet (client) or got none yet (server)."""
         return frozenset(self._in_flight)
 
+    @property
+    def held_bytes(self) -> int:
+        """How much has come of a frame that is not whole yet."""
+        return self._decoder.held_bytes
+
+    @property
+    def frame_count(self) -> int:
+        """How many whole frames have come."""
+        return self._decoder.frame_count
+
     def send_request(self, service: int, method: int, body: bytes, timeout_ms: int) -> int:
         """Queue a request and return its serial number.
 

@@ -71,6 +71,8 @@ class FrameDecoder:
         self._chunks: list[memoryview] = []
         self._stream_size = 0
         self._broken: RemoteProtocolError | None = None
+        self.frame_count = 0
+        """How many whole frames have come."""
 
     def receive_data(self, data: bytes) -> list[Frame]:
         """Take bytes and return the frames they complete.
@@ -94,12 +96,18 @@ class FrameDecoder:
             self._broken = error
             raise
         self._rest += memoryview(data)[position:]
+        self.frame_count += len(frames)
         return frames
 
     @property
     def mid_frame(self) -> bool:
         """Whether bytes of an unfinished frame wait here."""
         return bool(self._rest or self._chunks_left)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of an unfinished frame waits here."""
+        return len(self._rest) + (self._stream_size if self._chunks_left else 0)
 
     def _take_frames(self, data: bytes, frames: list[Frame]) -> int:
         """Add the frames that end in the data; return where the first byte that must wait is."""

@@ -253,16 +253,30 @@ def test_removing_needs_its_parameters(call, missing):
 
 
 @pytest.mark.usefixtures("source")
-def test_backing_up(call, server, tmp_path):
-    for place in (f"{tmp_path}/there/", ""):
+def test_backing_up(call, server):
+    for place in (f"{server.data}/there/", "by/name", ""):
         assert call("admin_backup_group_offsets", backupPath=place)["result"]
-    for directory in (tmp_path / "there", server.data / "conf"):
+    for directory in (server.data / "there", server.data / "by" / "name", server.data / "conf"):
         content = json.loads((directory / "offsets.meta").read_text())
         assert content["groupOffsetStgInfo"]["source"]["partOffsetInfo"]["demo-0"]["lstOffset"] == 56
     answer = call("admin_backup_group_offsets", backupPath="/")
     assert answer["errMsg"] == "Illegal parameter value, backupPath only include separator!"
-    answer = call("admin_backup_group_offsets", backupPath="/proc/there")
+    (server.data / "file").touch()
+    answer = call("admin_backup_group_offsets", backupPath="file")
     assert answer["errMsg"].startswith("backup group offsets failed: ")
+
+
+@pytest.mark.usefixtures("source")
+def test_backups_outside_the_data_directory_are_refused(call, server, tmp_path):
+    """Everybody may ask for one: it must not write where it likes."""
+    (server.data / "link").symlink_to(tmp_path)
+    outside = (f"{tmp_path}", f"{server.data}/..", "../elsewhere", "/", "link", f"{server.data}/link/below")
+    for place in outside:
+        answer = call("admin_backup_group_offsets", backupPath=f"{place}/")
+        assert not answer["result"]
+        assert f"backupPath must be below the data directory {server.data}" in answer["errMsg"]
+    assert list(tmp_path.iterdir()) == []
+    assert not (server.data.parent / "elsewhere").exists()
 
 
 # --- consumers

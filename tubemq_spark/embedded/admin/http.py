@@ -2,24 +2,35 @@
 
 Answers are always HTTP 200, and 302 of a master that does not lead; whether a call failed is said in the
 JSON. Parameters come in the query or in a form, and most have a short alias.
+
+Two answers are not TubeMQ's: 403 to what a web page of somewhere else makes a browser send (``visitors``),
+and 408 or 413 to a request that takes too long or is too large.
 """
 
+import contextlib
 import dataclasses
 import http.server
+import io
 import json
 import logging
 import socket
+import threading
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
+from tubemq_spark.embedded.admin import visitors
 from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request
 from tubemq_spark.embedded.dispatch import RefusedError
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.listener import Acceptor
 from tubemq_spark.protocol.errcodes import ErrCode
 
 if TYPE_CHECKING:
     import socketserver
+
+    from _typeshed import WriteableBuffer
 
 __all__ = ["BROKER_FRAME", "MASTER_FRAME", "AdminServer", "Call", "Frame", "Parameters", "bad_request"]
 
@@ -29,7 +40,10 @@ SERVER_VERSION: Final = "2.4.0"
 """The release of TubeMQ that these answers are those of."""
 
 _MAX_FORM_BYTES: Final = 1 << 20
+_MAX_FIELDS: Final = 1000
 _REQUEST_TIMEOUT_S: Final = 30
+"""A request has to be here whole after so long, however its bytes come."""
+_MAX_CONNECTIONS: Final = 128
 _USUAL_TYPE: Final = "text/html;charset=UTF-8"
 _WRAPPED_TYPE: Final = "text/plain;charset=utf-8"
 
@@ -98,6 +112,7 @@ class _Page:
     content_type: str = _USUAL_TYPE
     location: str | None = None
     """Where to ask instead."""
+    status: HTTPStatus = HTTPStatus.OK
 
 
 class AdminServer:
@@ -112,10 +127,12 @@ class AdminServer:
         frame: Frame,
         *,
         leader: Callable[[], str | None] = lambda: None,
+        advertised: str | None = None,
     ) -> None:
         """Open the port (0: any free one).
 
-        While ``leader`` names a server, ``host:port``, all requests are sent on to it.
+        While ``leader`` names a server, ``host:port``, all requests are sent on to it. ``advertised`` is a
+        name by which clients reach this machine, besides ``host``.
 
         Raises:
             TubeMQConnectionError: the port cannot be opened.
@@ -127,7 +144,11 @@ class AdminServer:
         }
         self._frame = frame
         self._leader = leader
-        self._acceptor = Acceptor(f"{name}-web", host, port, self._serve)
+        self._name = f"{name}-web"
+        self._hosts = frozenset({host, advertised or host})
+        self._refusals: set[str] = set()
+        self._lock = threading.Lock()
+        self._acceptor = Acceptor(self._name, host, port, self._serve, max_connections=_MAX_CONNECTIONS)
 
     @property
     def port(self) -> int:
@@ -148,14 +169,27 @@ class AdminServer:
 
     def _serve(self, connected: socket.socket) -> None:
         try:
-            _Handler(connected, self._page)
+            _Handler(connected, self)
         except ValueError as error:
-            logger.debug("what came to %s is no HTTP: %s", self._acceptor.endpoint, error)
+            logger.debug("what came to %s is not HTTP: %s", self._acceptor.endpoint, error)
 
-    def _page(self, path: str, values: Mapping[str, str]) -> _Page:
+    def why_foreign(self, header: visitors.Header) -> str | None:
+        """Return what shows that a request comes from elsewhere."""
+        return visitors.why_foreign(header, self._hosts)
+
+    def tell_refusal(self, kind: str, why: str) -> None:
+        """Log that a request was refused; of each kind the first one is a warning."""
+        with self._lock:
+            first = kind not in self._refusals
+            self._refusals.add(kind)
+        text = "%s refused a request: %s"
+        logger.log(logging.WARNING if first else logging.DEBUG, text, self._name, why)
+
+    def page(self, path: str, values: Mapping[str, str]) -> _Page:
+        """Answer one request."""
         leader = self._leader()
         if leader is not None:
-            return _Page(b"", location=f"http://{leader}{path}")
+            return _Page(b"", location=f"http://{leader}{path}", status=HTTPStatus.FOUND)
         try:
             content = self._answer(values)
         except RefusedError as refused:
@@ -201,12 +235,16 @@ class AdminServer:
 class _Handler(http.server.BaseHTTPRequestHandler):
     """One call: GET with a query, or POST with a form."""
 
-    timeout = _REQUEST_TIMEOUT_S
-
-    def __init__(self, connected: socket.socket, page: Callable[[str, Mapping[str, str]], _Page]) -> None:
-        self._page = page
+    def __init__(self, connected: socket.socket, server: AdminServer) -> None:
+        self._server = server
         # The base class hands the server to subclasses only; here an Acceptor does its work.
         super().__init__(connected, connected.getpeername(), cast("socketserver.BaseServer", None))
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(
+            _UntilDeadline(self.connection, Deadline.after_ms(_REQUEST_TIMEOUT_S * 1000))
+        )
 
     def do_GET(self) -> None:
         self._answer(urlsplit(self.path).query)
@@ -214,20 +252,49 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= _MAX_FORM_BYTES:
-            self.send_error(http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has {_MAX_FORM_BYTES} bytes at most")
             return
         form = self.rfile.read(length).decode(errors="replace")
         self._answer(f"{urlsplit(self.path).query}&{form}")
 
     def _answer(self, query: str) -> None:
+        foreign = self._server.why_foreign(self.headers.get)
+        if foreign is not None:
+            self._refuse(HTTPStatus.FORBIDDEN, foreign)
+            return
         values: dict[str, str] = {}
-        for name, value in parse_qsl(query, keep_blank_values=True):
-            values.setdefault(name, value)
-        page = self._page(self.path, values)
-        self.send_response(http.HTTPStatus.OK if page.location is None else http.HTTPStatus.FOUND)
+        try:
+            for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS):
+                values.setdefault(name, value)
+        except ValueError:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has {_MAX_FIELDS} fields at most")
+            return
+        self._send(self._server.page(self.path, values))
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        """Say no in a sentence, and log it."""
+        self._server.tell_refusal(status.phrase, why)
+        self._send(_Page(_json(_failure(status, f"refused: {why}")), status=status))
+
+    def log_error(self, format: str, *args: object) -> None:  # noqa: A002
+        super().log_error(format, *args)
+        if args and isinstance(args[0], TimeoutError):  # The base class says this of a request that is late.
+            self._refuse_late()
+
+    def _refuse_late(self) -> None:
+        status, why = HTTPStatus.REQUEST_TIMEOUT, f"it was not here after {_REQUEST_TIMEOUT_S:g} s"
+        if getattr(self, "command", None):
+            with contextlib.suppress(OSError):
+                self._refuse(status, why)
+        else:  # There is nothing yet that could be answered.
+            self._server.tell_refusal(status.phrase, why)
+
+    def _send(self, page: _Page) -> None:
+        self.send_response(page.status)
         if page.location is not None:
             self.send_header("Location", page.location)
         self.send_header("Content-Type", page.content_type)
+        self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Content-Length", str(len(page.body)))
         self.end_headers()
         self.wfile.write(page.body)
@@ -241,8 +308,30 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         logger.debug("web %s: %s", self.client_address[0], format % args)
 
 
+class _UntilDeadline(io.RawIOBase):
+    """Reads from a connection until a deadline: bytes that come one by one do not put it off."""
+
+    def __init__(self, connected: socket.socket, deadline: Deadline) -> None:
+        self._connected = connected
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        remaining = self._deadline.remaining()
+        if remaining <= 0:
+            raise TimeoutError("timed out")
+        self._connected.settimeout(remaining)
+        return self._connected.recv_into(buffer)
+
+
 def _json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content).encode()
+    """Return JSON that is harmless as HTML: answers are text/html, and repeat what was asked."""
+    text = json.dumps(content)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode()
 
 
 def _failure(code: int, text: str) -> dict[str, Any]:

@@ -6,24 +6,27 @@ Programs send none of the first three, and a ``Host`` that is an address or a na
 """
 
 import ipaddress
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
+
+Header = Callable[[str], str | None]
+"""Returns a header of a request by its name."""
 
 _OWN_SITES = ("same-origin", "none")
 """Of ``Sec-Fetch-Site``: a page of this very port, or a person who typed the address."""
 
 
-def why_foreign(headers: Mapping[str, str], names: Collection[str]) -> str | None:
+def why_foreign(header: Header, names: Collection[str]) -> str | None:
     """Return what shows that a request comes from elsewhere; ``names`` are those the server goes by."""
-    host = headers.get("Host")
+    host = header("Host")
     if host is not None and not _is_ours(host, names):
         return f"it asks for the host {host!r}, and this server is called {', '.join(sorted(names))}"
-    site = headers.get("Sec-Fetch-Site")
+    site = header("Sec-Fetch-Site")
     if site is not None and site not in _OWN_SITES:
         return f"a browser sent it for a page of another site (Sec-Fetch-Site: {site})"
     for name in ("Origin", "Referer"):
-        page = headers.get(name)
-        if page is not None and _authority(page) != (host or "").lower():
+        page = header(name)
+        if page is not None and (host is None or _authority(page) != host.lower()):
             return f"a browser sent it for another page ({name}: {page!r})"
     return None
 

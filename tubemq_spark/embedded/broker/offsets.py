@@ -1,6 +1,7 @@
 """Where groups stand in partitions: a committed offset and what is in flight (DefaultOffsetManager)."""
 
 import contextlib
+import errno
 import json
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -9,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.files import read_json, replace_text, write_json
+from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.log.store import Bounds
 from tubemq_spark.protocol.constants import ReadStatus
 
@@ -246,14 +248,18 @@ class OffsetTable:
     def back_up(self, directory: Path | None, broker_id: int) -> None:
         """Write the committed offsets of now to ``offsets.meta``, in TubeMQ's form (GroupOffsetStgInfo).
 
-        Without directory it is ``conf`` beside the file that ``save`` writes.
+        The directory is one below that of the file that ``save`` writes; without one it is ``conf`` there.
 
         Raises:
+            PermissionError: the directory is elsewhere: everybody may ask for a backup.
             OSError: the file could not be written.
         """
         self.save()
-        directory = directory or self._path.parent / "conf"
-        directory.mkdir(parents=True, exist_ok=True)
+        own = self._path.parent.resolve()
+        directory = (own / (directory or "conf")).resolve()
+        if not directory.is_relative_to(own):
+            raise PermissionError(errno.EACCES, f"backupPath must be below the data directory {own}")
+        make_directory(directory)
         with self._lock:
             groups = {
                 group: {

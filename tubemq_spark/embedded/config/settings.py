@@ -2,8 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Final
 
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
+
+DEFAULT_ADMIN_TOKEN: Final = "abc"  # noqa: S105  TubeMQ's own, known to everybody
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,6 +86,6 @@ class EmbeddedSettings:
     """Refuse (415) requests to the broker without a token of the master."""
     visit_token_period_ms: int = 0
     """How often the token changes (TubeMQ: every 4 minutes); 0 for never."""
-    # TubeMQ's own default, known to everybody; yours need not be.
-    admin_token: str = dataclasses.field(default="abc", repr=False)
-    """What changing calls of the master's web API must carry (confModAuthToken)."""
+    admin_token: str = dataclasses.field(default=DEFAULT_ADMIN_TOKEN, repr=False)
+    """What changing calls of the master's web API must carry (confModAuthToken). A server that other machines
+    reach must have one of its own. The broker's calls need none, as in TubeMQ."""
