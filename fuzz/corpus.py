@@ -20,7 +20,7 @@ TOPICS: Final = {"fuzz_one": (1, 1), "fuzz_many": (2, 3)}
 
 _TIMEOUT_MS: Final = 10_000
 _ADDRESS: Final = "1:127.0.0.1:8123"
-_TEXTS: Final = (
+ODD_TEXTS: Final = (
     *TOPICS,
     "fuzz_group",
     "fuzz_client",
@@ -37,7 +37,7 @@ _TEXTS: Final = (
     "ä€😀",
     "1:2:3#4,5;6@7|8",
 )
-_NUMBERS: Final = (
+ODD_NUMBERS: Final = (
     0,
     1,
     2,
@@ -153,11 +153,11 @@ def _text(name: str, chance: random.Random) -> str:
     }
     if name in usual and chance.random() < 0.7:
         return usual[name]
-    return chance.choice(_TEXTS)
+    return chance.choice(ODD_TEXTS)
 
 
 def _number(name: str, chance: random.Random) -> int:
     usual = {"partitionId": 0, "opType": 31, "readStatus": 0, "checkSum": -1, "sourceCount": -2, "nodeId": -2}
     if name in usual and chance.random() < 0.7:
         return usual[name]
-    return chance.choice((*_NUMBERS, chance.getrandbits(63)))
+    return chance.choice((*ODD_NUMBERS, chance.getrandbits(63)))

@@ -1,7 +1,9 @@
-"""Send damaged frames to an embedded server and see that it bears them; ``make fuzz``.
+"""Send damaged requests to an embedded server and see that it bears them; ``make fuzz``.
 
-The same ``--seed`` sends the same frames. What breaks the server is saved to a file; ``--replay FILE`` sends
-it again, and in ``tests/fuzz/cases`` it becomes a regression test.
+They go to all four ports, on several connections at once. Every so often the server is killed and opened on
+its directory again, which must still have what was acknowledged. The same ``--seed`` sends the same requests.
+What breaks the server is saved to a file; ``--replay FILE`` sends it again, and in ``tests/fuzz/cases`` it
+becomes a regression test.
 """
 
 import argparse
@@ -11,15 +13,20 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
 
-from fuzz import corpus, credentials, mutations
+from fuzz import corpus, credentials, mutations, web
 from fuzz.target import BrokenError, Limits, Target, running
 
 _BATCH: Final = 300
 """Frames between two looks at the server."""
 _MOST_A_CONNECTION: Final = 12
+_AT_ONCE: Final = 4
+"""Connections that are held at the same time."""
+_REOPENED_EVERY: Final = 15
+"""Batches between two kills."""
 _SECURED_EVERY: Final = 3
 """One batch of so many goes to a server that demands logins."""
 _WARM_UP: Final = 10
@@ -68,7 +75,9 @@ def batch(seed: int, number: int, frames: int = _BATCH) -> Iterator[Conversation
 
 def _conversation(seeds: list[corpus.Seed], chance: random.Random, most: int) -> Conversation:
     """Put requests for one port behind each other, up to one after which nothing can follow."""
-    port = chance.choice(("master", "broker"))
+    port = chance.choice(("master", "broker", "master", "broker", "master_web", "broker_web"))
+    if port.endswith("_web"):  # One request a connection.
+        return Conversation(port, web.request(chance), 1)
     # Sometimes what belongs to the other port.
     fitting = seeds if chance.random() < 0.1 else [seed for seed in seeds if seed.port == port]
     pieces: list[bytes] = []
@@ -81,13 +90,14 @@ def _conversation(seeds: list[corpus.Seed], chance: random.Random, most: int) ->
 
 
 def hold(target: Target, talks: Sequence[Conversation]) -> None:
-    """Hold some conversations, and look at the server.
+    """Hold some conversations, several at once, and look at the server.
 
     Raises:
         BrokenError: something is wrong with it.
     """
-    for talk in talks:
-        target.exchange(talk.port, talk.data)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for _ in pool.map(lambda talk: target.exchange(talk.port, talk.data), talks):
+            pass  # What one raised comes out here.
     target.check()
 
 
@@ -150,6 +160,9 @@ def fuzz(seed: int, seconds: float, folder: Path, limits: Limits) -> int:
                 raise BrokenError(_written_down(seed, number, str(error), talks, folder)) from error
             sent += sum(talk.frames for talk in talks)
             number += 1
+            if number % _REOPENED_EVERY == 0:
+                usual.reopen()
+                secured.reopen()
             if number == _WARM_UP:
                 usual.measure_growth_from_now()
                 secured.measure_growth_from_now()

@@ -26,6 +26,11 @@ def mutated(seed: Seed, serial_no: int, chance: Chance) -> tuple[bytes, bool]:
     return change_frame(seed.frame(serial_no), chance), False
 
 
+def damaged(data: bytes, chance: Chance) -> bytes:
+    """Return other bytes: some flipped, inserted, taken out, overwritten, or the end cut off."""
+    return chance.choice((_flip, _cut, _insert, _delete, _overwrite))(data, chance)
+
+
 def varint(value: int) -> bytes:
     """Return a number as protobuf writes it; a negative one takes ten bytes."""
     value &= (1 << 64) - 1

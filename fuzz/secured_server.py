@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     (data,) = arguments
     with EmbeddedTubeMQ(Path(data), TOPICS, settings=settings) as server:
-        lines = [f"{name} {server.addresses[name]}" for name in ("master", "broker")]
+        lines = [f"{name} {server.addresses[name]}" for name in server.addresses]
         print("\n".join((*lines, "Stop")), flush=True)
         signal.pause()
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import re
 import selectors
 import socket
@@ -23,6 +24,7 @@ from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 
+PORTS: Final = ("master", "broker", "master_web", "broker_web")
 _MEGABYTE: Final = 1 << 20
 _SETTLE_S: Final = 10.0
 """How long threads and descriptors of connections that have ended may take to go."""
@@ -47,19 +49,44 @@ class Limits:
 class Target:
     """A running server; ``check`` raises when something is wrong with it."""
 
-    def __init__(self, process: "subprocess.Popen[str]", errors: Path, limits: Limits) -> None:
-        """Belong to a process that has said where it listens; ``errors`` is its standard error."""
+    def __init__(self, folder: Path, limits: Limits, *, secured: bool) -> None:
+        """Start a server on a directory in ``folder``, where its standard error goes, too."""
         self._limits = limits
-        self._process = process
-        self._errors = errors
-        introduction = _introduction(process)
-        self.addresses = {name: _address(name, introduction) for name in ("master", "broker")}
-        self._usage = psutil.Process(process.pid)
+        self._errors = folder / "errors"
+        self._command = _command(folder / "data", secured=secured)
+        self._ends: dict[tuple[str, int], int] = {}
+        """Offset of the latest acknowledged good message, by topic and partition."""
+        self._start()
+
+    def _start(self) -> None:
+        # With one arena of glibc, memory that grows is memory that is held: each of many threads would
+        # keep some megabytes of freed memory in an arena of its own.
+        environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+        with self._errors.open("a", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
+        self.addresses = _addresses(_introduction(self._process))
+        self._usage = psutil.Process(self._process.pid)
         self._visit_token = credentials.VISIT_TOKEN
         self._ask_both()
         self._threads = self._usage.num_threads()
         self._descriptors = self._usage.num_fds()
         self.measure_growth_from_now()
+
+    def kill(self) -> None:
+        """End the server at once."""
+        self._process.kill()
+        self._process.communicate()
+
+    def reopen(self) -> None:
+        """Kill the server and start it on its directory again.
+
+        Raises:
+            BrokenError: it does not start, or has lost a message that it had acknowledged.
+        """
+        self.kill()
+        self._start()
 
     def measure_growth_from_now(self) -> None:
         """Compare memory with what it is now, as what a server needs to work at all is no leak."""
@@ -167,26 +194,21 @@ class Target:
         )
         if not answer.success:
             raise BrokenError(f"the broker refused a good message: {answer}")
+        latest = self._ends.get((topic, partition_id), -1)
+        if answer.appendOffset <= latest:
+            raise BrokenError(f"{topic} goes on at {answer.appendOffset}, {latest} was acknowledged before")
+        self._ends[topic, partition_id] = answer.appendOffset
 
 
 @contextlib.contextmanager
 def running(limits: Limits | None = None, *, secured: bool = False) -> Iterator[Target]:
     """Start a server, one that demands logins or a usual one, and end it."""
     with tempfile.TemporaryDirectory(prefix="tubemq-fuzz-") as folder:
-        errors = Path(folder) / "errors"
-        with (
-            errors.open("w", encoding="utf-8") as log,
-            subprocess.Popen(
-                _command(Path(folder) / "data", secured=secured),
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            ) as process,
-        ):
-            try:
-                yield Target(process, errors, limits or Limits())
-            finally:
-                process.kill()
+        target = Target(Path(folder), limits or Limits(), secured=secured)
+        try:
+            yield target
+        finally:
+            target.kill()
 
 
 def _command(data: Path, *, secured: bool) -> list[str]:
@@ -207,11 +229,14 @@ def _introduction(process: "subprocess.Popen[str]") -> str:
     return "".join(lines)
 
 
-def _address(name: str, introduction: str) -> Endpoint:
-    found = re.search(rf"^{name} +(\S+)$", introduction, re.MULTILINE)
-    if found is None:
-        raise BrokenError(f"the server does not say where its {name} is: {introduction}")
-    return Endpoint.parse(found[1])
+def _addresses(introduction: str) -> dict[str, Endpoint]:
+    """Read where the ports are: each in a line, or the web ports as ``http://host:port (broker)``."""
+    found = dict(re.findall(r"^(\w+) +(\S+)$", introduction, re.MULTILINE))
+    found |= {f"{name}_web": place for place, name in re.findall(r"http://(\S+) \((\w+)\)", introduction)}
+    try:
+        return {name: Endpoint.parse(found[name]) for name in PORTS}
+    except KeyError as error:
+        raise BrokenError(f"the server does not say where its {error} is: {introduction}") from error
 
 
 def _pump(connected: socket.socket, data: bytes, deadline: float) -> bytes:

@@ -1,12 +1,15 @@
 """The fuzz harness itself: the same seed sends the same, and a server that breaks is noticed."""
 
+import json
 import random
+import re
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from fuzz import corpus, credentials, embedded_frames, mutations, target
+from fuzz import corpus, credentials, embedded_frames, mutations, target, web
 from fuzz.embedded_frames import Conversation, batch, fuzz, hold, load, main, save
 from fuzz.target import BrokenError, Limits, running
 from tubemq_spark.protocol import rpc
@@ -239,3 +242,72 @@ def test_leaks_and_exceptions_are_noticed(monkeypatch):
         server._errors.write_text("x\nTraceback (most recent call last):\n oh", encoding="utf-8")
         with pytest.raises(BrokenError, match=r"nobody expected: Traceback \(most"):
             server.check()
+
+
+def test_all_ports_are_tried():
+    ports = {talk.port for number in range(3) for talk in batch(7, number)}
+    assert ports == set(target.PORTS)
+
+
+def test_web_requests_are_sound_or_damaged_and_name_all_calls():
+    chance = random.Random(3)
+    requests = [web.request(chance) for _ in range(3000)]
+    sound = [
+        request for request in requests if request.startswith((b"GET /webapi.htm?", b"POST /webapi.htm "))
+    ]
+    assert len(sound) > 2000
+    methods = {match[1].decode() for request in requests if (match := re.search(rb"method=(\w+)", request))}
+    assert methods >= set(web._CALLS)
+    with running() as server:
+        known = json.loads(
+            server.exchange("master_web", b"GET /?method=admin_get_methods HTTP/1.1\r\n\r\n").partition(
+                b"\r\n\r\n"
+            )[2]
+        )
+    assert {item["method"] for item in known["data"]} <= set(web._CALLS)
+
+
+def test_conversations_are_held_at_the_same_time():
+    """The first ones end only when all of them are under way."""
+    all_there = threading.Barrier(embedded_frames._AT_ONCE, timeout=20)
+
+    class Meeting:
+        def exchange(self, _port, _data):
+            all_there.wait()
+
+        def check(self):
+            pass
+
+    hold(Meeting(), [Conversation("broker", b"", 1)] * 2 * embedded_frames._AT_ONCE)
+
+
+def test_a_killed_server_is_reopened_with_what_it_acknowledged():
+    with running() as server:
+        before = dict(server._ends)
+        server.reopen()
+        server.check()
+        assert server._ends.keys() == before.keys()
+        assert all(server._ends[place] > end for place, end in before.items())
+
+
+def test_a_lost_message_is_noticed():
+    with running() as server:
+        server.check()
+        server.kill()
+        data = server._errors.parent / "data"
+        for path in (data / "stores").rglob("*.*"):
+            path.unlink()
+        with pytest.raises(BrokenError, match=r"goes on at 0, \d+ was acknowledged before"):
+            server._start()
+
+
+def test_the_server_is_killed_every_so_often(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedded_frames, "_REOPENED_EVERY", 1)
+    reopened = []
+
+    def note(self):
+        reopened.append(self)
+
+    monkeypatch.setattr(target.Target, "reopen", note)
+    fuzz(3, 0.5, tmp_path, Limits())
+    assert len(set(reopened)) == 2, "both servers"
