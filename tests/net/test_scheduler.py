@@ -69,6 +69,44 @@ def test_the_first_run_comes_after_a_period(scheduler):
     assert counter.count == 0
 
 
+def test_a_hastened_task_is_done_at_once_and_not_more_often_later(scheduler):
+    counter = Counter()
+    task = scheduler.every(60_000, counter, "counting")
+    task.hasten()
+    assert counter.wait_for(1)
+    task.hasten()
+    assert counter.wait_for(2)
+    wait_until(lambda: scheduler._running is None)
+    assert len([entry for entry in scheduler._heap if entry[1] == task.entry]) == 1
+
+
+def test_hastening_during_a_run_means_another_one(scheduler):
+    counter = Counter()
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        began.set()
+        go_on.wait(5)
+        counter()
+
+    task = scheduler.every(60_000, slow, "slow")
+    task.hasten()
+    assert began.wait(5)
+    task.hasten()
+    go_on.set()
+    assert counter.wait_for(2)
+
+
+def test_a_cancelled_task_is_not_hastened(scheduler):
+    counter = Counter()
+    scheduler.every(60_000, lambda: None, "other")
+    task = scheduler.every(60_000, counter, "counting")
+    task.cancel()
+    task.hasten()
+    time.sleep(0.02)
+    assert counter.count == 0
+
+
 def test_tasks_with_other_periods_share_one_thread(scheduler, scheduler_threads):
     slow, fast = Counter(), Counter()
     scheduler.every(60_000, slow, "slow")

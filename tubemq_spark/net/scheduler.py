@@ -17,14 +17,28 @@ class Task:
     """Something that is done again and again until it is cancelled; ``Scheduler.every`` makes them."""
 
     def __init__(
-        self, function: Callable[[], object], period_s: float, name: str, wake: Callable[[], None]
+        self,
+        function: Callable[[], object],
+        period_s: float,
+        name: str,
+        wake: Callable[[], None],
+        hasten: "Callable[[Task], None]",
     ) -> None:
         """Take how to tell the scheduler that something changed."""
         self.function = function
         self.period_s = period_s
         self.name = name
         self.active = True
+        self.entry = -1
+        """Number of its entry in the scheduler's heap; older ones are void."""
+        self.hastened = False
+        """Whether the next run is wanted at once."""
         self._wake = wake
+        self._hasten = hasten
+
+    def hasten(self) -> None:
+        """Do it as soon as possible, and then each period again; a run under way is followed by another."""
+        self._hasten(self)
 
     def cancel(self) -> None:
         """Do it no more; a run that is under way ends by itself."""
@@ -48,7 +62,7 @@ class Scheduler:
 
         The next run is a period after the last one ended, so slow runs do not pile up.
         """
-        task = Task(function, period_ms / 1000, name, self._wake)
+        task = Task(function, period_ms / 1000, name, self._wake, self._hasten)
         with self._changed:
             self._push(task)
             if self._thread is None:
@@ -74,8 +88,20 @@ class Scheduler:
         with self._changed:
             self._changed.notify_all()
 
+    def _hasten(self, task: Task) -> None:
+        with self._changed:
+            if not task.active:
+                return
+            task.hastened = True
+            if task is not self._running:
+                self._push(task)
+                self._changed.notify_all()
+
     def _push(self, task: Task) -> None:
-        heapq.heappush(self._heap, (self._clock() + task.period_s, next(self._numbers), task))
+        due = self._clock() if task.hastened else self._clock() + task.period_s
+        task.hastened = False
+        task.entry = next(self._numbers)
+        heapq.heappush(self._heap, (due, task.entry, task))
 
     def _run(self) -> None:
         while (task := self._wait_for_next()) is not None:
@@ -94,7 +120,7 @@ class Scheduler:
         """Wait for a task that is due and take it off the heap; None ends the thread."""
         with self._changed:
             while True:
-                self._heap = [entry for entry in self._heap if entry[2].active]
+                self._heap = [item for item in self._heap if item[2].active and item[2].entry == item[1]]
                 heapq.heapify(self._heap)
                 if not self._heap:
                     self._thread = None
