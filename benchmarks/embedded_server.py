@@ -258,7 +258,7 @@ def measure_recovery(folder: Path) -> Figures:
 
 def _send_until_killed(master: str) -> None:
     values = [os.urandom(size) for size in (100, KIB, 10 * KIB, 200 * KIB)]
-    impatient = dataclasses.replace(client_config(master, "load"), send_retry_ms=0)
+    impatient = dataclasses.replace(client_config(master, "load"), delivery_timeout_ms=3_000)
     with contextlib.suppress(TubeMQError), open_cluster(impatient).producer() as producer:
         while True:
             producer.send("big", random.choice(values))

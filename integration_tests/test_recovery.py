@@ -49,8 +49,9 @@ class Load(threading.Thread):
         self.partition_id, self.run_number = partition_id, run
         self.begun = threading.Event()
         self.acknowledged = 0
-        # It sends nothing twice: what is not acknowledged may be stored, but once.
-        self._config = dataclasses.replace(client_config(master, "load"), send_retry_ms=0)
+        # It gives up before an answer is overdue and before the server is back, so it sends nothing twice:
+        # what is not acknowledged may be stored, but once.
+        self._config = dataclasses.replace(client_config(master, "load"), delivery_timeout_ms=3_000)
 
     def run(self):
         with contextlib.suppress(TubeMQError), open_cluster(self._config).producer() as producer:

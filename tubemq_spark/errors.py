@@ -29,16 +29,17 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SINK_HALF_ROUTE": (
         "The frame has the column '{found}' alone; a route needs both 'brokerId' and 'partition'."
     ),
-    "TUBEMQ_SINK_HALF_NULL_ROUTE": "A row for topic '{topic}' has brokerId {broker} and partition {partition}; give both, or leave both null.",
+    "TUBEMQ_SINK_HALF_NULL_ROUTE": "Row {row} for topic '{topic}' has brokerId {broker} and partition {partition}; give both, or leave both null.",
     "TUBEMQ_SINK_UNKNOWN_COLUMN": (
         "The sink does not know the column '{column}'{suggestion} It takes: {known}; drop the others."
     ),
+    "TUBEMQ_SINK_DUPLICATE_COLUMN": "The frame has the column '{column}' more than once; rename or drop the others.",
     "TUBEMQ_SINK_WRONG_TYPE": "Column '{column}' is {given}, but must be {expected}; cast it.",
     "TUBEMQ_SINK_NULL_VALUE": (
-        "A row for topic '{topic}' has a null value, which TubeMQ cannot store; filter such rows out."
+        "Row {row} for topic '{topic}' has a null value, which TubeMQ cannot store; filter such rows out."
     ),
     "TUBEMQ_SINK_NULL_TOPIC": (
-        "A row has a null topic; fill the column 'topic' in every row, or set the option 'topic'."
+        "Row {row} has a null topic; fill the column 'topic' in every row, or set the option 'topic'."
     ),
     # The embedded server.
     "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
@@ -74,10 +75,11 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_REMOTE_EXCEPTION": "{peer} failed while {during} with {exception}: {text}; look at the server's log.",
     # Producing.
     "TUBEMQ_TOPIC_NAME": "'{topic}' cannot be published to: a topic's name has 1 to 64 characters and is none of TubeMQ's own; correct it.",
+    "TUBEMQ_TOPIC_UNKNOWN": "Topic '{topic}' does not exist; create it, or correct its name.",
     "TUBEMQ_TOPIC_UNPUBLISHABLE": "Topic '{topic}' cannot be published to: the master listed no partition of it for {waited_ms} ms; create it, or open it for publishing (both take TubeMQ up to a minute).",
     "TUBEMQ_PARTITION_UNKNOWN": "Topic '{topic}' has no partition {partition} that can be published to; choose one of {existing}.",
-    "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}' is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
-    "TUBEMQ_SEND_FAILED": "{partition} did not take a message (attempts: {attempts}): {cause}; {hint}.",
+    "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}', {message}, is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
+    "TUBEMQ_SEND_FAILED": "{partition} did not take {message} (attempts: {attempts}): {cause}; {hint}.",
     "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something else than expected: {what}; check the address and the broker's version.",
     "TUBEMQ_PRODUCER_BROKEN": "The producer stopped in the middle of its work ({cause}) with {unacknowledged} messages not acknowledged; open a new one and send them again.",
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them, or more.",

@@ -9,6 +9,8 @@ from tubemq_spark.errors import OptionError, TubeMQError
 PARTITIONS_A_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
 
+_EXCERPT_BYTES: Final = 40
+
 MSG_TYPE_KEY: Final = "$msgType$"
 """Attribute that holds a message's type, the thing filters compare (TubeMQ's stream id)."""
 MSG_TIME_KEY: Final = "$msgTime$"
@@ -131,3 +133,8 @@ class Message:
     def message_time(self) -> str | None:
         """The time as its producer wrote it (yyyyMMddHHmm), None when the message has none."""
         return None if self.attributes is None else self.attributes.get(MSG_TIME_KEY)
+
+
+def excerpt(value: bytes) -> str:
+    """Return how a message's body begins, escaped, for an error or the log."""
+    return f"{value[:_EXCERPT_BYTES]!r}{'...' if len(value) > _EXCERPT_BYTES else ''}"

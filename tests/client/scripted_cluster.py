@@ -115,9 +115,14 @@ class Master:
     def __init__(self, brokers: list[Broker], topics: dict[str, str]) -> None:
         self._brokers = brokers
         self.topics = topics
+        self.deployed: set[str] = set()
+        """Topics that exist and cannot be published to, besides ``topics``."""
         self.visit_token = VISIT_TOKEN
         self.producers: set[str] = set()
         self.seen: list[Method] = []
+        self.asked_for: list[list[str]] = []
+        """The topics each heartbeat of a producer named."""
+        self._asked: list[str] = []
         self.on_heartbeat: Callable[[], None] = lambda: None
         self.server = RpcServer(self._handle)
 
@@ -128,6 +133,11 @@ class Master:
             Method.PRODUCER_REGISTER: self._register,
             Method.PRODUCER_HEARTBEAT: self._heartbeat,
             Method.PRODUCER_CLOSE: self._close,
+            Method.BALANCE_REGISTER: self._register_reader,
+            Method.BALANCE_PARTITION_META: self._partitions,
+            Method.CONSUMER_CLOSE: lambda _: master_pb2.CloseResponseM2C(
+                success=True, errCode=200, errMsg="OK!"
+            ),
         }
         exchange.answer(answers[method](exchange))
 
@@ -145,6 +155,7 @@ class Master:
     def _heartbeat(self, exchange: Exchange) -> master_pb2.HeartResponseM2P:
         self.on_heartbeat()
         request = exchange.parse(master_pb2.HeartRequestP2M)
+        self.asked_for.append(list(request.topicList))
         if request.clientId not in self.producers:
             return master_pb2.HeartResponseM2P(
                 success=False, errCode=411, errMsg="not registered", brokerCheckSum=-1
@@ -158,9 +169,42 @@ class Master:
             authorizedInfo=common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self.visit_token),
         )
 
+    def _register_reader(self, exchange: Exchange) -> master_pb2.RegisterResponseM2CV2:
+        request = exchange.parse(master_pb2.RegisterRequestC2MV2)
+        self._asked = list(request.topicList)
+        unknown = set(request.topicList) - self.topics.keys() - self.deployed
+        return master_pb2.RegisterResponseM2CV2(
+            errCode=431 if unknown else 200,
+            errMsg=f"not deployed: {sorted(unknown)}" if unknown else "OK!",
+            brokerConfigId=1,
+            brokerConfigList=[f"{broker.broker_id}:{broker.server.endpoint}" for broker in self._brokers],
+        )
+
+    def _partitions(self, exchange: Exchange) -> master_pb2.GetPartMetaResponseM2C:
+        """Tell what is published; a topic in ``deployed`` has one partition on broker 1."""
+        texts = [self.topics.get(name, "1:1:1#").rpartition("#")[0] for name in self._asked]
+        # To readers, the number of stores comes first, and whether it may be read last.
+        metas = [
+            ",".join(
+                f"{broker}:{stores}:{count}:1" for broker, count, stores in map(_numbers, text.split(","))
+            )
+            for text in texts
+        ]
+        return master_pb2.GetPartMetaResponseM2C(
+            errCode=200,
+            errMsg="OK!",
+            topicMetaInfoId=1,
+            topicMetaInfoList=[f"{name}#{meta}" for name, meta in zip(self._asked, metas, strict=True)],
+            brokerConfigId=1,
+        )
+
     def _close(self, exchange: Exchange) -> master_pb2.CloseResponseM2P:
         self.producers.discard(exchange.parse(master_pb2.CloseRequestP2M).clientId)
         return master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="OK!")
+
+
+def _numbers(text: str) -> list[str]:
+    return text.split(":")
 
 
 class ScriptedCluster:

@@ -59,7 +59,7 @@ def test_the_password_is_not_shown():
         ({"register_retry_ms": -1}, "register_retry_ms"),
         ({"lease_wait_ms": -1}, "lease_wait_ms"),
         ({"fetch_timeout_ms": 0}, "fetch_timeout_ms"),
-        ({"send_retry_ms": -1}, "send_retry_ms"),
+        ({"delivery_timeout_ms": 0}, "delivery_timeout_ms"),
         ({"max_in_flight": 0}, "max_in_flight"),
         ({"max_in_flight_bytes": 0}, "max_in_flight_bytes"),
     ],
@@ -79,7 +79,7 @@ def test_a_setting_that_makes_no_sense_is_named(changes, named):
         {"username": "me", "password": "hush"},
         {"register_retry_ms": 0},
         {"lease_wait_ms": 0},
-        {"send_retry_ms": 0},
+        {"delivery_timeout_ms": 1},
         {"rpc_timeout_ms": 1, "register_attempts": 1, "max_in_flight": 1, "max_in_flight_bytes": 1},
     ],
 )

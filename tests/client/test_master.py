@@ -13,10 +13,12 @@ from tests.client.scripted_master import (
     producer_beat,
     producer_refused,
     producer_registered,
+    registered,
     token,
 )
 from tubemq_spark.client.master import ProducerSession, fresh_visit_token
-from tubemq_spark.errors import RemoteProtocolError, RpcError
+from tubemq_spark.client.topics import configured_partitions, refuse_unknown_topic
+from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
@@ -257,3 +259,49 @@ def test_a_fresh_visit_token_costs_no_topic_and_no_group(pool):
         assert fresh_visit_token(config_for(master), pool) == 7
         assert [method for method, _ in master.requests] == [Method.PRODUCER_REGISTER, Method.PRODUCER_CLOSE]
         assert not master.requests[0][1].topicList
+
+
+def test_a_topic_that_was_withdrawn_is_in_no_later_heartbeat(pool):
+    with ScriptedMaster() as master, ProducerSession(config_for(master), pool) as session:
+        session.publish(["demo"])
+        session.publish(["nowhere"])
+        session.withdraw("nowhere")
+        session.refresh()
+        asked = [list(request.topicList) for request in master.of(Method.PRODUCER_HEARTBEAT)]
+    assert asked == [["demo"], ["demo", "nowhere"], ["demo"]]
+
+
+def test_routes_are_asked_for_in_the_background(pool):
+    with ScriptedMaster() as master, ProducerSession(config_for(master), pool) as session:
+        session.publish(["demo"])
+        session.refresh_soon()
+        master.wait_for(Method.PRODUCER_HEARTBEAT, 2)
+    session.refresh_soon()
+    assert len(master.of(Method.PRODUCER_HEARTBEAT)) == 2
+
+
+@pytest.mark.parametrize(
+    ("register", "meta_answer", "expected"),
+    [
+        (registered(), meta("demo#1:1:2:1"), frozenset({partition(1, 0), partition(1, 1)})),
+        (registered(425, "other topics"), None, None),
+        (registered(455, "barred"), None, None),
+    ],
+)
+def test_readers_are_told_which_partitions_a_topic_has(pool, register, meta_answer, expected):
+    with ScriptedMaster(balance_register=register, balance_partition_meta=meta_answer) as master:
+        assert configured_partitions(config_for(master), pool, "demo") == expected
+
+
+def test_readers_are_told_that_a_topic_does_not_exist(pool):
+    with (
+        ScriptedMaster(balance_register=registered(431, "no such topic")) as master,
+        pytest.raises(ProduceError, match="Topic 'demo' does not exist"),
+    ):
+        refuse_unknown_topic(config_for(master), pool, "demo")
+
+
+def test_a_topic_that_can_be_published_to_is_not_looked_at_as_a_reader(pool):
+    with ScriptedMaster(producer_heartbeat=producer_beat("demo#1:1:1#")) as master:
+        refuse_unknown_topic(config_for(master), pool, "demo")
+        assert not master.of(Method.BALANCE_REGISTER)

@@ -257,3 +257,15 @@ def test_heartbeats_survive_a_master_that_is_away_for_a_while(pool, caplog):
         master.restart_connections()
         master.wait_for(Method.BALANCE_HEARTBEAT, 5)
     assert "missed a heartbeat" in caplog.text
+
+
+def test_masters_that_are_away_are_told_of_once_and_again_when_they_are_back(pool, caplog):
+    answers = [beat(500)] * 20 + [beat()]
+    with (
+        ScriptedMaster(balance_heartbeat=answers) as master,
+        balance(config_for(master, heartbeat_period_ms=5), pool),
+    ):
+        master.wait_for(Method.BALANCE_HEARTBEAT, 22)
+    missed, back = [record.getMessage() for record in caplog.records]
+    assert "missed a heartbeat" in missed
+    assert "reaches its masters again after" in back

@@ -149,9 +149,26 @@ def test_a_partition_that_does_not_exist_is_refused_and_harms_nothing(cluster):
 
 
 def test_an_unknown_topic_is_refused_by_name(cluster):
-    with cluster.producer(rpc_timeout_ms=300) as producer:
-        with pytest.raises(ProduceError, match=r"Topic 'nowhere' cannot be published to.*for 300 ms"):
+    with cluster.producer() as producer:
+        with pytest.raises(ProduceError, match=r"TUBEMQ_TOPIC_UNKNOWN.*Topic 'nowhere' does not exist"):
             producer.send("nowhere", b"x")
+        producer.send("demo", b"x")
+    assert cluster.stored() == [b"x"]
+
+
+def test_a_topic_that_was_refused_is_not_asked_for_again(cluster):
+    with cluster.producer() as producer:
+        with pytest.raises(ProduceError):
+            producer.send("nowhere", b"x")
+        producer.send("demo", b"x")
+    assert cluster.master.asked_for == [["nowhere"], ["demo"]]
+
+
+def test_a_topic_that_stays_closed_for_publishing_is_refused_in_time(cluster):
+    cluster.master.deployed.add("closed")
+    with cluster.producer(delivery_timeout_ms=300) as producer:
+        with pytest.raises(ProduceError, match=r"Topic 'closed' cannot be published to.*for 300 ms"):
+            producer.send("closed", b"x")
         producer.send("demo", b"x")
     assert cluster.stored() == [b"x"]
 
@@ -173,6 +190,7 @@ def test_a_topic_that_becomes_publishable_in_time_is_used(cluster):
         if len(asked) == 3:
             cluster.master.topics["late"] = "1:1:1#"
 
+    cluster.master.deployed.add("late")
     cluster.master.on_heartbeat = publish_later
     with cluster.producer() as producer:
         producer.send("late", b"x")
@@ -255,10 +273,11 @@ def test_routes_that_heartbeats_bring_are_followed(cluster):
 
 
 def test_a_topic_closed_for_writing_is_not_written_any_more(cluster):
-    with cluster.producer(heartbeat_period_ms=20, rpc_timeout_ms=200) as producer:
+    with cluster.producer(heartbeat_period_ms=20, delivery_timeout_ms=200) as producer:
         producer.send("demo", b"x")
         producer.flush()
         cluster.master.topics.clear()
+        cluster.master.deployed.add("demo")
         with pytest.raises(ProduceError, match="'demo' cannot be published to"):
             send_for(5, producer)
 
@@ -275,7 +294,7 @@ def test_a_master_that_forgot_the_producer_is_told_again(cluster):
 
 def test_no_master_is_an_error_of_the_connection(cluster):
     cluster.master.server.close()
-    producer = cluster.producer(register_attempts=1)
+    producer = cluster.producer(register_attempts=1, delivery_timeout_ms=300)
     with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
         producer.send("demo", b"x")
 

@@ -110,7 +110,7 @@ def test_an_answer_that_is_no_tubemq_fails_at_once(server, pool):
 def test_a_trouble_that_stays_is_an_error_with_the_brokers_words(server, pool):
     server.faults.answer(Method.SEND_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, "closed for repairs")
     with pytest.raises(ProduceError, match="closed for repairs"):
-        produce(server, pool, [b"x"], send_retry_ms=200)
+        produce(server, pool, [b"x"], delivery_timeout_ms=200)
 
 
 def test_a_refusal_for_good_stops_everything_behind_it(server, pool):
@@ -148,11 +148,11 @@ def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server,
 
 def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, pool):
     rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT)
-    with Producer(config(server), pool, hurry) as producer:
+    with Producer(config(server, delivery_timeout_ms=300), pool) as producer:
         with pytest.raises(TubeMQConnectionError) as caught:
             producer.send(TOPIC, SENT[0])
         assert caught.value.retriable
-        assert rule.hits == config(server).register_attempts
+        assert rule.hits > 1
         rule.cancel()
         for value in SENT:
             producer.send(TOPIC, value)
@@ -174,4 +174,4 @@ def test_the_second_master_is_asked_when_the_first_is_a_standby(server, pool):
 def test_only_standby_masters_are_an_error(server, pool):
     server.faults.become_standby()
     with pytest.raises(TubeMQConnectionError):
-        produce(server, pool, [b"x"], register_attempts=2, register_retry_ms=0)
+        produce(server, pool, [b"x"], register_attempts=2, register_retry_ms=0, delivery_timeout_ms=200)

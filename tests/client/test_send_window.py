@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.client.virtual_brokers import Fate, VirtualBrokers
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint
@@ -38,9 +39,9 @@ def run(
 ) -> tuple[VirtualBrokers, SendWindow]:
     """Make a window over brokers that follow ``fates`` request by request, then behave."""
     net = VirtualBrokers(lambda number: fates[number] if number < len(fates) else GOOD, brokers, partitions)
-    settings = {"rpc_timeout_ms": 500, "send_retry_ms": 60_000, **settings}
+    settings = {"rpc_timeout_ms": 500, "delivery_timeout_ms": 60_000, **settings}
     config = ClientConfig(masters=(Endpoint("m", 1),), group="test", **settings)
-    return net, SendWindow(config, net, net.links, net, net.clock)
+    return net, SendWindow(config, net, net.links, net, SendLog("test", net.clock), net.clock)
 
 
 def send_all(net: VirtualBrokers, window: SendWindow, count: int, key: bytes | None = None) -> list[bytes]:
@@ -66,10 +67,10 @@ def check_broken(net: VirtualBrokers, window: SendWindow) -> None:
     count=st.integers(1, 50),
     max_in_flight=st.integers(1, 20),
     brokers=st.integers(1, 3),
-    retry_ms=st.sampled_from([0, 100, 2_000, 600_000]),
+    retry_ms=st.sampled_from([1, 100, 2_000, 600_000]),
 )
 def test_every_message_is_stored_or_an_error_is_raised(fates, count, max_in_flight, brokers, retry_ms):
-    net, window = run(fates, brokers, 2, max_in_flight=max_in_flight, send_retry_ms=retry_ms)
+    net, window = run(fates, brokers, 2, max_in_flight=max_in_flight, delivery_timeout_ms=retry_ms)
     values = [b"%d" % number for number in range(count)]
     try:
         send_all(net, window, count)
@@ -145,9 +146,9 @@ def test_pauses_between_attempts_grow_and_are_capped():
     "fate", [OVERFLOW, LOST, SILENT, Fate(code=503, stored=False), Fate(unreachable=True)]
 )
 def test_a_message_is_given_up_when_its_time_is_over(fate):
-    net, window = run([fate] * 1_000, send_retry_ms=3_000)
+    net, window = run([fate] * 1_000, delivery_timeout_ms=3_000)
     began = net.now
-    with pytest.raises(ProduceError, match="demo/1:0 did not take a message"):
+    with pytest.raises(ProduceError, match="demo/1:0 did not take message 1 of test"):
         send_all(net, window, 1)
     assert 0.4 <= net.now - began <= 4.0
     assert net.closed
@@ -198,11 +199,11 @@ def test_answers_out_of_order_reach_their_messages():
 
 def test_round_robin_goes_around_a_broker_in_trouble():
     net = VirtualBrokers(lambda _: GOOD, brokers=3)
-    net.links.avoid(2, net.now + 1)
-    chosen = [net.partitioner.by_turn(net.links.avoided).partition.broker_id for _ in range(6)]
+    net.links.avoid(net.links.to(2, Endpoint("b", 2)), net.now)
+    chosen = [net.partitioner.by_turn(net.links.passed_over).partition.broker_id for _ in range(6)]
     assert chosen == [1, 3, 1, 3, 1, 3]
-    net.links.forgive(net.now + 2)
-    assert net.links.avoided == {}
+    net.links.forgive(net.now + 4)
+    assert net.links.passed_over == frozenset()
 
 
 def test_messages_of_a_lost_broker_go_to_the_others():
@@ -240,7 +241,223 @@ def test_serial_numbers_go_round_like_java_ints():
     net, window = run([])
     window.submit(net.message(b"a"))
     window.flush()
-    link = net.links.to(Endpoint("b", 1))
+    link = net.links.to(1, Endpoint("b", 1))
     link.serial_no = (1 << 31) - 2
     send_all(net, window, 5)
     assert link.serial_no == -(1 << 31) + 3
+
+
+def cause_of(window: SendWindow) -> str:
+    assert window.error is not None
+    return str(window.error.parameters["cause"])
+
+
+@pytest.mark.parametrize("use", ["send", "flush"])
+def test_a_broker_that_takes_no_bytes_holds_nobody_for_ever(use):
+    net, window = run([], max_in_flight=40, delivery_timeout_ms=3_000)
+    net.stuck = {1}
+    began = net.now
+    with pytest.raises(ProduceError) as raised:
+        send_all(net, window, 1_000 if use == "send" else 30)
+    assert "it took no bytes for 0.5 s" in str(raised.value)
+    assert net.now - began <= 4.0
+
+
+def test_a_broker_that_takes_no_bytes_for_a_while_gets_what_waited():
+    net, window = run([], max_in_flight=40)
+    net.stuck = {1}
+    net.after(5.0, net.stuck.clear)
+    values = send_all(net, window, 200)
+    assert sorted(value for _, value in net.stored) == sorted(values)
+    assert net.connections > 1
+
+
+def test_messages_queued_behind_a_connection_have_their_time_too():
+    """The first piece of data moves all the time, but too slowly for those behind it."""
+    net, window = run([], max_in_flight=1_000, delivery_timeout_ms=4_000)
+    net.bytes_per_s = 20_000
+    for number in range(600):
+        window.submit(net.message(b"%1000d" % number))
+    with pytest.raises(ProduceError):
+        window.flush()
+    assert net.now - 100.0 <= 5.0
+
+
+def test_a_slow_connection_is_not_taken_for_a_dead_one():
+    """A window takes ten time-outs to leave; each answer is due only after its request has left."""
+    net, window = run([])
+    net.bytes_per_s = 50_000
+    for number in range(1_000):
+        window.submit(net.message(b"%1000d" % number))
+    window.flush()
+    assert window.retried == 0
+    assert net.connections == 1
+
+
+def test_a_late_answer_makes_the_window_smaller():
+    net, window = run([GOOD] * 3 + [SILENT] + [Fate(delay_s=0.3)] * 60, max_in_flight=64)
+    for number in range(64):
+        window.submit(net.message(b"%d" % number))
+    while not window.retried:
+        window._drive(block=True)
+    assert window._limit < 64
+    window.flush()
+
+
+def test_silence_is_recognised_at_any_time_of_the_clock():
+    """Adding and subtracting the time-out may not give the same number again."""
+    for number in range(100):
+        net, window = run([GOOD] + [SILENT] * 3)
+        send_all(net, window, 1)
+        net.now += 0.0001 * number
+        send_all(net, window, 3)
+        assert net.connections == 2
+
+
+SLOW = Fate(delay_s=0.1)
+
+
+def run_slowly(**settings: int) -> tuple[VirtualBrokers, SendWindow]:
+    net, window = run([], brokers=4, max_in_flight=32, **settings)
+    net._fate = lambda _: SLOW
+    return net, window
+
+
+def spread(net: VirtualBrokers, window: SendWindow, seconds: float) -> int:
+    """Send for a while; return how many messages were stored."""
+    end = net.now + seconds
+    before = len(net.stored)
+    while net.now < end:
+        window.submit(net.message(b"x"))
+    return len(net.stored) - before
+
+
+def test_a_frozen_broker_takes_no_more_than_its_share():
+    healthy = spread(*run_slowly(rpc_timeout_ms=10_000), 40.0)
+    net, window = run_slowly(rpc_timeout_ms=10_000)
+    net.frozen = {1}
+    assert spread(net, window, 40.0) >= 0.65 * healthy
+
+
+def test_a_frozen_broker_is_tried_with_one_message_and_ever_more_seldom():
+    net, window = run_slowly(rpc_timeout_ms=1_000)
+    net.frozen = {1}
+    connections = []
+    for _ in range(3):
+        spread(net, window, 20.0)
+        connections.append(net.connections)
+    link = net.links.to(1, Endpoint("b", 1))
+    assert link.held <= 1
+    assert connections[2] - connections[1] <= 1 < connections[0] - 4
+    net.frozen = set()
+    spread(net, window, 60.0)
+    window.flush()
+    assert {partition.broker_id for partition, _ in net.stored} == {1, 2, 3, 4}
+    assert link.troubles == 0
+
+
+def test_large_messages_to_a_frozen_broker_leave_bytes_for_the_others():
+    net, window = run(
+        [], brokers=4, rpc_timeout_ms=600_000, delivery_timeout_ms=900_000, max_in_flight_bytes=4_000
+    )
+    net.frozen = {1}
+    for number in range(200):
+        window.submit(net.message(b"%100d" % number))
+    assert net.links.to(1, Endpoint("b", 1)).held_bytes <= 1_000 + 200
+    assert len(net.stored) > 100
+
+
+@pytest.mark.parametrize("code", [403, 423, 503, 419])
+def test_a_refusal_that_may_pass_is_waited_out_for_half_a_minute(code):
+    net, window = run([], brokers=1)
+    until = net.now + 35
+    net._fate = lambda _: Fate(stored=False, code=code) if net.now < until else GOOD
+    values = send_all(net, window, 100)
+    assert sorted(value for _, value in net.stored) == sorted(values)
+
+
+def test_a_topic_without_partitions_is_waited_for(caplog):
+    net, window = run([OVERFLOW] * 10)
+    net.nowhere = "the master lists none"
+    net.after(40.0, lambda: setattr(net, "nowhere", ""))
+    send_all(net, window, 10)
+    assert len(net.stored) == 10
+    assert net.refreshed >= 30
+    lines = [record.getMessage() for record in caplog.records if "topic" in record.getMessage()]
+    assert lines[0] == "test: topic demo is away, 10 messages wait: the master lists none" or len(lines) == 2
+    assert "topic demo is back after" in lines[-1]
+    assert lines[-1].endswith("10 messages waited")
+
+
+def test_a_topic_that_stays_without_partitions_fails_with_that():
+    net, window = run([OVERFLOW] * 10, delivery_timeout_ms=5_000)
+    net.nowhere = "the master lists none"
+    began = net.now
+    with pytest.raises(ProduceError, match="the master lists none"):
+        send_all(net, window, 10)
+    assert 4.0 <= net.now - began <= 6.0
+
+
+def test_a_refused_token_is_renewed_and_tried_again():
+    net, window = run([Fate(stored=False, code=415)] * 5)
+    send_all(net, window, 5)
+    assert len(net.stored) == 5
+    assert net.refreshed == 1
+
+
+def test_a_renewed_token_that_is_refused_is_an_error():
+    net, window = run([Fate(stored=False, code=415)] * 1_000)
+    began = net.now
+    with pytest.raises(ProduceError, match="415"):
+        send_all(net, window, 5)
+    assert net.now - began <= 5.0
+
+
+def test_a_broker_that_fails_after_storing_makes_few_copies_and_the_error_names_the_message_time():
+    net, window = run([Fate(code=500)] * 1_000)
+    with pytest.raises(ProduceError, match=r"500 .*message time"):
+        send_all(net, window, 20)
+    assert max(net.attempts.values()) <= 6
+
+
+def test_only_unanswered_attempts_may_be_stored_twice():
+    net, window = run([OVERFLOW, Fate(stored=False, code=503), LOST, GOOD])
+    send_all(net, window, 1)
+    (receipt,) = [one.receipt() for one in net.partitioner.targets]
+    assert (receipt.count, receipt.retried, receipt.unanswered) == (1, 1, 1)
+    assert len(net.stored) - receipt.count <= receipt.unanswered
+
+
+@settings(deadline=None)
+@given(
+    fates=st.lists(st.sampled_from(FATES), max_size=60), count=st.integers(1, 50), brokers=st.integers(1, 3)
+)
+def test_copies_are_never_more_than_the_receipts_tell(fates, count, brokers):
+    net, window = run(fates, brokers, 2, delivery_timeout_ms=600_000)
+    try:
+        send_all(net, window, count)
+    except ProduceError:
+        return
+    told = sum(one.receipt().unanswered for one in net.partitioner.targets)
+    assert len(net.stored) - count <= told
+
+
+def test_a_broker_that_goes_and_comes_back_is_told_of_twice(caplog):
+    net, window = run([])
+    send_all(net, window, 5)
+    net._fate = lambda _: Fate(unreachable=True, lost=True, stored=False)
+    net.after(20.0, lambda: setattr(net, "_fate", lambda _: GOOD))
+    send_all(net, window, 7)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].startswith("test: broker 1 is away, 7 messages wait: the connection to b:1 failed: ")
+    assert lines[1].startswith("test: broker 1 is back after ")
+    assert lines[1].endswith("7 messages waited")
+
+
+def test_refusals_of_one_kind_are_told_together(caplog):
+    net, window = run([OVERFLOW] * 2_000)
+    send_all(net, window, 200)
+    lines = [record.getMessage() for record in caplog.records]
+    assert 1 <= len(lines) <= 3
+    assert "419" in lines[0]

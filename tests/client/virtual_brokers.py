@@ -38,15 +38,19 @@ class VirtualPipeline:
         self.closed = False
         self.connecting = True
         self.dying = False
+        self.unsent_bytes = 0
         self.core = RpcConnection(Role.SERVER)
         self._net = net
         net.after(LATENCY_S, self._connected if reachable else self._refused)
 
     @property
     def writable(self) -> bool:
-        return not self.connecting and not self.closed
+        return not self.connecting and not self.closed and not self.unsent_bytes
 
     def write(self, data: bytes) -> None:
+        self._net.write(self, data)
+
+    def take(self, data: bytes) -> None:
         for request in self.core.receive_data(data):
             self._net.receive(self, request)
 
@@ -69,6 +73,15 @@ class VirtualBrokers:
     def __init__(self, fate: Callable[[int], Fate], brokers: int = 1, partitions: int = 1) -> None:
         self.now = 100.0
         self.links = BrokerLinks()
+        self.heartbeats = 1
+        self.frozen: set[int] = set()
+        """Brokers that take requests and do nothing with them."""
+        self.stuck: set[int] = set()
+        """Brokers whose connections take no bytes."""
+        self.nowhere = ""
+        """Why the master names no partition."""
+        self.bytes_per_s = 0.0
+        """How fast a connection is; 0: as fast as you like."""
         self.stored: list[tuple[TopicPartition, bytes]] = []
         self.attempts: collections.Counter[bytes] = collections.Counter()
         self.requests = 0
@@ -82,18 +95,23 @@ class VirtualBrokers:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pipelines: list[VirtualPipeline] = []
         targets = [
-            Destination(TopicPartition("demo", broker, partition), self.links.to(Endpoint("b", broker)))
+            Destination(
+                TopicPartition("demo", broker, partition), self.links.to(broker, Endpoint("b", broker))
+            )
             for broker in range(1, brokers + 1)
             for partition in range(partitions)
         ]
-        self.partitioner = Partitioner("demo", targets, 0)
+        self.partitioner = Partitioner(targets, 0)
 
     def clock(self) -> float:
         return self.now
 
     def message(self, value: bytes, key: bytes | None = None) -> OutgoingMessage:
-        target = self.partitioner.by_turn() if key is None else self.partitioner.by_key(key)
-        return OutgoingMessage(target, 0, Payload(value, 0), None, None, key, named=False)
+        if key is None:
+            target = self.partitioner.by_turn(self.links.passed_over, self.links.failing)
+        else:
+            target = self.partitioner.by_key(key)
+        return OutgoingMessage(target, 1, Payload(value, 0), None, None, key, named=False)
 
     # What the window asks of the network.
 
@@ -130,14 +148,37 @@ class VirtualBrokers:
 
     def follow(self) -> None: ...
 
-    def redirect(self, message: OutgoingMessage) -> None:
-        if message.key is None:
-            message.destination = self.partitioner.by_turn(self.links.avoided)
+    def redirect(self, message: OutgoingMessage) -> str:
+        if message.key is None and not self.nowhere:
+            message.destination = self.partitioner.by_turn(self.links.passed_over, self.links.failing)
+        return self.nowhere
 
-    def refresh(self, message: OutgoingMessage) -> None:
+    def refresh(self) -> None:
         self.refreshed += 1
+        self.heartbeats += 1
 
     # The brokers.
+
+    def write(self, pipeline: VirtualPipeline, data: bytes) -> None:
+        if pipeline.endpoint.port in self.stuck:
+            pipeline.unsent_bytes = len(data)
+        elif self.bytes_per_s:
+            pipeline.unsent_bytes = len(data)
+            self._leave(pipeline, data)
+        else:
+            pipeline.take(data)
+
+    def _leave(self, pipeline: VirtualPipeline, data: bytes) -> None:
+        piece = min(len(data), 4096)
+
+        def left() -> None:
+            if not pipeline.closed:
+                pipeline.unsent_bytes -= piece
+                pipeline.take(data[:piece])
+                if data[piece:]:
+                    self._leave(pipeline, data[piece:])
+
+        self.after(piece / self.bytes_per_s, left)
 
     def after(self, delay_s: float, happen: Callable[[], None]) -> None:
         self._events.append((self.now + delay_s, len(self._events), happen))
@@ -151,7 +192,7 @@ class VirtualBrokers:
         self._unanswered += 1
         self.most_unanswered = max(self.most_unanswered, self._unanswered)
         offset = 28 * len(self.stored)
-        if pipeline.dying:
+        if pipeline.dying or pipeline.endpoint.port in self.frozen:
             return  # a broker takes requests in order: behind one that it never took, it takes none
         pipeline.dying = fate.lost
         if fate.stored:

@@ -31,8 +31,10 @@ class ClientConfig:
     fetch_timeout_ms: int = 600_000
     """How long reading a range may stand still before it fails, whatever the cause. Longer than a broker's
     restart: a range that is planned has to be read, or its query ends."""
-    send_retry_ms: int = 60_000
-    """How long a producer tries to store one message before it fails."""
+    delivery_timeout_ms: int = 120_000
+    """How long a message that a producer accepted may take until a broker has stored it, and how long a
+    producer waits for its masters and for a topic's partitions. A broker that restarts can be written to
+    again after 35 s."""
     max_in_flight: int = 256
     """Messages a producer sends before it waits for an answer."""
     max_in_flight_bytes: int = 16 << 20
@@ -77,7 +79,7 @@ _LOWEST: Final[dict[str, int]] = {
     "register_retry_ms": 0,
     "lease_wait_ms": 0,
     "fetch_timeout_ms": 1,
-    "send_retry_ms": 0,
+    "delivery_timeout_ms": 1,
     "max_in_flight": 1,
     "max_in_flight_bytes": 1,
 }

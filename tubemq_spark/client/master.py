@@ -49,6 +49,8 @@ class ProducerSession(MasterSession):
         self._brokers: dict[int, Endpoint] = {}
         self._topics: set[str] = set()
         self._routes: Mapping[str, PublishRoutes] = {}
+        self.heartbeats = 0
+        """How many heartbeats a master has answered; each answer brings routes and a visit token."""
 
     def publish(self, topics: Iterable[str]) -> None:
         """Add topics to those this producer publishes and ask for their routes at once.
@@ -60,6 +62,17 @@ class ProducerSession(MasterSession):
         with self._lock:
             self._topics.update(topics)
             self.refresh()
+
+    def withdraw(self, topic: str) -> None:
+        """Leave a topic out of later heartbeats: it does not exist, or nothing was published to it."""
+        with self._lock:
+            self._topics.discard(topic)
+
+    def refresh_soon(self) -> None:
+        """Let the routes be asked for in the background; ``routes`` tells them when they have come."""
+        heartbeats = self._heartbeats
+        if heartbeats is not None:
+            heartbeats.hasten()
 
     def refresh(self) -> None:
         """Ask for the routes of all published topics now, not only with the next heartbeat.
@@ -111,6 +124,7 @@ class ProducerSession(MasterSession):
             # Every answer holds the routes of all topics; one that is missing cannot be published now.
             routes = [infostrings.parse_topic_route(text) for text in answer.topicInfos]
             self._routes = {route.topic: self._expand(route) for route in routes}
+        self.heartbeats += 1
 
     def _leave(self) -> None:
         request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())

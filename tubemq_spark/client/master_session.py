@@ -139,6 +139,7 @@ class MasterSession(abc.ABC):
         self._caller = MasterCaller(config, pool)
         self._wait = wait
         self._heartbeats: Task | None = None
+        self._missed_since: float | None = None
         # One request at a time: the ids of lists in a request must fit what the session holds.
         self._lock = threading.RLock()
 
@@ -193,7 +194,21 @@ class MasterSession(abc.ABC):
             try:
                 self._registered(self._heartbeat)
             except TubeMQError as error:
-                logger.warning("%s missed a heartbeat: %s", self.client_id, error)
+                self._missed(error)
+            else:
+                self._made_up()
+
+    def _missed(self, error: TubeMQError) -> None:
+        """Warn of the first of several heartbeats that fail."""
+        if self._missed_since is None:
+            self._missed_since = time.monotonic()
+            logger.warning("%s missed a heartbeat: %s", self.client_id, error)
+
+    def _made_up(self) -> None:
+        if self._missed_since is not None:
+            missed_s = time.monotonic() - self._missed_since
+            self._missed_since = None
+            logger.warning("%s reaches its masters again after %.1f s", self.client_id, missed_s)
 
     def _answer(self, ask: Callable[[], Answer]) -> Answer:
         """Ask for somebody who waits for the answer: with retries, and registering again where needed."""

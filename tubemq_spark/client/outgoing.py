@@ -2,9 +2,10 @@
 
 import collections
 import dataclasses
+from collections.abc import Iterable
 from typing import Final
 
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition, excerpt
 from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.protocol.payload import Payload
 from tubemq_spark.protocol.send import SendEncoder
@@ -12,6 +13,8 @@ from tubemq_spark.protocol.send_answers import SendAnswerReader
 
 _SERIAL_MIN: Final = -(1 << 31)
 _SERIAL_MAX: Final = (1 << 31) - 1
+_AVOID_S: Final = 3.0
+_AVOID_AT_MOST_S: Final = 48.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,29 +32,137 @@ class Receipt:
     last_offset: int
     """Highest append offset, in index bytes: where that message begins, not where the next one will."""
     retried: int = 0
-    """How many of ``count`` were sent more than once; those may be stored more than once."""
+    """How many of ``count`` were sent more than once."""
+    unanswered: int = 0
+    """How many attempts to send them had no answer that says whether the message was stored: no more copies
+    than these can be stored besides the ``count`` messages, in this partition or in another."""
+
+
+def summarise(receipts: Iterable[Receipt]) -> str:
+    """Say how many messages went to how many partitions, and how many of them may be stored twice."""
+    receipts = list(receipts)
+    partitions = len({receipt.partition for receipt in receipts})
+    text = f"{sum(receipt.count for receipt in receipts)} rows to {partitions} partitions"
+    if retried := sum(receipt.retried for receipt in receipts):
+        unanswered = sum(receipt.unanswered for receipt in receipts)
+        text += f", {retried} of them sent more than once; {unanswered} of them may be stored twice"
+    return text
+
+
+class OutgoingMessage:
+    """A message the producer accepted and no broker has acknowledged yet."""
+
+    __slots__ = (
+        "attempts",
+        "destination",
+        "failures",
+        "give_up_at",
+        "heartbeats",
+        "key",
+        "message_time",
+        "message_type",
+        "named",
+        "number",
+        "payload",
+        "sent_at",
+        "server_errors",
+        "size",
+        "trouble",
+        "unanswered",
+    )
+
+    def __init__(
+        self,
+        destination: "Destination",
+        number: int,
+        payload: Payload,
+        message_type: str | None,
+        message_time: str | None,
+        key: bytes | None,
+        named: bool,
+    ) -> None:
+        """Take a message and where it goes.
+
+        Args:
+            destination: where it goes first.
+            number: how many messages the producer had accepted with this one.
+            payload: what is stored.
+            message_type: the type inside the payload's attributes.
+            message_time: the time inside the payload's attributes.
+            key: chooses the partition again when the routing changes.
+            named: whether the caller named the partition, so that no other will do.
+        """
+        self.destination = destination
+        self.number = number
+        self.payload = payload
+        self.size = len(payload.data)
+        self.message_type = message_type
+        self.message_time = message_time
+        self.key = key
+        self.named = named
+        self.attempts = 0
+        """How often it was handed to a connection."""
+        self.failures = 0
+        """How often that, or making the connection, came to nothing."""
+        self.unanswered = 0
+        """Attempts of which nobody knows whether they stored the message."""
+        self.server_errors = 0
+        """How often a broker failed inside while storing it."""
+        self.heartbeats = -1
+        """Heartbeats that had been answered when a broker refused our token; -1: none did."""
+        self.trouble = ("", "")
+        """What delays it, and what to do about that."""
+        self.sent_at = 0.0
+        self.give_up_at = 0.0
+
+    def describe(self, sender: str) -> str:
+        """Return words that let the user find it."""
+        data = self.payload.data
+        skip = 4 + int.from_bytes(data[:4], "big") if self.payload.flag else 0
+        return describe_message(self.number, sender, data[skip:])
+
+
+def describe_message(number: int, sender: str, value: bytes) -> str:
+    """Return words for a message: its number, whose it is, and how it begins."""
+    return f"message {number} of {sender} ({excerpt(value)})"
 
 
 class BrokerLink:
-    """One broker: what waits to be written to it, and what waits for its answer."""
+    """One broker: what waits to be written to it, and what waits for its answer.
+
+    Every message is in at most one of ``queue`` and ``in_flight``, of one link; only the methods here move
+    messages in and out.
+    """
 
     __slots__ = (
+        "broker_id",
+        "crowded",
         "endpoint",
         "failures",
+        "held_bytes",
         "in_flight",
         "last_heard",
+        "moved_at",
         "pipeline",
         "queue",
         "reader",
         "reconnect_at",
         "serial_no",
+        "troubles",
+        "unsent_bytes",
+        "writing",
     )
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, broker_id: int, endpoint: Endpoint) -> None:
+        self.broker_id = broker_id
         self.endpoint = endpoint
         self.queue: collections.deque[OutgoingMessage] = collections.deque()
         self.in_flight: dict[int, OutgoingMessage] = {}
         """By serial number, in the order of sending, so the first one times out first."""
+        self.writing: list[OutgoingMessage] = []
+        """Those in flight whose bytes have not all left: they wait for no answer yet."""
+        self.held_bytes = 0
+        """Bytes of all messages here."""
         self.pipeline: Pipeline | None = None
         self.reader = SendAnswerReader()
         self.serial_no = 0
@@ -59,6 +170,44 @@ class BrokerLink:
         """Connections lost, or not made, since the last answer."""
         self.reconnect_at = 0.0
         self.last_heard = 0.0
+        self.unsent_bytes = 0
+        """Bytes that waited to be written when this was last looked at."""
+        self.moved_at = 0.0
+        """When that number last changed."""
+        self.troubles = 0
+        """How often it was avoided since it last stored a message."""
+        self.crowded = False
+        """Whether it holds its share of the window; see ``BrokerLinks``."""
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} ({self.endpoint})"
+
+    @property
+    def name(self) -> str:
+        """The broker, wherever it is."""
+        return f"broker {self.broker_id}"
+
+    @property
+    def held(self) -> int:
+        """How many messages are here."""
+        return len(self.queue) + len(self.in_flight)
+
+    def enqueue(self, message: "OutgoingMessage") -> None:
+        """Take a message behind all others."""
+        self.queue.append(message)
+        self.held_bytes += message.size
+
+    def requeue(self, messages: "list[OutgoingMessage]") -> None:
+        """Take messages before all others."""
+        self.queue.extendleft(reversed(messages))
+        self.held_bytes += sum(message.size for message in messages)
+
+    def answered(self, serial_no: int) -> "OutgoingMessage | None":
+        """Give up the message whose request has this number; None when it is not here any more."""
+        message = self.in_flight.pop(serial_no, None)
+        if message is not None:
+            self.held_bytes -= message.size
+        return message
 
     def attach(self, pipeline: Pipeline) -> Pipeline:
         """Begin a new connection: serial numbers and half-read answers belonged to the old one."""
@@ -67,12 +216,15 @@ class BrokerLink:
         self.serial_no = 0
         return pipeline
 
-    def detach(self) -> list["OutgoingMessage"]:
-        """Forget the connection and return every message it leaves unacknowledged, oldest first."""
+    def detach(self) -> "list[OutgoingMessage]":
+        """Forget the connection and give up every message, oldest first."""
         self.pipeline = None
         left = [*self.in_flight.values(), *self.queue]
         self.in_flight.clear()
         self.queue.clear()
+        self.writing = []
+        self.held_bytes = 0
+        self.unsent_bytes = 0
         return left
 
     def next_serial_no(self) -> int:
@@ -82,33 +234,70 @@ class BrokerLink:
 
 
 class BrokerLinks:
-    """The brokers of one producer, by address; and those it had better leave alone for a while."""
+    """The brokers of one producer, and which of them messages without key and partition pass over.
+
+    A broker is passed over for a while after a failure (*avoided*), each time twice as long, until it stores
+    a message again; and while it holds its share of the window (*crowded*), so that one slow broker leaves
+    the other shares alone. A broker that failed has a share of one message until it stores one.
+    """
 
     def __init__(self) -> None:
-        self._links: dict[Endpoint, BrokerLink] = {}
-        self.avoided: dict[int, float] = {}
-        """Ids of brokers in trouble, each with the time on the window's clock when that is over."""
-
-    @property
-    def all(self) -> tuple[BrokerLink, ...]:
+        self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
+        self._avoided: dict[BrokerLink, float] = {}
+        self._crowded: set[BrokerLink] = set()
+        self.all: tuple[BrokerLink, ...] = ()
         """Every broker met so far."""
-        return tuple(self._links.values())
+        self.passed_over: frozenset[int] = frozenset()
+        """Ids of the brokers to pass over now."""
+        self.failing: frozenset[int] = frozenset()
+        """Ids of those to pass over even when no other is left: they have failed and not stored since."""
 
-    def to(self, endpoint: Endpoint) -> BrokerLink:
+    def to(self, broker_id: int, endpoint: Endpoint) -> BrokerLink:
         """Return what stands for a broker, one for all its partitions."""
-        link = self._links.get(endpoint)
+        link = self._links.get((broker_id, endpoint))
         if link is None:
-            link = self._links[endpoint] = BrokerLink(endpoint)
+            link = self._links[broker_id, endpoint] = BrokerLink(broker_id, endpoint)
+            self.all = tuple(self._links.values())
         return link
 
-    def avoid(self, broker_id: int, until: float) -> None:
-        """Let round robin pass over a broker."""
-        self.avoided[broker_id] = until
+    def avoid(self, link: BrokerLink, now: float) -> None:
+        """Pass over a broker that failed; failures that come together count as one."""
+        if link not in self._avoided:
+            link.troubles += 1
+            pause_s = min(_AVOID_AT_MOST_S, _AVOID_S * (1 << min(link.troubles - 1, 16)))
+            self._avoided[link] = now + pause_s
+            self._update()
 
     def forgive(self, now: float) -> None:
-        """Forget troubles that are over."""
-        if self.avoided:
-            self.avoided = {broker_id: end for broker_id, end in self.avoided.items() if end > now}
+        """Turn again to brokers that were avoided long enough."""
+        if self._avoided and min(self._avoided.values()) <= now:
+            self._avoided = {link: end for link, end in self._avoided.items() if end > now}
+            self._update()
+
+    def works(self, link: BrokerLink) -> None:
+        """Forget a broker's failures: it has stored a message."""
+        link.troubles = 0
+        self._avoided.pop(link, None)
+        self._update()
+
+    def crowd(self, link: BrokerLink) -> None:
+        """Pass over a broker that holds its share."""
+        if not link.crowded:
+            link.crowded = True
+            self._crowded.add(link)
+            self._update()
+
+    def uncrowd(self, link: BrokerLink) -> None:
+        """Turn to a broker again that has become able to take messages."""
+        if link.crowded:
+            link.crowded = False
+            self._crowded.remove(link)
+            self._update()
+
+    def _update(self) -> None:
+        troubled = {link for link in self._crowded if link.troubles} | self._avoided.keys()
+        self.failing = frozenset(link.broker_id for link in troubled)
+        self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing
 
 
 class Destination:
@@ -122,6 +311,7 @@ class Destination:
         "link",
         "partition",
         "retried",
+        "unanswered",
     )
 
     def __init__(self, partition: TopicPartition, link: BrokerLink) -> None:
@@ -133,74 +323,21 @@ class Destination:
         self.first_offset = -1
         self.last_offset = -1
         self.retried = 0
+        self.unanswered = 0
 
-    def acknowledge(self, offset: int, *, retried: bool) -> None:
+    def acknowledge(self, offset: int, message: OutgoingMessage) -> None:
         """Count a stored message; answers may come in any order."""
         if offset > self.last_offset:
             self.last_offset = offset
         if offset < self.first_offset or not self.count:
             self.first_offset = offset
         self.count += 1
-        self.retried += retried
+        if message.attempts > 1:
+            self.retried += 1
+            self.unanswered += message.unanswered
 
     def receipt(self) -> Receipt:
         """Return what was acknowledged so far."""
-        return Receipt(self.partition, self.count, self.first_offset, self.last_offset, self.retried)
-
-
-class OutgoingMessage:
-    """A message the producer accepted and no broker has acknowledged yet."""
-
-    __slots__ = (
-        "answer_by",
-        "attempts",
-        "destination",
-        "failures",
-        "give_up_at",
-        "key",
-        "message_time",
-        "message_type",
-        "named",
-        "payload",
-        "refreshed",
-        "routing",
-        "size",
-    )
-
-    def __init__(
-        self,
-        destination: Destination,
-        routing: int,
-        payload: Payload,
-        message_type: str | None,
-        message_time: str | None,
-        key: bytes | None,
-        named: bool,
-    ) -> None:
-        """Take a message and where it goes.
-
-        Args:
-            destination: where it goes first.
-            routing: number of the topic's routing by which the destination was chosen.
-            payload: what is stored.
-            message_type: the type inside the payload's attributes.
-            message_time: the time inside the payload's attributes.
-            key: chooses the partition again when the routing changes.
-            named: whether the caller named the partition, so that no other will do.
-        """
-        self.destination = destination
-        self.routing = routing
-        self.payload = payload
-        self.size = len(payload.data)
-        self.message_type = message_type
-        self.message_time = message_time
-        self.key = key
-        self.named = named
-        self.attempts = 0
-        """How often it was handed to a connection."""
-        self.failures = 0
-        """How often that, or making the connection, came to nothing."""
-        self.refreshed = False
-        """Whether a refused attempt has made the master be asked for the routing again."""
-        self.answer_by = 0.0
-        self.give_up_at = 0.0
+        return Receipt(
+            self.partition, self.count, self.first_offset, self.last_offset, self.retried, self.unanswered
+        )

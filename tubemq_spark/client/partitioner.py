@@ -8,7 +8,6 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
 
 _LISTED_PARTITIONS: Final = 40
@@ -42,9 +41,8 @@ class Partitioner(Generic[Target]):
     **Turns** alternate between brokers, so that passing over one costs few steps.
     """
 
-    def __init__(self, topic: str, targets: Iterable[Target], first_turn: int) -> None:
+    def __init__(self, targets: Iterable[Target], first_turn: int) -> None:
         """Begin the round robin at ``first_turn``: tasks that all begin at 0 would fill partition 0 first."""
-        self._topic = topic
         self._targets = sorted(targets, key=lambda target: target.partition)
         self._by_id = {
             (target.partition.broker_id, target.partition.partition_id): target for target in self._targets
@@ -61,12 +59,20 @@ class Partitioner(Generic[Target]):
         """All partitions, by broker and partition id."""
         return tuple(self._targets)
 
-    def by_turn(self, passed_over: Collection[int] = ()) -> Target:
-        """Return the next partition whose broker is not passed over; the next of all when there is none."""
+    def by_turn(self, *passed_over: Collection[int]) -> Target:
+        """Return the next partition, passing over some brokers.
+
+        Args:
+            passed_over: ids of brokers, in several choices: the first one that leaves a broker counts.
+        """
         target = next(self._turns)
-        if passed_over and not self._brokers.issubset(passed_over):
-            while target.partition.broker_id in passed_over:
-                target = next(self._turns)
+        for brokers in passed_over:
+            if not brokers:
+                break
+            if not self._brokers.issubset(brokers):
+                while target.partition.broker_id in brokers:
+                    target = next(self._turns)
+                break
         return target
 
     def by_key(self, key: bytes) -> Target:
@@ -74,21 +80,15 @@ class Partitioner(Generic[Target]):
         block, slot = divmod(zlib.crc32(key) % _SLOTS, _BLOCK)
         return (self._owners[block] or self._own(block))[slot]
 
-    def by_id(self, broker_id: int, partition_id: int) -> Target:
-        """Return the partition the caller named.
+    def by_id(self, broker_id: int, partition_id: int) -> Target | None:
+        """Return the partition the caller named; None when it is not among these."""
+        return self._by_id.get((broker_id, partition_id))
 
-        Raises:
-            ProduceError: it does not exist, or cannot be published to.
-        """
-        target = self._by_id.get((broker_id, partition_id))
-        if target is None:
-            raise ProduceError(
-                "TUBEMQ_PARTITION_UNKNOWN",
-                topic=self._topic,
-                partition=f"{broker_id}:{partition_id}",
-                existing=self._listed(),
-            )
-        return target
+    def listed(self) -> str:
+        """Return the partitions there are, for an error."""
+        names = [target.partition.local_id for target in self._targets[:_LISTED_PARTITIONS]]
+        more = len(self._targets) - len(names)
+        return ", ".join(names) + (f" and {more} more" if more else "")
 
     def _own(self, block: int) -> list[Target]:
         slots = np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64)
@@ -96,11 +96,6 @@ class Partitioner(Generic[Target]):
         owners = [self._targets[heaviest] for heaviest in weights.argmax(axis=1)]
         self._owners[block] = owners
         return owners
-
-    def _listed(self) -> str:
-        names = [target.partition.local_id for target in self._targets[:_LISTED_PARTITIONS]]
-        more = len(self._targets) - len(names)
-        return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _alternate(targets: Sequence[Target]) -> list[Target]:

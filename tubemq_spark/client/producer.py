@@ -8,8 +8,15 @@ from typing import Self
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import ProducerSession
-from tubemq_spark.client.outgoing import BrokerLinks, OutgoingMessage, Receipt
+from tubemq_spark.client.outgoing import (
+    BrokerLinks,
+    OutgoingMessage,
+    Receipt,
+    describe_message,
+    summarise,
+)
 from tubemq_spark.client.routing import ProducerRouting, PublishedTopic
+from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.net.pipeline import Pipelines
@@ -28,8 +35,9 @@ class Producer:
 
     **At least once.** ``send`` accepts a message and returns; ``flush`` returns when brokers have stored
     all accepted messages. A message whose broker is full, stopped, unreachable or silent is sent again
-    until ``send_retry_ms`` have passed (without key or partition, to the next partition). When the answer
-    to a message was lost, the message may be stored twice: TubeMQ cannot recognise a repetition.
+    until ``delivery_timeout_ms`` have passed (without key or partition, to the next partition). When the
+    answer to a message was lost, the message may be stored twice: TubeMQ cannot recognise a repetition.
+    ``send`` waits as long for a master, and for a topic none of whose partitions can be published to now.
 
     **Order.** A partition holds this producer's messages in the order of sending, except that a message
     that had to be sent again may come after later ones.
@@ -44,18 +52,25 @@ class Producer:
     As a context manager it flushes and closes; when the block fails, it closes at once.
     """
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
+    def __init__(
+        self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep, name: str = ""
+    ) -> None:
         """Reach no server yet: the first ``send`` registers this producer at the master.
 
         Args:
             config: how to reach TubeMQ; bounds of the window, time-outs.
             pool: channels to the masters; the producer makes its own connections to brokers.
             wait: passes the seconds until the master is asked again for a topic that is not there yet.
+            name: how this producer calls itself in errors and in the log; by default its client id.
         """
         self._session = ProducerSession(config, pool, wait)
+        self._wait = wait
+        self._log = SendLog(name or f"producer {self._session.client_id}")
         links = BrokerLinks()
-        self._routing = ProducerRouting(config, self._session, links, wait)
-        self._window = SendWindow(config, self._routing, links, Pipelines(config.connect_timeout_ms))
+        self._routing = ProducerRouting(config, pool, self._session, links, self._log, self._wait_working)
+        pipelines = Pipelines(config.connect_timeout_ms)
+        self._window = SendWindow(config, self._routing, links, pipelines, self._log)
+        self._accepted = 0
         self._registered = False
         self._closed = False
 
@@ -110,27 +125,34 @@ class Producer:
 
         Raises:
             ProduceError: an earlier message could not be stored; or this one is too long, or its topic
-                or partition cannot be published to.
+                or partition does not exist, or could not be published to in time.
             OptionError: the value is empty or an attribute cannot be written.
-            TubeMQConnectionError: no master answered.
+            TubeMQConnectionError: no master answered in time.
         """
         if self._closed or self._window.error is not None:
             self._refuse()
+        number = self._accepted + 1
         if not isinstance(value, bytes):
             raise OptionError(
-                "TUBEMQ_BAD_MESSAGE", what=f"its value is of type {type(value).__name__}, not bytes"
+                "TUBEMQ_BAD_MESSAGE",
+                what=f"its value is of type {type(value).__name__}, not bytes (message {number})",
             )
-        payload = encode_payload(value, attributes, message_type, message_time)
+        try:
+            payload = encode_payload(value, attributes, message_type, message_time)
+        except OptionError as error:
+            what = f"{error.parameters['what']} ({self._describe(value)})"
+            raise OptionError("TUBEMQ_BAD_MESSAGE", what=what) from error
         if not self._registered:
-            self._session.open()
+            self._routing.open()
             self._registered = True
         target = self._routing.topic(topic)
         if len(payload.data) > target.max_message_bytes:
-            _check_size(payload, len(value), target)
+            _check_size(payload, value, target, self._describe(value))
         destination = self._routing.choose(target, key, partition)
+        self._accepted = number
         self._window.submit(
             OutgoingMessage(
-                destination, target.routing, payload, message_type, message_time, key, partition is not None
+                destination, number, payload, message_type, message_time, key, partition is not None
             )
         )
 
@@ -164,6 +186,16 @@ class Producer:
             )
         self._window.close()
         self._session.close()
+        if self._accepted:
+            self._log.summary(summarise(self.receipts()))
+
+    def _describe(self, value: bytes) -> str:
+        return describe_message(self._accepted + 1, self._log.sender, value)
+
+    def _wait_working(self, seconds: float) -> None:
+        """Wait, but serve the messages that are under way."""
+        self._window.work()
+        self._wait(seconds)
 
     def _refuse(self) -> None:
         if self._window.error is not None:
@@ -171,18 +203,20 @@ class Producer:
         raise ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self._window.unacknowledged)
 
 
-def _check_size(payload: Payload, value_size: int, topic: PublishedTopic) -> None:
+def _check_size(payload: Payload, value: bytes, topic: PublishedTopic, message: str) -> None:
     """Check what Java's producer checks, and what the broker checks.
 
     The first counts attributes in UTF-16 code units, the second everything in bytes with an allowance
     (SimpleMessageProducer.checkMessageAndStatus, BrokerServiceServer.sendMessageP2B).
     """
     limit = topic.max_message_bytes
-    attributes = payload.data[4 : len(payload.data) - value_size].decode() if payload.flag else ""
+    attributes = payload.data[4 : len(payload.data) - len(value)].decode() if payload.flag else ""
     units = len(attributes.encode("utf-16-le")) // 2
     for size, allowed in (
-        (value_size + units, limit),
+        (len(value) + units, limit),
         (len(payload.data), limit + ATTRIBUTE_ALLOWANCE_BYTES),
     ):
         if size > allowed:
-            raise ProduceError("TUBEMQ_MESSAGE_TOO_LONG", topic=topic.name, size=size, limit=allowed)
+            raise ProduceError(
+                "TUBEMQ_MESSAGE_TOO_LONG", topic=topic.name, size=size, limit=allowed, message=message
+            )

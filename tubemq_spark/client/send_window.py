@@ -1,13 +1,38 @@
 """The messages of one producer that are under way: sent ahead of their answers, retried, counted.
 
-Everything happens in the thread that calls ``submit`` and ``flush``: no thread of its own, no lock.
-Between calls nothing moves, and time that passes there counts for no more than ``_IDLE_COUNTS_S``, so
-that a caller who pauses does not find its messages timed out.
+**States of a message.** Between ``submit`` and its acknowledgement a message is in exactly one place:
+
+- *queued* in ``BrokerLink.queue``: waits for its broker's connection to take it;
+- *in flight* in ``BrokerLink.in_flight``: handed to a connection, and while it is in ``writing`` as well,
+  not all of its bytes have left; only then its answer is due after ``rpc_timeout_ms``;
+- *waiting* in ``SendWindow._waiting``: an attempt came to nothing, and the next one comes after a pause.
+
+``submit`` queues; ``_encode`` puts in flight; an answer ends it or, like a lost connection or a time-out,
+makes it wait; ``_send_retries`` queues it again, perhaps for another broker, or makes it wait on while its
+topic has no partition for it.
+
+**Invariants.**
+
+- ``_messages`` and ``_bytes`` count the messages in all three places. ``submit`` lets neither grow above
+  its limit, except that a message longer than the window goes alone.
+- A queue is in the order of acceptance but for what was sent again, which stands before younger messages.
+- No message is under way for longer than ``delivery_timeout_ms``, whatever delays it: what comes to
+  nothing earlier is tried again, and then the first error is final. ``error`` is set once; from then on
+  nothing is sent and nothing changes.
+- ``_now`` is the time spent inside ``submit`` and ``flush``. All due times are of this clock. A pause of
+  the caller between calls counts for at most ``_IDLE_COUNTS_S``, so that he does not find his messages
+  timed out.
+
+**Who changes what.** Everything happens in the thread that calls ``submit`` and ``flush``: no thread of its
+own, no lock. Only the window moves messages between the places, through the methods of ``BrokerLink``. Only
+the routing changes ``message.destination`` and ``destination.link``, inside ``follow`` and ``redirect``; it
+may change them for a message in any place, which stays where it is until its attempt ends.
 """
 
 import dataclasses
 import heapq
 import itertools
+import math
 import random
 import time
 from collections.abc import Callable
@@ -15,13 +40,8 @@ from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.outgoing import BrokerLink, BrokerLinks, OutgoingMessage
-from tubemq_spark.errors import (
-    ProduceError,
-    RemoteProtocolError,
-    RpcError,
-    TubeMQConnectionError,
-    TubeMQError,
-)
+from tubemq_spark.client.send_log import SendLog
+from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.constants import Status
 from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS, ErrCode, lookup
@@ -40,17 +60,30 @@ _REFILL_AT: Final = 4
 """A full window is waited on until a quarter of it is free: answers are then read in batches."""
 _FIRST_BACKOFF_S: Final = 0.05
 _LONGEST_BACKOFF_S: Final = 2.0
-_AVOID_S: Final = 3.0
-"""How long round robin passes over a broker that failed, when there are others."""
 _IDLE_COUNTS_S: Final = 1.0
 _FOLLOW_EVERY_S: Final = 0.1
 """Heartbeats bring a routing every 13 s; looking at each topic each time would cost more than sending."""
+_GIVE_UP_EVERY_S: Final = 0.5
+"""How often all messages are looked through for those whose time is over."""
+_REFRESH_EVERY_S: Final = 1.0
+_SERVER_ERRORS: Final = 6
+"""A broker that fails inside may have stored the message: so many copies at most."""
+_LONGEST_SERVER_ERROR_BACKOFF_S: Final = 8.0
 _LOOK_AT_BROKER: Final = "look at the broker's log"
+_IS_BROKER_THERE: Final = "check that the broker runs and can be reached"
+_MESSAGE_TIME: Final = (
+    "a broker that audits fails after storing a message without message time: set one (messageTime=now)"
+)
+_IS_TOPIC_THERE: Final = "check that the topic is open for publishing and its brokers run"
 _LONGEST_WAIT_S: Final = 1.0
 
 
 class Routing(Protocol):
-    """What the window asks of the producer, which knows the topics."""
+    """What the window asks of the producer, which knows the topics; nothing here waits."""
+
+    @property
+    def heartbeats(self) -> int:
+        """How many heartbeats the master has answered; each brings routes and a token."""
 
     def encode(self, serial_no: int, message: OutgoingMessage) -> bytes:
         """Return the frame that sends a message to its destination."""
@@ -58,19 +91,15 @@ class Routing(Protocol):
     def follow(self) -> None:
         """Take over changes of the routing that came by themselves."""
 
-    def redirect(self, message: OutgoingMessage) -> None:
+    def redirect(self, message: OutgoingMessage) -> str:
         """Choose the destination of a message that is to be sent again; it may stay.
 
-        Raises:
-            ProduceError: the topic or the partition does not exist any more.
+        Returns:
+            Nothing, or why there is no destination now.
         """
 
-    def refresh(self, message: OutgoingMessage) -> None:
-        """Ask the master where the message's topic is now.
-
-        Raises:
-            TubeMQError: no master answered, or the topic is gone.
-        """
+    def refresh(self) -> None:
+        """Let the master be asked for the routing, in the background."""
 
 
 @dataclasses.dataclass(order=True, slots=True)
@@ -89,28 +118,35 @@ class SendWindow:
         routing: Routing,
         links: BrokerLinks,
         pipelines: Pipelines,
+        log: SendLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open no connection yet; own ``pipelines``; ``clock`` is monotonic and counts seconds."""
         self._timeout_s = config.rpc_timeout_ms / 1000
-        self._retry_s = config.send_retry_ms / 1000
+        self._delivery_s = config.delivery_timeout_ms / 1000
         self._max_messages = config.max_in_flight
         self._max_bytes = config.max_in_flight_bytes
         self._routing = routing
         self._clock = clock
         self._pipelines = pipelines
         self._links = links
+        self._log = log
+        self._owners: dict[Pipeline, BrokerLink] = {}
         self._waiting: list[_Retry] = []
         self._tickets = itertools.count()
         self._limit = self._max_messages
+        self._share_messages = 1
+        self._share_bytes = 1
         # Spreads many tasks that failed together; one number, so that pauses keep messages in order.
-        self._share = 1 - random.random() / 2  # noqa: S311 (keeps no secret)
+        self._spread = 1 - random.random() / 2  # noqa: S311 (keeps no secret)
         self._messages = 0
         self._bytes = 0
         self._unwritten = 0
         self._driven_at = clock()
-        self._follow_at = self._driven_at
         self._now = 0.0
+        self._follow_at = 0.0
+        self._refresh_at = 0.0
+        self._give_up_at = 0.0
         self.retried = 0
         """Messages handed to a connection again, each time counted."""
         self.error: ProduceError | None = None
@@ -129,19 +165,25 @@ class SendWindow:
         """
         if self.error is not None:
             raise self.error
+        paused = self._clock() - self._driven_at >= _LINGER_S
+        if paused:
+            self._pass_time(_IDLE_COUNTS_S)
         size = message.size
         if self._messages >= self._limit or self._bytes + size > self._max_bytes:
             self._make_room(size)
-        message.give_up_at = self._now + self._retry_s
-        message.destination.link.queue.append(message)
+        message.give_up_at = self._now + self._delivery_s
+        link = message.destination.link
+        link.enqueue(message)
+        if (
+            len(link.queue) + len(link.in_flight) >= self._share_messages
+            or link.held_bytes >= self._share_bytes
+            or link.troubles
+        ):
+            self._links.crowd(link)
         self._messages += 1
         self._bytes += size
         self._unwritten += 1
-        if (
-            self._unwritten >= _WRITE_AHEAD
-            or size >= _WRITE_AHEAD_BYTES
-            or self._clock() - self._driven_at >= _LINGER_S
-        ):
+        if paused or self._unwritten >= _WRITE_AHEAD or size >= _WRITE_AHEAD_BYTES:
             self._drive(block=False)
 
     def flush(self) -> None:
@@ -155,11 +197,21 @@ class SendWindow:
         while self._messages > 0:
             self._drive(block=True)
 
+    def work(self) -> None:
+        """Write, read and time out what is due now, without waiting; for a caller that waits elsewhere.
+
+        Raises:
+            ProduceError: a message could not be stored.
+        """
+        if self.error is None and self._messages:
+            self._drive(block=False)
+
     def close(self) -> None:
         """Close every connection; what is not acknowledged is forgotten."""
         self._pipelines.close()
         for link in self._links.all:
             link.detach()
+        self._owners.clear()
         self._waiting.clear()
 
     def _make_room(self, size: int) -> None:
@@ -175,15 +227,11 @@ class SendWindow:
         try:
             self._pass_time(_IDLE_COUNTS_S)
             self._unwritten = 0
-            if self._driven_at >= self._follow_at:
-                self._routing.follow()
-                self._follow_at = self._driven_at + _FOLLOW_EVERY_S
-            self._send_retries()
+            self._do_what_is_due()
+            self._share_out()
             for link in self._links.all:
                 if link.queue:
                     self._write(link)
-            # Sending again may have asked the master, and answers waited meanwhile.
-            self._pass_time(_IDLE_COUNTS_S)
             arrivals = self._pipelines.drive(self._time_to_wait() if block else 0.0)
             self._pass_time(None)
             for pipeline, arrival in arrivals:
@@ -192,6 +240,8 @@ class SendWindow:
             for link in self._links.all:
                 if link.in_flight:
                     self._time_out(link)
+                if link.crowded:
+                    self._relieve(link)
         except ProduceError as error:
             self._break(error)
             raise
@@ -212,12 +262,29 @@ class SendWindow:
         self._driven_at = now
         self._now += passed if at_most_s is None else min(passed, at_most_s)
 
+    def _do_what_is_due(self) -> None:
+        if self._now >= self._follow_at:
+            self._routing.follow()
+            self._follow_at = self._now + _FOLLOW_EVERY_S
+        if self._now >= self._give_up_at:
+            self._give_up_late()
+            self._give_up_at = self._now + _GIVE_UP_EVERY_S
+        self._send_retries()
+
+    def _share_out(self) -> None:
+        """Say how much of the window each broker may hold before turns pass over it."""
+        brokers = max(1, len(self._links.all))
+        self._share_messages = max(1, self._limit // brokers)
+        self._share_bytes = max(1, self._max_bytes // brokers)
+
     def _time_to_wait(self) -> float:
         """Seconds until something is due by time alone."""
         due = [self._waiting[0].due] if self._waiting else []
         for link in self._links.all:
             if link.in_flight:
-                due.append(next(iter(link.in_flight.values())).answer_by)
+                due.append(next(iter(link.in_flight.values())).sent_at + self._timeout_s)
+            if link.writing:
+                due.append(link.moved_at + self._timeout_s)
             if link.queue and link.pipeline is None:
                 due.append(link.reconnect_at)
         return max(0.0, min([*due, self._now + _LONGEST_WAIT_S]) - self._now)
@@ -226,35 +293,53 @@ class SendWindow:
         if link.pipeline is None and link.reconnect_at > self._now:
             return
         try:
-            pipeline = link.pipeline or link.attach(self._pipelines.connect(link.endpoint))
-            while link.queue and pipeline.writable:
-                pipeline.write(self._encode(link))
+            pipeline = link.pipeline or self._connect(link)
         except TubeMQConnectionError as error:
             self._lost(link, error)
+            return
+        while link.queue and pipeline.writable:
+            messages, data = self._encode(link)
+            pipeline.write(data)
+            if pipeline.unsent_bytes:
+                self._hold_clock(link, messages, pipeline)
 
-    def _encode(self, link: BrokerLink) -> bytes:
+    def _connect(self, link: BrokerLink) -> Pipeline:
+        pipeline = link.attach(self._pipelines.connect(link.endpoint))
+        self._owners[pipeline] = link
+        return pipeline
+
+    def _hold_clock(self, link: BrokerLink, messages: list[OutgoingMessage], pipeline: Pipeline) -> None:
+        """Let no answer be due to messages whose bytes have not left."""
+        link.writing = messages
+        link.unsent_bytes = pipeline.unsent_bytes
+        link.moved_at = self._now
+        for message in messages:
+            message.sent_at = math.inf
+
+    def _encode(self, link: BrokerLink) -> tuple[list[OutgoingMessage], bytes]:
         """Encode what is queued for a broker, up to a piece, and count it as in flight."""
+        messages = []
         frames = []
         size = 0
         if not link.in_flight:
             link.last_heard = self._now
-        answer_by = self._now + self._timeout_s
         while link.queue and size < _WRITE_BYTES:
             message = link.queue.popleft()
-            message.answer_by = answer_by
+            message.sent_at = self._now
             message.attempts += 1
             if message.attempts > 1:
                 self.retried += 1
             serial_no = link.next_serial_no()
             frame = self._routing.encode(serial_no, message)
             link.in_flight[serial_no] = message
+            messages.append(message)
             frames.append(frame)
             size += len(frame)
-        return b"".join(frames)
+        return messages, b"".join(frames)
 
     def _take(self, pipeline: Pipeline, arrival: bytes | TubeMQConnectionError) -> None:
-        link = self._links.to(pipeline.endpoint)
-        if link.pipeline is not pipeline:
+        link = self._owners.get(pipeline)
+        if link is None:
             return  # closed in the meantime, and its messages are on their way again
         if isinstance(arrival, TubeMQConnectionError):
             self._lost(link, arrival)
@@ -267,92 +352,163 @@ class SendWindow:
             ) from error
         link.last_heard = self._now
         link.failures = 0
+        stored = self._messages
         for serial_no, outcome in answers:
-            message = link.in_flight.pop(serial_no, None)
+            message = link.answered(serial_no)
             if message is None:
                 continue  # the answer to a request that timed out
             if isinstance(outcome, int):
-                message.destination.acknowledge(outcome, retried=message.attempts > 1)
+                message.destination.acknowledge(outcome, message)
                 self._messages -= 1
                 self._bytes -= message.size
             elif isinstance(outcome, Refusal):
-                self._refused(message, outcome)
+                self._refused(link, message, outcome)
             else:
                 self._broke(message, outcome)
-        if answers and self._limit < self._max_messages:
+        if self._messages < stored:
+            self._works(link)
+
+    def _works(self, link: BrokerLink) -> None:
+        """A broker has stored messages."""
+        if link.troubles:
+            self._links.works(link)
+        self._log.back(link.name)
+        if self._limit < self._max_messages:
             self._limit = min(self._max_messages, self._limit + 1 + self._limit // 16)
 
-    def _refused(self, message: OutgoingMessage, refusal: Refusal) -> None:
+    def _relieve(self, link: BrokerLink) -> None:
+        """Let turns come to a broker again that holds half of its share, or nothing after a failure."""
+        if link.troubles:
+            relieved = not link.held
+        else:
+            relieved = link.held * 2 <= self._share_messages and link.held_bytes * 2 <= self._share_bytes
+        if relieved:
+            self._links.uncrowd(link)
+
+    def _refused(self, link: BrokerLink, message: OutgoingMessage, refusal: Refusal) -> None:
         """A broker answered that it did not store a message: the table of codes says what to do."""
         entry = lookup(refusal.code)
         cause = f"the broker answered {refusal.code} ({entry.name}): {refusal.text or entry.meaning}"
-        if entry.refresh_metadata and not message.refreshed:
-            self._refresh(message, cause)
+        if entry.refresh_metadata or refusal.code == ErrCode.CERTIFICATE_FAILURE:
+            self._refresh()
         elif not entry.retriable:
-            raise _failed(message, cause, entry.hint)
-        if refusal.code == ErrCode.SERVER_RECEIVE_OVERFLOW:
+            raise self._failed(message, cause, entry.hint)
+        if refusal.code == ErrCode.CERTIFICATE_FAILURE:
+            self._refuse_twice(message, cause, entry.hint)
+        elif refusal.code == ErrCode.INTERNAL_SERVER_ERROR:
+            self._server_error(message, cause)
+            return
+        elif refusal.code == ErrCode.SERVER_RECEIVE_OVERFLOW:
             self._slow_down()
         elif refusal.code == ErrCode.SERVICE_UNAVAILABLE:
-            self._avoid(message)
+            self._avoid(link, cause, waiting=not message.failures)
+        self._log.event(f"code {refusal.code}", f"{link}: {cause}")
         self._retry(message, cause, entry.hint)
+
+    def _refuse_twice(self, message: OutgoingMessage, cause: str, hint: str) -> None:
+        """Raise when a broker refuses a newer token too; the second heartbeat from now surely brought one."""
+        if message.heartbeats < 0:
+            message.heartbeats = self._routing.heartbeats
+        elif message.heartbeats + 2 <= self._routing.heartbeats:
+            raise self._failed(message, cause, hint)
 
     def _broke(self, message: OutgoingMessage, failure: Failure) -> None:
         """A broker answered with an exception; FATAL says that it cannot make sense of the request."""
         cause = f"the broker failed with {failure.exception_class}: {failure.text or 'no text'}"
-        if failure.status is Status.FATAL and failure.exception_class not in TEMPORARY_EXCEPTIONS:
-            raise _failed(message, cause, _LOOK_AT_BROKER)
-        self._retry(message, cause, _LOOK_AT_BROKER)
+        if failure.exception_class in TEMPORARY_EXCEPTIONS:
+            self._log.event(failure.exception_class, cause)
+            self._retry(message, cause, _LOOK_AT_BROKER)
+        elif failure.status is Status.FATAL:
+            raise self._failed(message, cause, _LOOK_AT_BROKER)
+        else:
+            self._server_error(message, cause)
 
-    def _refresh(self, message: OutgoingMessage, cause: str) -> None:
-        message.refreshed = True
-        try:
-            self._routing.refresh(message)
-        except TubeMQError as error:
-            raise _failed(
-                message, cause, f"asking the master for the routing then failed: {error}"
-            ) from error
+    def _server_error(self, message: OutgoingMessage, cause: str) -> None:
+        """A broker failed inside, perhaps after storing the message: few tries, each after a longer pause."""
+        hint = _MESSAGE_TIME if message.message_time is None else _LOOK_AT_BROKER
+        message.unanswered += 1
+        message.server_errors += 1
+        if message.server_errors >= _SERVER_ERRORS:
+            raise self._failed(message, cause, hint)
+        self._log.event("server error", cause)
+        pause_s = min(_LONGEST_SERVER_ERROR_BACKOFF_S, 0.25 * (1 << message.server_errors))
+        self._retry(message, cause, hint, pause_s * self._spread)
+
+    def _refresh(self) -> None:
+        if self._now >= self._refresh_at:
+            self._refresh_at = self._now + _REFRESH_EVERY_S
+            self._routing.refresh()
 
     def _slow_down(self) -> None:
         """Halve the window, once for all messages that overflowed together."""
         if self._messages <= self._limit:
             self._limit = max(1, self._messages // 2)
 
-    def _avoid(self, message: OutgoingMessage) -> None:
-        self._links.avoid(message.destination.partition.broker_id, self._now + _AVOID_S)
+    def _avoid(self, link: BrokerLink, cause: str, waiting: int) -> None:
+        self._links.avoid(link, self._now)
+        self._log.away(link.name, cause, waiting)
 
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
         """A connection failed: whether its broker stored what was in flight nobody knows."""
         cause = f"the connection to {link.endpoint} failed: {error.parameters['cause']}"
+        for message in link.in_flight.values():
+            message.unanswered += 1
+        if link.pipeline is not None:
+            self._owners.pop(link.pipeline, None)
         left = link.detach()
+        self._avoid(link, cause, waiting=sum(not message.failures for message in left))
         pause_s = self._backoff_s(max([link.failures, *(message.failures for message in left)]))
         link.reconnect_at = self._now + pause_s
         link.failures += 1
         for message in left:  # all at one time, so that they keep their order
-            self._avoid(message)
-            self._retry(message, cause, "check that the broker runs and can be reached", pause_s)
+            self._retry(message, cause, _IS_BROKER_THERE, pause_s)
 
     def _time_out(self, link: BrokerLink) -> None:
         """Give up waiting for answers that are overdue; a broker that says nothing at all is gone."""
+        if link.writing:
+            self._look_at_writing(link)
+        cause = f"no answer within {self._timeout_s:g} s"
         for serial_no, message in list(itertools.takewhile(self._overdue, link.in_flight.items())):
-            if link.last_heard <= message.answer_by - self._timeout_s and link.pipeline is not None:
-                self._lost(link, link.pipeline.fail(f"no answer within {self._timeout_s:g} s"))
+            self._slow_down()
+            if link.last_heard <= message.sent_at and link.pipeline is not None:
+                self._lost(link, link.pipeline.fail(cause))
                 return
-            del link.in_flight[serial_no]
-            self._retry(message, f"no answer within {self._timeout_s:g} s", _LOOK_AT_BROKER)
+            link.answered(serial_no)
+            message.unanswered += 1
+            self._log.event("no answer", f"{link}: {cause}")
+            self._retry(message, cause, _LOOK_AT_BROKER)
+
+    def _look_at_writing(self, link: BrokerLink) -> None:
+        """Begin to wait for answers when all bytes have left; a broker that takes none is gone."""
+        unsent = link.pipeline.unsent_bytes if link.pipeline is not None else 0
+        if not unsent:
+            for message in link.writing:
+                message.sent_at = self._now
+            link.writing = []
+        elif unsent != link.unsent_bytes:
+            link.unsent_bytes = unsent
+            link.moved_at = self._now
+        elif link.moved_at + self._timeout_s <= self._now and link.pipeline is not None:
+            self._slow_down()
+            self._lost(link, link.pipeline.fail(f"it took no bytes for {self._timeout_s:g} s"))
 
     def _overdue(self, item: tuple[int, OutgoingMessage]) -> bool:
-        return item[1].answer_by <= self._now
+        return item[1].sent_at + self._timeout_s <= self._now
 
     def _retry(self, message: OutgoingMessage, cause: str, hint: str, pause_s: float | None = None) -> None:
         due = self._now + (self._backoff_s(message.failures) if pause_s is None else pause_s)
         message.failures += 1
+        message.trouble = (cause, hint)
         if due > message.give_up_at:
-            raise _failed(message, cause, hint)
+            raise self._failed(message, cause, hint)
+        self._wait(message, due)
+
+    def _wait(self, message: OutgoingMessage, due: float) -> None:
         heapq.heappush(self._waiting, _Retry(due, next(self._tickets), message))
 
     def _backoff_s(self, failures: int) -> float:
         """Return the pause before the next attempt: doubling, capped, other in each producer."""
-        return min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * (1 << min(failures, 16))) * self._share
+        return min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * (1 << min(failures, 16))) * self._spread
 
     def _send_retries(self) -> None:
         """Queue the messages whose pause is over, before younger ones and in the order they failed."""
@@ -360,20 +516,50 @@ class SendWindow:
         due: dict[BrokerLink, list[OutgoingMessage]] = {}
         while self._waiting and self._waiting[0].due <= self._now:
             message = heapq.heappop(self._waiting).message
-            try:
-                self._routing.redirect(message)
-            except (TubeMQConnectionError, RpcError) as error:
-                raise _failed(message, "its topic's routing is gone", str(error)) from error
-            due.setdefault(message.destination.link, []).append(message)
+            if nowhere := self._routing.redirect(message):
+                self._hold(message, nowhere)
+            else:
+                self._log.back(_place(message))
+                link = message.destination.link
+                due.setdefault(link, []).append(message)
+                if link.troubles:
+                    self._links.crowd(link)
         for link, messages in due.items():
-            link.queue.extendleft(reversed(messages))
+            link.requeue(messages)
+
+    def _hold(self, message: OutgoingMessage, nowhere: str) -> None:
+        """Let a message wait until the master names a partition for it."""
+        self._refresh()
+        self._log.away(_place(message), nowhere, waiting=message.trouble[0] != nowhere)
+        message.trouble = (nowhere, _IS_TOPIC_THERE)
+        self._wait(message, self._now + _FOLLOW_EVERY_S)
+
+    def _give_up_late(self) -> None:
+        """Fail when the time of a message is over, wherever it is."""
+        for link in self._links.all:
+            for message in itertools.chain(link.in_flight.values(), link.queue):
+                if message.give_up_at <= self._now:
+                    raise self._failed(message, *self._what_delays(link, message))
+        for retry in self._waiting:
+            if retry.message.give_up_at <= self._now:
+                raise self._failed(retry.message, *retry.message.trouble)
+
+    def _what_delays(self, link: BrokerLink, message: OutgoingMessage) -> tuple[str, str]:
+        if message.trouble[0]:
+            return message.trouble
+        return f"{link} took none for too long", _IS_BROKER_THERE
+
+    def _failed(self, message: OutgoingMessage, cause: str, hint: str) -> ProduceError:
+        return ProduceError(
+            "TUBEMQ_SEND_FAILED",
+            partition=message.destination.partition,
+            message=message.describe(self._log.sender),
+            attempts=message.attempts,
+            cause=cause,
+            hint=hint,
+        )
 
 
-def _failed(message: OutgoingMessage, cause: str, hint: str) -> ProduceError:
-    return ProduceError(
-        "TUBEMQ_SEND_FAILED",
-        partition=message.destination.partition,
-        attempts=message.attempts,
-        cause=cause,
-        hint=hint,
-    )
+def _place(message: OutgoingMessage) -> str:
+    partition = message.destination.partition
+    return f"partition {partition}" if message.named else f"topic {partition.topic}"

@@ -21,12 +21,14 @@ __all__ = [
     "GROUP_NAME_KEY",
     "MSG_TIME_KEY",
     "MSG_TYPE_KEY",
+    "RESERVED_NAMES",
     "DecodedPayload",
     "Payload",
     "attribute_text",
     "checksum",
     "decode_payload",
     "encode_payload",
+    "is_message_time",
     "java_hash",
     "parse_attributes",
     "sent_address",
@@ -38,7 +40,8 @@ FLAG_ATTRIBUTES: Final = 1
 GROUP_NAME_KEY: Final = "$groupName$"
 """Reserved as well: TubeMQ uses it in the messages of its topic ``__offset_history__``."""
 
-_RESERVED: Final = (MSG_TYPE_KEY, MSG_TIME_KEY, GROUP_NAME_KEY)
+RESERVED_NAMES: Final = (MSG_TYPE_KEY, MSG_TIME_KEY, GROUP_NAME_KEY)
+"""TubeMQ's own names; its clients look for them anywhere in an attribute."""
 _LENGTH: Final = struct.Struct(">i")
 _MESSAGE_TIME: Final = re.compile(
     r"[0-9]{4}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3])[0-5][0-9]"
@@ -83,16 +86,13 @@ def encode_payload(
     """
     if not value:
         raise _refused("its value is empty")
-    text = attribute_text(attributes, message_type, message_time)
-    if not text:
-        # A flag without the prefix makes brokers and readers drop the message (a known bug of the Java
-        # producer), so both are written together or not at all.
-        return Payload(value, 0)
-    try:
-        prefix = text.encode()
-    except UnicodeEncodeError as error:
-        raise _refused(f"an attribute is not Unicode text ({error.reason})") from error
-    return Payload(b"".join((_LENGTH.pack(len(prefix)), prefix, value)), FLAG_ATTRIBUTES)
+    if attributes:
+        prefix = _prefix(attribute_text(attributes, message_type, message_time))
+    else:
+        prefix = _system_prefix(message_type, message_time)
+    # A flag without the prefix makes brokers and readers drop the message (a known bug of the Java
+    # producer), so both are written together or not at all.
+    return Payload(prefix + value, FLAG_ATTRIBUTES) if prefix else Payload(value, 0)
 
 
 def decode_payload(data: bytes, flag: int) -> DecodedPayload:
@@ -170,6 +170,27 @@ def sent_address(ipv4: str) -> int:
         return 0
 
 
+def is_message_time(text: str) -> bool:
+    """Say whether a text is a time as TubeMQ writes it, yyyyMMddHHmm."""
+    return _MESSAGE_TIME.fullmatch(text) is not None
+
+
+def _prefix(text: str) -> bytes:
+    """Return what precedes the body: the attributes and their length; nothing when there are none."""
+    if not text:
+        return b""
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        raise _refused(f"an attribute is not Unicode text ({error.reason})") from error
+    return _LENGTH.pack(len(encoded)) + encoded
+
+
+@functools.lru_cache(_CACHED_SYSTEM_TEXTS)
+def _system_prefix(message_type: str | None, message_time: str | None) -> bytes:
+    return _prefix(_system_text(message_type, message_time))
+
+
 @functools.lru_cache(_CACHED_SYSTEM_TEXTS)
 def _system_text(message_type: str | None, message_time: str | None) -> str:
     pairs: list[str] = []
@@ -180,7 +201,7 @@ def _system_text(message_type: str | None, message_time: str | None) -> str:
             raise _refused(f"its type {message_type!r} has blanks around it")
         pairs.append(f"{MSG_TYPE_KEY}={message_type}")
     if message_time is not None:
-        if not _MESSAGE_TIME.fullmatch(message_time):
+        if not is_message_time(message_time):
             raise _refused(f"its time {message_time!r} is not of the form yyyyMMddHHmm")
         pairs.append(f"{MSG_TIME_KEY}={message_time}")
     return ",".join(pairs)
@@ -199,7 +220,7 @@ def _check_part(what: str, part: str) -> None:
     if "," in part or "=" in part:
         raise _refused(f"its {what} {part!r} contains ',' or '='")
     # Peers find the reserved names by substring, also inside another name or a value.
-    if "$" in part and any(name in part for name in _RESERVED):
+    if "$" in part and any(name in part for name in RESERVED_NAMES):
         raise _refused(f"its {what} {part!r} contains a name that TubeMQ reserves")
 
 
