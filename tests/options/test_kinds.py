@@ -1,3 +1,5 @@
+import enum
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -148,3 +150,25 @@ def test_time_zones(text, value):
 def test_a_wrong_position_names_the_option():
     with pytest.raises(OffsetFormatError, match="Option 'endingOffsets'"):
         kinds.position("endingOffsets").parse("newest")
+
+
+class Fruit(enum.Enum):
+    APPLE = "apple"
+    PEAR = "pear"
+    PLUM = "plum"
+
+
+@pytest.mark.parametrize("text", ["pear", " Pear", "PEAR "])
+def test_a_choice_is_one_of_some_words_in_any_case(text):
+    assert kinds.choice(Fruit).parse(text) is Fruit.PEAR
+
+
+@pytest.mark.parametrize("text", ["", "peach", "apple, pear"])
+def test_what_is_not_among_the_words_is_no_choice(text):
+    assert kinds.choice(Fruit).parse(text) is None
+
+
+def test_a_choice_names_its_words():
+    kind = kinds.choice(Fruit)
+    assert kind.expected == "apple, pear or plum"
+    assert kind.show(Fruit.PLUM) == "plum"

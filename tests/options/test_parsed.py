@@ -9,7 +9,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.positions import Edge, Specific
-from tubemq_spark.options import OptionSet, ReadOptions, WriteOptions
+from tubemq_spark.options import MessageTime, OptionSet, ReadOptions, WriteOptions
 
 BASE = {"tubemq.master.servers": "m1:8000,m2"}
 READ = {**BASE, "subscribe": "demo"}
@@ -108,6 +108,8 @@ def test_every_option_of_a_write_arrives():
             "tubemq.connectTimeoutMs": "2",
             "tubemq.sendWindowMessages": "3",
             "tubemq.sendWindowBytes": "4",
+            "deliveryTimeoutMs": "5",
+            "messageTime": "Column",
         }
     )
     client = ClientConfig(
@@ -119,8 +121,9 @@ def test_every_option_of_a_write_arrives():
         connect_timeout_ms=2,
         max_in_flight=3,
         max_in_flight_bytes=4,
+        delivery_timeout_ms=5,
     )
-    assert options == WriteOptions(client, "demo", "Asia/Shanghai")
+    assert options == WriteOptions(client, "demo", MessageTime.COLUMN, "Asia/Shanghai")
 
 
 def test_keys_come_in_lower_case():

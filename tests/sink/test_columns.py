@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     BinaryType,
+    CharType,
     IntegerType,
     LongType,
     MapType,
@@ -14,11 +15,19 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
+from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import OptionError, ProduceError
-from tubemq_spark.sink.columns import SINK_COLUMNS, SinkColumns
+from tubemq_spark.model import Endpoint
+from tubemq_spark.options import MessageTime, WriteOptions
+from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.mended import Mended
 from tubemq_spark.source.schema import default_schema
+
+NOW_S = 1_709_210_096.0
+"""2024-02-29 12:34:56 UTC."""
 
 ARROW_TYPES = {
     "value": pa.binary(),
@@ -32,20 +41,41 @@ ARROW_TYPES = {
 }
 
 
+TYPES = {
+    "value": StringType(),
+    "topic": StringType(),
+    "key": StringType(),
+    "brokerId": IntegerType(),
+    "partition": IntegerType(),
+    "messageType": StringType(),
+    "timestamp": TimestampType(),
+    "attributes": MapType(StringType(), StringType()),
+}
+
+
+VALUE = StructField("value", StringType())
+
+
 def schema_of(*names):
-    return StructType([StructField(name, SINK_COLUMNS[name][0]) for name in names])
+    return StructType([StructField(name, TYPES[name]) for name in names])
 
 
-def bind(schema, topic="demo", zone="UTC"):
-    return pickle.loads(pickle.dumps(SinkColumns.bind(schema, topic, zone)))
+def bind(schema, topic="demo", zone="UTC", message_time=MessageTime.COLUMN):
+    return pickle.loads(pickle.dumps(SinkColumns.bind(schema, options(topic, zone, message_time))))
 
 
-def messages(columns, topic="demo", zone="UTC", types=ARROW_TYPES):
+def options(topic="demo", zone="UTC", message_time=MessageTime.COLUMN):
+    client = ClientConfig((Endpoint("master", 8715),), "test")
+    return WriteOptions(client, topic, message_time, zone)
+
+
+def messages(columns, topic="demo", zone="UTC", types=ARROW_TYPES, message_time=MessageTime.COLUMN, first=1):
     """Return the messages made of columns of values."""
     batch = pa.RecordBatch.from_arrays(
         [pa.array(values, types[name]) for name, values in columns.items()], names=list(columns)
     )
-    return list(bind(schema_of(*columns), topic, zone).messages(batch))
+    bound = bind(schema_of(*columns), topic, zone, message_time)
+    return list(bound.messages(batch, Mended(), first, now=lambda: NOW_S))
 
 
 def test_a_value_is_enough():
@@ -147,12 +177,70 @@ def test_a_frame_of_our_own_source_can_be_written_back():
     assert {"offset", "messageId"} & columns.names == set()
 
 
-@pytest.mark.parametrize("value_type", [StringType(), BinaryType()])
-def test_both_types_of_a_value(value_type):
-    assert bind(StructType([StructField("value", value_type)])).names == {"value"}
+def test_where_a_row_came_from_is_no_route_to_write_to(caplog):
+    caplog.set_level("INFO")
+
+    assert {"brokerId", "partition"} & bind(default_schema(include_attributes=True)).names == set()
+    assert "drop offset and messageId" in caplog.text
 
 
-VALUE = StructField("value", StringType())
+def test_a_route_is_one_when_the_columns_of_the_source_are_dropped():
+    assert bind(schema_of("value", "brokerId", "partition")).names == {"value", "brokerId", "partition"}
+
+
+@pytest.mark.parametrize(
+    "text_type",
+    [StringType(), BinaryType(), StringType("UTF8_LCASE"), VarcharType(40), CharType(3)],
+    ids=lambda one: one.simpleString(),
+)
+def test_texts_of_any_kind_are_values(text_type):
+    assert bind(StructType([StructField("value", text_type)])).names == {"value"}
+
+
+@pytest.mark.parametrize("text_type", [StringType("UNICODE_CI"), VarcharType(40), CharType(3)])
+def test_texts_of_any_kind_are_topics_types_and_attributes(text_type):
+    fields = [StructField("messageType", text_type), StructField("attributes", MapType(text_type, text_type))]
+    names = {"value", "topic", "messageType", "attributes"}
+    assert bind(StructType([VALUE, StructField("topic", text_type), *fields])).names == names
+
+
+def test_a_column_that_is_there_twice_is_refused():
+    with pytest.raises(OptionError, match=r"TUBEMQ_SINK_DUPLICATE_COLUMN.*'key' more than once"):
+        SinkColumns.bind(schema_of("key", "value", "key"), options())
+
+
+@pytest.mark.parametrize(
+    ("message_time", "expected"),
+    [
+        (MessageTime.NOW, ["202401010000", "202402291234"]),
+        (MessageTime.COLUMN, ["202401010000", None]),
+        (MessageTime.NONE, [None, None]),
+    ],
+)
+def test_which_message_time_rows_get(message_time, expected):
+    moments = [datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), None]
+
+    rows = messages({"value": [b"x", b"y"], "timestamp": moments}, message_time=message_time)
+
+    assert [row.message_time for row in rows] == expected
+
+
+def test_the_time_of_writing_is_in_the_zone_of_the_message_times():
+    (message,) = messages({"value": [b"x"]}, zone="Asia/Shanghai", message_time=MessageTime.NOW)
+
+    assert message.message_time == "202402292034"
+
+
+def test_an_error_names_the_row():
+    with pytest.raises(ProduceError, match=r"Row 103 of this task \(b'c\\x00cc.*c'\.\.\.\) has a null"):
+        messages(
+            {"value": [b"a", b"b", b"c\0" + b"c" * 50], "topic": ["t", "t", None]}, topic=None, first=101
+        )
+
+
+def test_a_null_value_is_named_by_its_number():
+    with pytest.raises(ProduceError, match=r"Row 12 of this task for topic 'demo' has a null value"):
+        messages({"value": [b"a", None]}, first=11)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +269,7 @@ VALUE = StructField("value", StringType())
 )
 def test_columns_that_cannot_be_written(fields, topic, condition, told):
     with pytest.raises(OptionError) as refused:
-        SinkColumns.bind(StructType(fields), topic, "UTC")
+        SinkColumns.bind(StructType(fields), options(topic))
 
     assert refused.value.condition == condition
     assert told in str(refused.value)

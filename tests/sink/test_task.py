@@ -8,9 +8,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tubemq_spark.client.producer import Receipt
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.sink import task
+from tubemq_spark.sink import look, task
 from tubemq_spark.sink.receipts import TubeMQCommitMessage, summary
 
 SCHEMA = StructType([StructField("value", StringType())])
@@ -22,6 +22,7 @@ class FakeProducer:
 
     def __init__(self):
         self.said = []
+        self.times = set()
 
     def __enter__(self):
         return self
@@ -31,6 +32,7 @@ class FakeProducer:
 
     def send(self, topic, value, **how):
         self.said.append((topic, value))
+        self.times.add(how["message_time"])
 
     def flush(self):
         self.said.append("flush")
@@ -45,11 +47,29 @@ def producer(monkeypatch):
     fake = FakeProducer()
 
     class FakeCluster:
-        def producer(self):
+        def producer(self, name):
+            assert name == "this task"
             return fake
 
     monkeypatch.setattr(task, "open_cluster", lambda _: FakeCluster())
     return fake
+
+
+@pytest.fixture(autouse=True)
+def master(monkeypatch):
+    """What the driver's look at the topic meets."""
+
+    class Master:
+        error = None
+
+        def refuse_unknown_topic(self, topic):
+            assert topic == "demo"
+            if self.error is not None:
+                raise self.error
+
+    made = Master()
+    monkeypatch.setattr(look, "open_cluster", lambda _: made)
+    return made
 
 
 def batches(*values):
@@ -91,6 +111,50 @@ def test_the_driver_says_what_was_written(caplog):
     assert all("20 rows to 3 partitions" in record.getMessage() for record in caplog.records)
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO", "WARNING"]
     assert "micro-batch 7" in caplog.records[2].getMessage()
+
+
+def test_the_driver_says_how_many_rows_may_be_stored_twice(caplog):
+    caplog.set_level("INFO")
+    receipts = tuple(Receipt(TopicPartition("demo", 1, number), 5, 0, 112, 3, 2) for number in range(3))
+
+    TubeMQDataSource(OPTIONS).writer(SCHEMA, False).commit([TubeMQCommitMessage(receipts)])
+
+    assert caplog.records[0].getMessage() == (
+        "wrote 15 rows to 3 partitions, 9 of them sent more than once; 6 of them may be stored twice"
+    )
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_an_unknown_topic_is_refused_on_the_driver(master, kind):
+    master.error = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="demo")
+    with pytest.raises(ProduceError, match="Topic 'demo' does not exist"):
+        getattr(TubeMQDataSource(OPTIONS), kind)(SCHEMA, False)
+
+
+def test_a_batch_write_without_any_master_fails_on_the_driver(master):
+    master.error = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="x", tried="y")
+    with pytest.raises(TubeMQConnectionError):
+        TubeMQDataSource(OPTIONS).writer(SCHEMA, False)
+
+
+def test_a_micro_batch_begins_while_masters_are_away(master, producer):
+    """Its tasks wait for them."""
+    master.error = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="x", tried="y")
+    TubeMQDataSource(OPTIONS).streamWriter(SCHEMA, False).write(batches(["a"]))
+    assert ("demo", b"a") in producer.said
+
+
+def test_topics_of_a_column_are_not_looked_at(master):
+    master.error = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="demo")
+    options = {key: value for key, value in OPTIONS.items() if key != "topic"}
+    schema = StructType([*SCHEMA.fields, StructField("topic", StringType())])
+    assert TubeMQDataSource(options).writer(schema, False)
+
+
+@pytest.mark.parametrize(("setting", "stamped"), [({}, True), ({"messageTime": "column"}, False)])
+def test_rows_without_timestamp_get_the_time_of_writing_unless_told_otherwise(producer, setting, stamped):
+    TubeMQDataSource(OPTIONS | setting).writer(SCHEMA, False).write(batches(["a"]))
+    assert (producer.times == {None}) is not stamped
 
 
 def test_a_topic_is_not_overwritten():

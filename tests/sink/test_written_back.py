@@ -4,8 +4,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.model import Endpoint
+from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.payload import decode_payload, encode_payload
 from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.mended import Mended
 
 TYPES = {
     "value": (StringType(), pa.string()),
@@ -16,7 +20,7 @@ TYPES = {
 ATTRIBUTES = {"$msgType$": "news", "$msgTime$": "202402291234", "a": "b"}
 
 
-def message(**columns):
+def message(mended=None, **columns):
     """Return the message made of a row."""
     schema = StructType([StructField(name, TYPES[name][0]) for name in columns])
     arrays = [
@@ -24,8 +28,13 @@ def message(**columns):
         for name, value in columns.items()
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    (made,) = SinkColumns.bind(schema, "demo", "UTC").messages(batch)
+    (made,) = bound(schema).messages(batch, mended or Mended())
     return made
+
+
+def bound(schema):
+    client = ClientConfig((Endpoint("master", 8715),), "test")
+    return SinkColumns.bind(schema, WriteOptions(client, "demo", MessageTime.COLUMN))
 
 
 def stored_attributes(made):
@@ -39,6 +48,43 @@ def test_type_and_time_among_the_attributes_are_the_message_s(columns):
 
     assert (made.message_type, made.message_time, made.attributes) == ("news", "202402291234", {"a": "b"})
     assert stored_attributes(made) == ATTRIBUTES
+
+
+@pytest.mark.parametrize(
+    ("foreign", "stored", "told"),
+    [
+        ("k=,a=b", {"a": "b"}, "an attribute left out"),
+        ("=v,a=b", {"a": "b"}, "an attribute left out"),
+        ("a=b,x$groupName$=1", {"a": "b"}, "an attribute left out"),
+        ("$msgType$= news,a=b", {"$msgType$": "news", "a": "b"}, "blanks cut off"),
+        ("$msgType$=  ,a=b", {"a": "b"}, "blanks cut off"),
+        ("$msgTime$=20240229123456", {"$msgTime$": "202402291234"}, "cut to minutes"),
+        ("$msgTime$=yesterday,a=b", {"a": "b"}, "no time"),
+        ("k=", None, "an attribute left out"),
+    ],
+)
+def test_messages_of_other_producers_are_mirrored(foreign, stored, told, caplog):
+    """Our source hands them over as they are; nothing about them is the user's fault."""
+    prefix = foreign.encode()
+    read = decode_payload(len(prefix).to_bytes(4, "big") + prefix + b"x", 1)
+    mended = Mended()
+
+    made = message(
+        mended, value="x", attributes=read.attributes, messageType=read.attributes.get("$msgType$")
+    )
+
+    assert stored_attributes(made) == stored
+    mended.tell("task 3")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("task 3: ")
+    assert told in line
+
+
+def test_nothing_is_told_of_rows_that_are_written_as_they_are(caplog):
+    mended = Mended()
+    message(mended, value="x", attributes=ATTRIBUTES, messageType="news")
+    mended.tell("task 3")
+    assert caplog.records == []
 
 
 def test_a_column_wins_over_the_attribute():

@@ -78,5 +78,13 @@ class Cluster(Protocol):
     ) -> Iterator[FetchedBatch]:
         """Yield exactly the records of a range, in offset order; what ``wait`` raises ends the reading."""
 
-    def producer(self) -> Producer:
-        """Return a new producer; the caller closes it."""
+    def refuse_unknown_topic(self, topic: str) -> None:
+        """Return when a topic exists, or when nobody can tell.
+
+        Raises:
+            ProduceError: the topic does not exist.
+            TubeMQConnectionError: no master answered.
+        """
+
+    def producer(self, name: str = "") -> Producer:
+        """Return a new producer, which calls itself so in errors and in the log; the caller closes it."""

@@ -11,6 +11,7 @@ from tubemq_spark.client.first_readable import first_readable
 from tubemq_spark.client.master import BalanceSession
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import FetchedBatch, RangeRequest, read_range
+from tubemq_spark.client.topics import refuse_unknown_topic
 from tubemq_spark.cluster.base import Cluster, TopicsLayout
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
@@ -109,6 +110,10 @@ class DirectCluster(Cluster):
         """Read under a reader group's lease, straight from the partition's broker."""
         return read_range(self._config, self._pool, work, on_loss, wait)
 
-    def producer(self) -> Producer:
+    def refuse_unknown_topic(self, topic: str) -> None:
+        """Ask the master as a producer, and only if it lists no partition as a reader too."""
+        refuse_unknown_topic(self._config, self._pool, topic)
+
+    def producer(self, name: str = "") -> Producer:
         """Return a producer of its own connections."""
-        return Producer(self._config, self._pool)
+        return Producer(self._config, self._pool, name=name)

@@ -1,6 +1,7 @@
 """Kinds of option values: how a user's text becomes a value, and the words for what it must be."""
 
 import dataclasses
+import enum
 import re
 import zoneinfo
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, OFFSET_HISTORY_
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, TOPIC_NAME, TOPIC_NAME_RULE
 
 T = TypeVar("T")
+E = TypeVar("E", bound=enum.Enum)
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
@@ -41,6 +43,16 @@ def integer(lowest: int, highest: int) -> Kind[int]:
         return value if lowest <= value <= highest else None
 
     return Kind(f"a whole number from {lowest} to {highest}", parse)
+
+
+def choice(values: type[E]) -> Kind[E]:
+    """Return the kind of one of some words, in any case."""
+
+    def parse(text: str) -> E | None:
+        return next((value for value in values if value.value == text.strip().lower()), None)
+
+    *others, last = [value.value for value in values]
+    return Kind(f"{', '.join(others)} or {last}", parse, lambda value: str(value.value))
 
 
 def position(option: str) -> Kind[Position]:

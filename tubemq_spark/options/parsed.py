@@ -15,7 +15,7 @@ from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.errors import OptionError
 from tubemq_spark.offsets.positions import Edge, Position, mentions
 from tubemq_spark.options import table
-from tubemq_spark.options.table import Mode, OptionSpec
+from tubemq_spark.options.table import MessageTime, Mode, OptionSpec
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class WriteOptions:
     """How TubeMQ is reached."""
     topic: str | None = None
     """The topic of all rows; None when each row names its own."""
+    message_time: MessageTime = MessageTime.NOW
+    """Which message time rows get."""
     message_time_zone: str = "UTC"
     """Time zone of the message times in TubeMQ."""
 
@@ -135,10 +137,12 @@ class OptionSet:
             self._client(group=_GROUP_PREFIX),
             max_in_flight=self._value(table.SEND_WINDOW_MESSAGES),
             max_in_flight_bytes=self._value(table.SEND_WINDOW_BYTES),
+            delivery_timeout_ms=self._value(table.DELIVERY_TIMEOUT),
         )
         return WriteOptions(
             client=client.validate(),
             topic=self._optional(table.SINK_TOPIC),
+            message_time=self._value(table.MESSAGE_TIME),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
         )
 

@@ -21,6 +21,7 @@ from tubemq_spark.options.kinds import (
     TOPICS,
     VERBATIM,
     Kind,
+    choice,
     integer,
     position,
 )
@@ -41,6 +42,17 @@ class Mode(enum.Enum):
     BATCH_READ = "a batch read"
     STREAM_READ = "a streaming read"
     WRITE = "a write"
+
+
+class MessageTime(enum.Enum):
+    """Which message time the sink gives a row; the value is what users write."""
+
+    NOW = "now"
+    """That of the row, or else the time of writing."""
+    COLUMN = "column"
+    """That of the row, or else none."""
+    NONE = "none"
+    """None, whatever the row has."""
 
 
 _READS: Final = frozenset({Mode.BATCH_READ, Mode.STREAM_READ})
@@ -228,6 +240,24 @@ SINK_TOPIC: Final = OptionSpec(
     "The topic that all rows go to; wins over the column `topic`.",
     default_doc="each row's column `topic`",
 )
+DELIVERY_TIMEOUT: Final = OptionSpec(
+    "deliveryTimeoutMs",
+    integer(1, _DAY_MS),
+    _WRITES,
+    "How long a row may take until a broker has stored it, in milliseconds, whatever goes wrong on the way: "
+    "brokers or masters that are away, refuse or do not answer, topics that cannot be published to. "
+    "Then its task fails. A broker that restarts can be written to again after some 35 s.",
+    _CLIENT.delivery_timeout_ms,
+)
+MESSAGE_TIME: Final = OptionSpec(
+    "messageTime",
+    choice(MessageTime),
+    _WRITES,
+    "The message time of rows without `timestamp`: `now` gives them the time of writing, `column` gives them "
+    "none, and `none` leaves it out of all rows. A TubeMQ broker that audits stores a message without it and "
+    "then reports a failure, so that it is sent again.",
+    MessageTime.NOW,
+)
 SEND_WINDOW_MESSAGES: Final = OptionSpec(
     "tubemq.sendWindowMessages",
     integer(1, 1_000_000),
@@ -251,6 +281,8 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     FAIL_ON_DATA_LOSS,
     INCLUDE_ATTRIBUTES,
     SINK_TOPIC,
+    DELIVERY_TIMEOUT,
+    MESSAGE_TIME,
     MESSAGE_TIME_ZONE,
     MASTERS,
     GROUP_NAME,

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.look import look_at_topic
 from tubemq_spark.sink.receipts import summary
 from tubemq_spark.sink.task import write_rows
 
@@ -22,7 +23,8 @@ class TubeMQWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
         refuse_overwrite(overwrite=overwrite)
         self._options = options
-        self._columns = SinkColumns.bind(schema, options.topic, options.message_time_zone)
+        self._columns = SinkColumns.bind(schema, options)
+        look_at_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows (executor)."""

@@ -1,40 +1,55 @@
 """Which columns a frame written to TubeMQ may have, and a row's way to a message."""
 
+import collections
 import dataclasses
 import datetime
 import difflib
+import logging
+import time
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.types import (
     BinaryType,
+    CharType,
     DataType,
     IntegerType,
     MapType,
     StringType,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
 from tubemq_spark.errors import OptionError, ProduceError
-from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
+from tubemq_spark.model import excerpt
+from tubemq_spark.options import MessageTime, WriteOptions
+from tubemq_spark.sink.mended import Mended
 
-SINK_COLUMNS: Final[dict[str, tuple[DataType, ...]]] = {
-    "value": (StringType(), BinaryType()),
-    "topic": (StringType(),),
-    "key": (StringType(), BinaryType()),
-    "brokerId": (IntegerType(),),
-    "partition": (IntegerType(),),
-    "messageType": (StringType(),),
-    "timestamp": (TimestampType(),),
-    "attributes": (MapType(StringType(), StringType()),),
+logger = logging.getLogger(__name__)
+
+_TEXT: Final = (StringType, VarcharType, CharType)
+"""Texts of any collation and length: all are UTF-8 in Arrow."""
+
+SINK_COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
+    "value": ((*_TEXT, BinaryType), "string or binary"),
+    "topic": (_TEXT, "string"),
+    "key": ((*_TEXT, BinaryType), "string or binary"),
+    "brokerId": ((IntegerType,), "int"),
+    "partition": ((IntegerType,), "int"),
+    "messageType": (_TEXT, "string"),
+    "timestamp": ((TimestampType,), "timestamp"),
+    "attributes": ((MapType,), "map<string,string>"),
 }
 """Every column the sink takes, with the types it may have; only ``value`` must be there."""
 
 IGNORED_COLUMNS: Final = frozenset({"offset", "messageId"})
 """Columns of our own source that say where a row came from: a frame read from TubeMQ can be written back."""
+_NO_ATTRIBUTES: Final = (None, None, None)
+_ROUTE: Final = frozenset({"brokerId", "partition"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,31 +72,46 @@ class SinkColumns:
     names: frozenset[str]
     topic: str | None
     message_time_zone: str
+    message_time: MessageTime = MessageTime.NOW
 
     @classmethod
-    def bind(cls, schema: StructType, topic: str | None, message_time_zone: str) -> "SinkColumns":
+    def bind(cls, schema: StructType, options: WriteOptions) -> "SinkColumns":
         """Check a frame's columns on the driver, before anything is written.
 
+        A frame with a column of ``IGNORED_COLUMNS`` was read from TubeMQ. Its ``brokerId`` and ``partition``
+        say where a row came from, and the target has other partitions, so they are no route.
+
         Raises:
-            OptionError: ``value`` is missing, a column is unknown or has a wrong type, no topic is
-                given, or only one of ``brokerId`` and ``partition`` is there.
+            OptionError: ``value`` is missing, a column is unknown, there twice or has a wrong type, no topic
+                is given, or only one of ``brokerId`` and ``partition`` is there.
         """
         for field in schema.fields:
             _check_field(field.name, field.dataType)
-        names = frozenset(schema.fieldNames()) - IGNORED_COLUMNS
+        names = frozenset(schema.fieldNames())
+        if len(names) < len(schema.fields):
+            counts = collections.Counter(schema.fieldNames())
+            raise OptionError("TUBEMQ_SINK_DUPLICATE_COLUMN", column=counts.most_common(1)[0][0])
         if "value" not in names:
             raise OptionError("TUBEMQ_SINK_NO_VALUE", found=", ".join(schema.fieldNames()))
-        if topic is None and "topic" not in names:
+        if options.topic is None and "topic" not in names:
             raise OptionError("TUBEMQ_SINK_NO_TOPIC")
-        if len(names & {"brokerId", "partition"}) == 1:
-            raise OptionError("TUBEMQ_SINK_HALF_ROUTE", found=next(iter(names & {"brokerId", "partition"})))
-        return cls(names, topic, message_time_zone)
+        if len(names & _ROUTE) == 1:
+            raise OptionError("TUBEMQ_SINK_HALF_ROUTE", found=next(iter(names & _ROUTE)))
+        if names & IGNORED_COLUMNS and names >= _ROUTE:
+            logger.info(
+                "the frame was read from TubeMQ: its brokerId and partition tell where rows came from, "
+                "not where they go; to write to those partitions, drop offset and messageId"
+            )
+            names -= _ROUTE
+        return cls(names - IGNORED_COLUMNS, options.topic, options.message_time_zone, options.message_time)
 
-    def messages(self, batch: pa.RecordBatch) -> Iterator[OutgoingMessage]:
+    def messages(
+        self, batch: pa.RecordBatch, mended: Mended, first: int = 1, now: Callable[[], float] = time.time
+    ) -> Iterator[OutgoingMessage]:
         """Yield a record batch's rows as messages.
 
         Our own source has a message's type and time among the attributes as well; here the columns of
-        their own win.
+        their own win. ``first`` is the number of the first row in its task.
 
         Raises:
             ProduceError: a row's value or topic is null, it names half a route, or its timestamp is beyond
@@ -95,30 +125,48 @@ class SinkColumns:
             topics,
             self._column(batch, "attributes", count),
             self._column(batch, "messageType", count),
-            self._times(batch, count),
+            self._times(batch, count, first),
             self._bytes(batch, "key", count),
             self._routes(batch, count),
             strict=True,
         )
-        for value, topic, attributes, message_type, time, key, (broker, partition) in columns:
+        default_time = self._default_time(now())
+        for number, (value, topic, attributes, message_type, row_time, key, route) in enumerate(
+            columns, first
+        ):
             if value is None:
-                raise ProduceError("TUBEMQ_SINK_NULL_VALUE", topic=topic)
+                raise ProduceError("TUBEMQ_SINK_NULL_VALUE", row=row_name(number), topic=topic)
             if topic is None:
-                raise ProduceError("TUBEMQ_SINK_NULL_TOPIC")
+                raise ProduceError("TUBEMQ_SINK_NULL_TOPIC", row=row_name(number, value))
+            broker, partition = route
             if (broker is None) != (partition is None):
                 raise ProduceError(
-                    "TUBEMQ_SINK_HALF_NULL_ROUTE", topic=topic, broker=broker, partition=partition
+                    "TUBEMQ_SINK_HALF_NULL_ROUTE",
+                    row=row_name(number, value),
+                    topic=topic,
+                    broker=broker,
+                    partition=partition,
                 )
-            own, inner_type, inner_time = _without_system(attributes)
+            own, inner_type, inner_time = mended.attributes(attributes) if attributes else _NO_ATTRIBUTES
             yield OutgoingMessage(
                 topic,
                 value,
                 own,
-                inner_type if message_type is None else message_type,
-                inner_time if time is None else time,
+                mended.message_type(inner_type if message_type is None else message_type),
+                self._message_time(inner_time if row_time is None else row_time, default_time),
                 key,
                 None if broker is None else (broker, partition),
             )
+
+    def _default_time(self, now_s: float) -> str | None:
+        if self.message_time is not MessageTime.NOW:
+            return None
+        return _minute_text(int(now_s // 60), zoneinfo.ZoneInfo(self.message_time_zone), {})
+
+    def _message_time(self, of_row: str | None, default: str | None) -> str | None:
+        if self.message_time is MessageTime.NONE:
+            return None
+        return default if of_row is None else of_row
 
     def _column(self, batch: pa.RecordBatch, name: str, count: int) -> list[Any]:
         return batch.column(name).to_pylist() if name in self.names else [None] * count
@@ -133,48 +181,51 @@ class SinkColumns:
         brokers = self._column(batch, "brokerId", count)
         return list(zip(brokers, self._column(batch, "partition", count), strict=True))
 
-    def _times(self, batch: pa.RecordBatch, count: int) -> list[str | None]:
+    def _times(self, batch: pa.RecordBatch, count: int, first: int) -> list[str | None]:
         if "timestamp" not in self.names:
             return [None] * count
-        seconds = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        moments = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
         zone = zoneinfo.ZoneInfo(self.message_time_zone)
         texts: dict[int, str] = {}
         return [
-            None if moment is None else _minute_text(moment // 60_000_000, zone, texts) for moment in seconds
+            None if moment is None else _row_time(moment // 60_000_000, zone, texts, number)
+            for number, moment in enumerate(moments, first)
         ]
+
+
+def _row_time(minute: int, zone: zoneinfo.ZoneInfo, texts: dict[int, str], number: int) -> str:
+    try:
+        return texts.get(minute) or _minute_text(minute, zone, texts)
+    except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
+        what = f"the timestamp of row {row_name(number)} does not fit into yyyyMMddHHmm ({error})"
+        raise ProduceError("TUBEMQ_BAD_MESSAGE", what=what) from error
 
 
 def _minute_text(minute: int, zone: zoneinfo.ZoneInfo, texts: dict[int, str]) -> str:
     """Format a minute since the epoch as TubeMQ's ``yyyyMMddHHmm``; rows share few minutes."""
-    text = texts.get(minute)
-    if text is None:
-        try:
-            moment = datetime.datetime.fromtimestamp(minute * 60, zone)
-        except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
-            what = f"its timestamp does not fit into yyyyMMddHHmm ({error})"
-            raise ProduceError("TUBEMQ_BAD_MESSAGE", what=what) from error
-        # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
-        text = f"{moment.year:04d}{moment:%m%d%H%M}"
-        texts[minute] = text
-    return text
+    moment = datetime.datetime.fromtimestamp(minute * 60, zone)
+    # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
+    texts[minute] = f"{moment.year:04d}{moment:%m%d%H%M}"
+    return texts[minute]
 
 
-def _without_system(
-    pairs: list[tuple[str, str]] | None,
-) -> tuple[dict[str, str] | None, str | None, str | None]:
-    """Return attributes without TubeMQ's own, and of these the message's type and time."""
-    if not pairs:
-        return None, None, None
-    attributes = dict(pairs)
-    message_type = attributes.pop(MSG_TYPE_KEY, None)
-    return attributes, message_type, attributes.pop(MSG_TIME_KEY, None)
+def row_name(number: int, value: bytes | None = None) -> str:
+    """Return words that let the user find a row: its number, its task and how its value begins."""
+    shown = "" if value is None else f" ({excerpt(value)})"
+    return f"{number} of {task_name()}{shown}"
+
+
+def task_name() -> str:
+    """Return the name of the task that runs here, as Spark's own messages number it."""
+    context = TaskContext.get()
+    return "this task" if context is None else f"task {context.partitionId()}"
 
 
 def _check_field(name: str, data_type: DataType) -> None:
     if name in IGNORED_COLUMNS:
         return
-    allowed = SINK_COLUMNS.get(name)
-    if allowed is None:
+    known = SINK_COLUMNS.get(name)
+    if known is None:
         close = difflib.get_close_matches(name, SINK_COLUMNS, n=1, cutoff=0.6)
         raise OptionError(
             "TUBEMQ_SINK_UNKNOWN_COLUMN",
@@ -182,11 +233,14 @@ def _check_field(name: str, data_type: DataType) -> None:
             suggestion=f"; did you mean '{close[0]}'?" if close else ".",
             known=", ".join(SINK_COLUMNS),
         )
-    expected = [one.simpleString() for one in allowed]
-    if data_type.simpleString() not in expected:
+    types, expected = known
+    if not isinstance(data_type, types) or not _holds_texts(data_type):
         raise OptionError(
-            "TUBEMQ_SINK_WRONG_TYPE",
-            column=name,
-            given=data_type.simpleString(),
-            expected=" or ".join(expected),
+            "TUBEMQ_SINK_WRONG_TYPE", column=name, given=data_type.simpleString(), expected=expected
         )
+
+
+def _holds_texts(data_type: DataType) -> bool:
+    return not isinstance(data_type, MapType) or (
+        isinstance(data_type.keyType, _TEXT) and isinstance(data_type.valueType, _TEXT)
+    )

@@ -7,9 +7,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.batch import refuse_overwrite
 from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.look import look_at_topic
 from tubemq_spark.sink.receipts import summary
 from tubemq_spark.sink.task import write_rows
 
@@ -26,7 +28,12 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
         refuse_overwrite(overwrite=overwrite)
         self._options = options
-        self._columns = SinkColumns.bind(schema, options.topic, options.message_time_zone)
+        self._columns = SinkColumns.bind(schema, options)
+        try:
+            look_at_topic(options)
+        except TubeMQConnectionError as error:
+            # This may be any micro-batch of a query that runs well: its tasks wait for the masters.
+            logger.warning("the topic is not looked at before the micro-batch: %s", error)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows (executor)."""

@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.options import WriteOptions
-from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.columns import SinkColumns, task_name
+from tubemq_spark.sink.mended import Mended
 from tubemq_spark.sink.receipts import TubeMQCommitMessage
 
 
@@ -20,9 +21,12 @@ def write_rows(
     Raises:
         ProduceError: a row could not be sent; nothing is sent after the first error.
     """
-    with open_cluster(options.client).producer() as producer:
+    task = task_name()
+    mended = Mended()
+    rows = 0
+    with open_cluster(options.client).producer(task) as producer:
         for batch in batches:
-            for message in columns.messages(batch):
+            for message in columns.messages(batch, mended, rows + 1):
                 producer.send(
                     message.topic,
                     message.value,
@@ -32,5 +36,7 @@ def write_rows(
                     key=message.key,
                     partition=message.partition,
                 )
+            rows += batch.num_rows
         producer.flush()
+        mended.tell(task)
         return TubeMQCommitMessage(tuple(producer.receipts()))

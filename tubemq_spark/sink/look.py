@@ -1,0 +1,15 @@
+"""What the driver asks before a write begins, so that tasks need not find it out one by one."""
+
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.options import WriteOptions
+
+
+def look_at_topic(options: WriteOptions) -> None:
+    """Refuse a topic that does not exist; the topics of a column are looked at by the tasks.
+
+    Raises:
+        ProduceError: the topic does not exist.
+        TubeMQConnectionError: no master answered.
+    """
+    if options.topic is not None:
+        open_cluster(options.client).refuse_unknown_topic(options.topic)

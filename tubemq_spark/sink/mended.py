@@ -1,0 +1,71 @@
+"""What other producers wrote in a way that we may read but not write, and how it is written again.
+
+A topic that is mirrored may hold messages of any producer. Our source hands them over as they are, and
+nothing about them is the user's fault, so it must not end his query. What changes is told once a task.
+"""
+
+import collections
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
+from tubemq_spark.protocol.payload import RESERVED_NAMES, is_message_time
+
+logger = logging.getLogger(__name__)
+
+_MINUTE_DIGITS: Final = 12
+
+
+class Mended:
+    """Mends the rows of one task, and counts."""
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def attributes(
+        self, pairs: Iterable[tuple[str, str | None]]
+    ) -> tuple[dict[str, str] | None, str | None, str | None]:
+        """Return attributes without TubeMQ's own, and of these the message's type and time.
+
+        Attributes without a name or a value, and those that hold a reserved name, are left out: TubeMQ's
+        clients do not find them, or find something else.
+        """
+        kept = dict(pairs)
+        message_type = kept.pop(MSG_TYPE_KEY, None)
+        message_time = kept.pop(MSG_TIME_KEY, None)
+        unfit = [name for name, value in kept.items() if _is_unfit(name, value)]
+        for name in unfit:
+            del kept[name]
+            self._counts["an attribute left out that is blank or holds a reserved name"] += 1
+        own = {name: value for name, value in kept.items() if value is not None}
+        return own or None, message_type, None if message_time is None else self._message_time(message_time)
+
+    def message_type(self, text: str | None) -> str | None:
+        """Return a type without the blanks around it, which TubeMQ's clients cut off, too."""
+        if text is None or (text and text == text.strip()):
+            return text
+        self._counts["blanks cut off a message type"] += 1
+        return text.strip() or None
+
+    def _message_time(self, text: str) -> str | None:
+        """Return a time in minutes: some producers add seconds; None when it is no time."""
+        if is_message_time(text):
+            return text
+        minute = text.strip()[:_MINUTE_DIGITS]
+        if is_message_time(minute) and text.strip().isdigit():
+            self._counts["a message time cut to minutes"] += 1
+            return minute
+        self._counts["a message time left out that is no time"] += 1
+        return None
+
+    def tell(self, task: str) -> None:
+        """Log what was changed."""
+        for what, count in self._counts.items():
+            logger.warning("%s: %s, in %d rows", task, what, count)
+
+
+def _is_unfit(name: str, value: str | None) -> bool:
+    if not name or name.isspace() or value is None or not value or value.isspace():
+        return True
+    return any(reserved in part for part in (name, value) for reserved in RESERVED_NAMES if "$" in part)
