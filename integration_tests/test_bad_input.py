@@ -143,6 +143,7 @@ def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
         (["cast(null as string) as value"], {}, "TUBEMQ_SINK_NULL_VALUE"),
         (["repeat('x', 1048577) as value"], {}, "TUBEMQ_MESSAGE_TOO_LONG"),
         (["'x' as value", "map('a=b', 'c') as attributes"], {}, "TUBEMQ_BAD_MESSAGE"),
+        (["'x' as value", "'y' as value"], {}, "TUBEMQ_SINK_DUPLICATE_COLUMN"),
     ],
 )
 def test_a_write_that_cannot_be(spark, server, topic, columns, options, condition):
@@ -153,10 +154,11 @@ def test_a_write_that_cannot_be(spark, server, topic, columns, options, conditio
 
 def test_a_write_to_a_place_that_does_not_exist(spark, server, topic):
     frame = spark.range(1).selectExpr("'x' as value")
-    nowhere = {"topic": "nowhere", "tubemq.rpcTimeoutMs": "2000"}
+    of_a_column = frame.selectExpr("value", "'nowhere' as topic")
     other_partition = frame.selectExpr("value", "1 as brokerId", "7 as partition")
 
-    assert refusal(lambda: write(frame, server, **nowhere))[0] == "TUBEMQ_TOPIC_UNPUBLISHABLE"
+    assert refusal(lambda: write(frame, server, topic="nowhere"))[0] == "TUBEMQ_TOPIC_UNKNOWN"
+    assert refusal(lambda: write(of_a_column, server))[0] == "TUBEMQ_TOPIC_UNKNOWN"
     assert refusal(lambda: write(other_partition, server, topic=topic))[0] == "TUBEMQ_PARTITION_UNKNOWN"
 
 

@@ -63,6 +63,29 @@ def test_a_frame_read_from_tubemq_can_be_written_back(spark, server):
 
 
 @pytest.mark.smoke
+def test_texts_of_any_collation_are_written(spark, server):
+    topic = server.fresh_topic()
+    frame = spark.range(20).selectExpr(
+        "cast(id as string) collate UTF8_LCASE as value",
+        "cast(id % 3 as string) collate UNICODE as messageType",
+    )
+
+    write(frame, server, topic=topic)
+
+    found = [(int(row.value), row.messageType) for row in rows_of(spark, server, topic)]
+    assert_same_rows(found, [(number, str(number % 3)) for number in range(20)])
+
+
+def test_a_frame_read_from_a_topic_of_another_shape_can_be_written_back(spark, server):
+    """Where its rows came from, the target has no partition."""
+    source, target = server.fresh_topic("3x1"), server.fresh_topic("2x3")
+    produce_numbers(server.master, source, range(60))
+
+    write(read(spark, server, source), server, topic=target)
+
+    assert_same_rows([int(row.value) for row in rows_of(spark, server, target)], range(60))
+
+
 def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
     """Source and sink in one query, in several micro-batches, stopped and started again."""
     source, target = server.fresh_topic("3x1"), server.fresh_topic("3x1")
