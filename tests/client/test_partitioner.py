@@ -21,7 +21,7 @@ PARTITIONS = targets((2, 0), (1, 10_000), (1, 0), (1, 1))
 IN_ORDER = targets((1, 0), (1, 1), (1, 10_000), (2, 0))
 IN_TURN = targets((1, 0), (2, 0), (1, 1), (1, 10_000))
 IDS = st.tuples(st.integers(1, 9), st.integers(0, 30_000))
-KEYS = [b"key %d" % number for number in range(500)]
+KEYS = [b"key %d" % number for number in range(100)]
 
 
 def owners(ids) -> dict[bytes, TopicPartition]:

@@ -318,7 +318,7 @@ def test_the_end_of_a_failed_block_closes_at_once(cluster, caplog):
     cluster.broker.script = lambda _, __: OVERFLOW
     # One that waited for its message would be stopped by the test's own time-out.
     with pytest.raises(ZeroDivisionError):
-        fail_after_sending(cluster.producer(send_retry_ms=600_000))
+        fail_after_sending(cluster.producer(delivery_timeout_ms=600_000))
     assert "closed with 1 messages not acknowledged" in caplog.text
 
 

@@ -1,11 +1,11 @@
 """What a producer keeps of its brokers, its partitions, and the messages not acknowledged yet."""
 
 import collections
-import dataclasses
-from collections.abc import Iterable
+import math
 from typing import Final
 
-from tubemq_spark.model import Endpoint, TopicPartition, excerpt
+from tubemq_spark.client.receipts import Receipt, describe_message
+from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.protocol.payload import Payload
 from tubemq_spark.protocol.send import SendEncoder
@@ -15,38 +15,6 @@ _SERIAL_MIN: Final = -(1 << 31)
 _SERIAL_MAX: Final = (1 << 31) - 1
 _AVOID_S: Final = 3.0
 _AVOID_AT_MOST_S: Final = 48.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Receipt:
-    """What brokers acknowledged for one partition.
-
-    Other producers' messages, and copies made by a retry, may lie between the first and the last offset.
-    """
-
-    partition: TopicPartition
-    count: int
-    """Messages acknowledged, each counted once."""
-    first_offset: int
-    """Lowest append offset, in index bytes."""
-    last_offset: int
-    """Highest append offset, in index bytes: where that message begins, not where the next one will."""
-    retried: int = 0
-    """How many of ``count`` were sent more than once."""
-    unanswered: int = 0
-    """How many attempts to send them had no answer that says whether the message was stored: no more copies
-    than these can be stored besides the ``count`` messages, in this partition or in another."""
-
-
-def summarise(receipts: Iterable[Receipt]) -> str:
-    """Say how many messages went to how many partitions, and how many of them may be stored twice."""
-    receipts = list(receipts)
-    partitions = len({receipt.partition for receipt in receipts})
-    text = f"{sum(receipt.count for receipt in receipts)} rows to {partitions} partitions"
-    if retried := sum(receipt.retried for receipt in receipts):
-        unanswered = sum(receipt.unanswered for receipt in receipts)
-        text += f", {retried} of them sent more than once; {unanswered} of them may be stored twice"
-    return text
 
 
 class OutgoingMessage:
@@ -122,11 +90,6 @@ class OutgoingMessage:
         return describe_message(self.number, sender, data[skip:])
 
 
-def describe_message(number: int, sender: str, value: bytes) -> str:
-    """Return words for a message: its number, whose it is, and how it begins."""
-    return f"message {number} of {sender} ({excerpt(value)})"
-
-
 class BrokerLink:
     """One broker: what waits to be written to it, and what waits for its answer.
 
@@ -135,6 +98,7 @@ class BrokerLink:
     """
 
     __slots__ = (
+        "_unsent_bytes",
         "broker_id",
         "crowded",
         "endpoint",
@@ -149,7 +113,6 @@ class BrokerLink:
         "reconnect_at",
         "serial_no",
         "troubles",
-        "unsent_bytes",
         "writing",
     )
 
@@ -170,10 +133,9 @@ class BrokerLink:
         """Connections lost, or not made, since the last answer."""
         self.reconnect_at = 0.0
         self.last_heard = 0.0
-        self.unsent_bytes = 0
-        """Bytes that waited to be written when this was last looked at."""
         self.moved_at = 0.0
-        """When that number last changed."""
+        """When bytes that waited to be written were last seen to get fewer."""
+        self._unsent_bytes = 0
         self.troubles = 0
         """How often it was avoided since it last stored a message."""
         self.crowded = False
@@ -209,6 +171,30 @@ class BrokerLink:
             self.held_bytes -= message.size
         return message
 
+    def hold(self, messages: "list[OutgoingMessage]", now: float) -> None:
+        """Let no answer be due to messages whose bytes have not all left; there are such bytes."""
+        self.writing = messages
+        self._unsent_bytes = self._left_to_write()
+        self.moved_at = now
+        for message in messages:
+            message.sent_at = math.inf
+
+    def stood_still_s(self, now: float) -> float:
+        """Return for how long no byte has left; when all have, the time for the answers begins."""
+        unsent = self._left_to_write()
+        if not unsent:
+            for message in self.writing:
+                message.sent_at = now
+            self.writing = []
+            return 0.0
+        if unsent != self._unsent_bytes:
+            self._unsent_bytes = unsent
+            self.moved_at = now
+        return now - self.moved_at
+
+    def _left_to_write(self) -> int:
+        return 0 if self.pipeline is None else self.pipeline.unsent_bytes
+
     def attach(self, pipeline: Pipeline) -> Pipeline:
         """Begin a new connection: serial numbers and half-read answers belonged to the old one."""
         self.pipeline = pipeline
@@ -224,7 +210,6 @@ class BrokerLink:
         self.queue.clear()
         self.writing = []
         self.held_bytes = 0
-        self.unsent_bytes = 0
         return left
 
     def next_serial_no(self) -> int:

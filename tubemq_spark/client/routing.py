@@ -7,8 +7,9 @@ from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import ProducerSession, PublishRoutes
-from tubemq_spark.client.outgoing import BrokerLinks, Destination, OutgoingMessage, Receipt
+from tubemq_spark.client.outgoing import BrokerLinks, Destination, OutgoingMessage
 from tubemq_spark.client.partitioner import Partitioner
+from tubemq_spark.client.receipts import Receipt
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.topics import configured_partitions
 from tubemq_spark.errors import ProduceError, TubeMQError

@@ -32,7 +32,6 @@ may change them for a message in any place, which stays where it is until its at
 import dataclasses
 import heapq
 import itertools
-import math
 import random
 import time
 from collections.abc import Callable
@@ -41,10 +40,9 @@ from typing import Final, Protocol
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.outgoing import BrokerLink, BrokerLinks, OutgoingMessage
 from tubemq_spark.client.send_log import SendLog
+from tubemq_spark.client.send_verdicts import Reaction, Verdict, judge
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
-from tubemq_spark.protocol.constants import Status
-from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS, ErrCode, lookup
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
 
@@ -71,9 +69,6 @@ _SERVER_ERRORS: Final = 6
 _LONGEST_SERVER_ERROR_BACKOFF_S: Final = 8.0
 _LOOK_AT_BROKER: Final = "look at the broker's log"
 _IS_BROKER_THERE: Final = "check that the broker runs and can be reached"
-_MESSAGE_TIME: Final = (
-    "a broker that audits fails after storing a message without message time: set one (messageTime=now)"
-)
 _IS_TOPIC_THERE: Final = "check that the topic is open for publishing and its brokers run"
 _LONGEST_WAIT_S: Final = 1.0
 
@@ -301,20 +296,12 @@ class SendWindow:
             messages, data = self._encode(link)
             pipeline.write(data)
             if pipeline.unsent_bytes:
-                self._hold_clock(link, messages, pipeline)
+                link.hold(messages, self._now)
 
     def _connect(self, link: BrokerLink) -> Pipeline:
         pipeline = link.attach(self._pipelines.connect(link.endpoint))
         self._owners[pipeline] = link
         return pipeline
-
-    def _hold_clock(self, link: BrokerLink, messages: list[OutgoingMessage], pipeline: Pipeline) -> None:
-        """Let no answer be due to messages whose bytes have not left."""
-        link.writing = messages
-        link.unsent_bytes = pipeline.unsent_bytes
-        link.moved_at = self._now
-        for message in messages:
-            message.sent_at = math.inf
 
     def _encode(self, link: BrokerLink) -> tuple[list[OutgoingMessage], bytes]:
         """Encode what is queued for a broker, up to a piece, and count it as in flight."""
@@ -361,10 +348,8 @@ class SendWindow:
                 message.destination.acknowledge(outcome, message)
                 self._messages -= 1
                 self._bytes -= message.size
-            elif isinstance(outcome, Refusal):
-                self._refused(link, message, outcome)
             else:
-                self._broke(message, outcome)
+                self._not_stored(link, message, outcome)
         if self._messages < stored:
             self._works(link)
 
@@ -385,54 +370,39 @@ class SendWindow:
         if relieved:
             self._links.uncrowd(link)
 
-    def _refused(self, link: BrokerLink, message: OutgoingMessage, refusal: Refusal) -> None:
-        """A broker answered that it did not store a message: the table of codes says what to do."""
-        entry = lookup(refusal.code)
-        cause = f"the broker answered {refusal.code} ({entry.name}): {refusal.text or entry.meaning}"
-        if entry.refresh_metadata or refusal.code == ErrCode.CERTIFICATE_FAILURE:
+    def _not_stored(self, link: BrokerLink, message: OutgoingMessage, answer: Refusal | Failure) -> None:
+        verdict = judge(answer, has_time=message.message_time is not None)
+        if verdict.refresh:
             self._refresh()
-        elif not entry.retriable:
-            raise self._failed(message, cause, entry.hint)
-        if refusal.code == ErrCode.CERTIFICATE_FAILURE:
-            self._refuse_twice(message, cause, entry.hint)
-        elif refusal.code == ErrCode.INTERNAL_SERVER_ERROR:
-            self._server_error(message, cause)
-            return
-        elif refusal.code == ErrCode.SERVER_RECEIVE_OVERFLOW:
+        pause_s = None
+        if verdict.reaction is Reaction.FINAL:
+            raise self._failed(message, verdict.cause, verdict.hint)
+        if verdict.reaction is Reaction.WITH_NEW_TOKEN:
+            self._refuse_twice(message, verdict)
+        elif verdict.reaction is Reaction.FEW_TIMES:
+            pause_s = self._server_error(message, verdict)
+        elif verdict.reaction is Reaction.SLOWER:
             self._slow_down()
-        elif refusal.code == ErrCode.SERVICE_UNAVAILABLE:
-            self._avoid(link, cause, waiting=not message.failures)
-        self._log.event(f"code {refusal.code}", f"{link}: {cause}")
-        self._retry(message, cause, entry.hint)
+        if verdict.reaction is Reaction.ELSEWHERE:
+            self._avoid(link, verdict.cause, waiting=not message.failures)
+        else:
+            self._log.event(verdict.kind, f"{link}: {verdict.cause}")
+        self._retry(message, verdict.cause, verdict.hint, pause_s)
 
-    def _refuse_twice(self, message: OutgoingMessage, cause: str, hint: str) -> None:
+    def _refuse_twice(self, message: OutgoingMessage, verdict: Verdict) -> None:
         """Raise when a broker refuses a newer token too; the second heartbeat from now surely brought one."""
         if message.heartbeats < 0:
             message.heartbeats = self._routing.heartbeats
         elif message.heartbeats + 2 <= self._routing.heartbeats:
-            raise self._failed(message, cause, hint)
+            raise self._failed(message, verdict.cause, verdict.hint)
 
-    def _broke(self, message: OutgoingMessage, failure: Failure) -> None:
-        """A broker answered with an exception; FATAL says that it cannot make sense of the request."""
-        cause = f"the broker failed with {failure.exception_class}: {failure.text or 'no text'}"
-        if failure.exception_class in TEMPORARY_EXCEPTIONS:
-            self._log.event(failure.exception_class, cause)
-            self._retry(message, cause, _LOOK_AT_BROKER)
-        elif failure.status is Status.FATAL:
-            raise self._failed(message, cause, _LOOK_AT_BROKER)
-        else:
-            self._server_error(message, cause)
-
-    def _server_error(self, message: OutgoingMessage, cause: str) -> None:
-        """A broker failed inside, perhaps after storing the message: few tries, each after a longer pause."""
-        hint = _MESSAGE_TIME if message.message_time is None else _LOOK_AT_BROKER
+    def _server_error(self, message: OutgoingMessage, verdict: Verdict) -> float:
+        """Return the pause before the next try; each is longer, and there are few, or raise."""
         message.unanswered += 1
         message.server_errors += 1
         if message.server_errors >= _SERVER_ERRORS:
-            raise self._failed(message, cause, hint)
-        self._log.event("server error", cause)
-        pause_s = min(_LONGEST_SERVER_ERROR_BACKOFF_S, 0.25 * (1 << message.server_errors))
-        self._retry(message, cause, hint, pause_s * self._spread)
+            raise self._failed(message, verdict.cause, verdict.hint)
+        return min(_LONGEST_SERVER_ERROR_BACKOFF_S, 0.25 * (1 << message.server_errors)) * self._spread
 
     def _refresh(self) -> None:
         if self._now >= self._refresh_at:
@@ -465,8 +435,10 @@ class SendWindow:
 
     def _time_out(self, link: BrokerLink) -> None:
         """Give up waiting for answers that are overdue; a broker that says nothing at all is gone."""
-        if link.writing:
-            self._look_at_writing(link)
+        if link.writing and link.stood_still_s(self._now) >= self._timeout_s and link.pipeline is not None:
+            self._slow_down()
+            self._lost(link, link.pipeline.fail(f"it took no bytes for {self._timeout_s:g} s"))
+            return
         cause = f"no answer within {self._timeout_s:g} s"
         for serial_no, message in list(itertools.takewhile(self._overdue, link.in_flight.items())):
             self._slow_down()
@@ -477,20 +449,6 @@ class SendWindow:
             message.unanswered += 1
             self._log.event("no answer", f"{link}: {cause}")
             self._retry(message, cause, _LOOK_AT_BROKER)
-
-    def _look_at_writing(self, link: BrokerLink) -> None:
-        """Begin to wait for answers when all bytes have left; a broker that takes none is gone."""
-        unsent = link.pipeline.unsent_bytes if link.pipeline is not None else 0
-        if not unsent:
-            for message in link.writing:
-                message.sent_at = self._now
-            link.writing = []
-        elif unsent != link.unsent_bytes:
-            link.unsent_bytes = unsent
-            link.moved_at = self._now
-        elif link.moved_at + self._timeout_s <= self._now and link.pipeline is not None:
-            self._slow_down()
-            self._lost(link, link.pipeline.fail(f"it took no bytes for {self._timeout_s:g} s"))
 
     def _overdue(self, item: tuple[int, OutgoingMessage]) -> bool:
         return item[1].sent_at + self._timeout_s <= self._now

@@ -11,7 +11,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.look import look_at_topic
-from tubemq_spark.sink.receipts import summary
+from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class TubeMQWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written (driver); the messages are in TubeMQ already."""
-        logger.info("wrote %s", summary(messages))
+        logger.log(level(messages), "wrote %s", summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what stays in TubeMQ although the job failed (driver): a log cannot take messages back."""

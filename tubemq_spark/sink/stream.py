@@ -12,7 +12,7 @@ from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.batch import refuse_overwrite
 from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.look import look_at_topic
-from tubemq_spark.sink.receipts import summary
+from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log what a micro-batch wrote (driver)."""
-        logger.info("micro-batch %d wrote %s", batchId, summary(messages))
+        logger.log(level(messages), "micro-batch %d wrote %s", batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log what stays in TubeMQ although the micro-batch failed (driver); its replay sends it again."""
