@@ -35,7 +35,7 @@ def test_an_outage_is_told_at_its_beginning_and_at_its_end(log, clock, caplog):
     log.back("broker 1")
     log.back("broker 1")
     assert lines(caplog) == [
-        "task 3: broker 1 is away, 2 messages wait: refused",
+        "task 3: broker 1 is away: refused",
         "task 3: broker 1 is back after 50.0 s, 200 messages waited",
     ]
 

@@ -53,7 +53,7 @@ class SendLog:
             self.outages += 1
             if told:
                 self._told_at[what] = now
-                logger.warning("%s: %s is away, %d messages wait: %s", self.sender, what, waiting, cause)
+                logger.warning("%s: %s is away: %s", self.sender, what, cause)
         outage.waiting += waiting
 
     def back(self, what: str) -> None:
