@@ -17,15 +17,32 @@ _AVOID_S: Final = 3.0
 _AVOID_AT_MOST_S: Final = 48.0
 
 
+class Troubles:
+    """What went wrong with one message."""
+
+    __slots__ = ("failures", "heartbeats", "server_errors", "unanswered", "what")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        """How often an attempt to send it, or to connect for it, came to nothing."""
+        self.unanswered = 0
+        """Attempts of which nobody knows whether they stored the message."""
+        self.server_errors = 0
+        """How often a broker failed inside while storing it."""
+        self.heartbeats = -1
+        """Heartbeats that had been answered when a broker refused our token; -1: none did."""
+        self.what = ("", "")
+        """What delays it, and what to do about that."""
+
+
 class OutgoingMessage:
     """A message the producer accepted and no broker has acknowledged yet."""
 
     __slots__ = (
+        "_troubles",
         "attempts",
         "destination",
-        "failures",
         "give_up_at",
-        "heartbeats",
         "key",
         "message_time",
         "message_type",
@@ -33,10 +50,7 @@ class OutgoingMessage:
         "number",
         "payload",
         "sent_at",
-        "server_errors",
         "size",
-        "trouble",
-        "unanswered",
     )
 
     def __init__(
@@ -70,18 +84,23 @@ class OutgoingMessage:
         self.named = named
         self.attempts = 0
         """How often it was handed to a connection."""
-        self.failures = 0
-        """How often that, or making the connection, came to nothing."""
-        self.unanswered = 0
+        self.sent_at: float
+        """When its last bytes left, in the window's time; set with each attempt."""
+        self.give_up_at: float
+        """Its deadline, in the window's time; set when the window accepts it."""
+        self._troubles: Troubles | None = None
+
+    @property
+    def troubles(self) -> "Troubles":
+        """What went wrong with it; most messages have none, so this is made late."""
+        if self._troubles is None:
+            self._troubles = Troubles()
+        return self._troubles
+
+    @property
+    def unanswered(self) -> int:
         """Attempts of which nobody knows whether they stored the message."""
-        self.server_errors = 0
-        """How often a broker failed inside while storing it."""
-        self.heartbeats = -1
-        """Heartbeats that had been answered when a broker refused our token; -1: none did."""
-        self.trouble = ("", "")
-        """What delays it, and what to do about that."""
-        self.sent_at = 0.0
-        self.give_up_at = 0.0
+        return 0 if self._troubles is None else self._troubles.unanswered
 
     def describe(self, sender: str) -> str:
         """Return words that let the user find it."""
@@ -93,8 +112,8 @@ class OutgoingMessage:
 class BrokerLink:
     """One broker: what waits to be written to it, and what waits for its answer.
 
-    Every message is in at most one of ``queue`` and ``in_flight``, of one link; only the methods here move
-    messages in and out.
+    Every message is in at most one of ``queue`` and ``in_flight``, of one link. Only the send window moves
+    messages in and out, and keeps ``held_bytes`` right.
     """
 
     __slots__ = (
@@ -154,22 +173,10 @@ class BrokerLink:
         """How many messages are here."""
         return len(self.queue) + len(self.in_flight)
 
-    def enqueue(self, message: "OutgoingMessage") -> None:
-        """Take a message behind all others."""
-        self.queue.append(message)
-        self.held_bytes += message.size
-
     def requeue(self, messages: "list[OutgoingMessage]") -> None:
         """Take messages before all others."""
         self.queue.extendleft(reversed(messages))
         self.held_bytes += sum(message.size for message in messages)
-
-    def answered(self, serial_no: int) -> "OutgoingMessage | None":
-        """Give up the message whose request has this number; None when it is not here any more."""
-        message = self.in_flight.pop(serial_no, None)
-        if message is not None:
-            self.held_bytes -= message.size
-        return message
 
     def hold(self, messages: "list[OutgoingMessage]", now: float) -> None:
         """Let no answer be due to messages whose bytes have not all left; there are such bytes."""

@@ -24,7 +24,7 @@ topic has no partition for it.
   timed out.
 
 **Who changes what.** Everything happens in the thread that calls ``submit`` and ``flush``: no thread of its
-own, no lock. Only the window moves messages between the places, through the methods of ``BrokerLink``. Only
+own, no lock. Only the window moves messages between the places. Only
 the routing changes ``message.destination`` and ``destination.link``, inside ``follow`` and ``redirect``; it
 may change them for a message in any place, which stays where it is until its attempt ends.
 """
@@ -66,6 +66,7 @@ _GIVE_UP_EVERY_S: Final = 0.5
 _REFRESH_EVERY_S: Final = 1.0
 _SERVER_ERRORS: Final = 6
 """A broker that fails inside may have stored the message: so many copies at most."""
+_FIRST_SERVER_ERROR_BACKOFF_S: Final = 0.5
 _LONGEST_SERVER_ERROR_BACKOFF_S: Final = 8.0
 _LOOK_AT_BROKER: Final = "look at the broker's log"
 _IS_BROKER_THERE: Final = "check that the broker runs and can be reached"
@@ -168,12 +169,9 @@ class SendWindow:
             self._make_room(size)
         message.give_up_at = self._now + self._delivery_s
         link = message.destination.link
-        link.enqueue(message)
-        if (
-            len(link.queue) + len(link.in_flight) >= self._share_messages
-            or link.held_bytes >= self._share_bytes
-            or link.troubles
-        ):
+        link.queue.append(message)
+        link.held_bytes += size
+        if link.troubles:
             self._links.crowd(link)
         self._messages += 1
         self._bytes += size
@@ -267,10 +265,13 @@ class SendWindow:
         self._send_retries()
 
     def _share_out(self) -> None:
-        """Say how much of the window each broker may hold before turns pass over it."""
+        """Let turns pass over brokers that hold their share of the window."""
         brokers = max(1, len(self._links.all))
         self._share_messages = max(1, self._limit // brokers)
         self._share_bytes = max(1, self._max_bytes // brokers)
+        for link in self._links.all:
+            if link.held >= self._share_messages or link.held_bytes >= self._share_bytes:
+                self._links.crowd(link)
 
     def _time_to_wait(self) -> float:
         """Seconds until something is due by time alone."""
@@ -341,9 +342,10 @@ class SendWindow:
         link.failures = 0
         stored = self._messages
         for serial_no, outcome in answers:
-            message = link.answered(serial_no)
+            message = link.in_flight.pop(serial_no, None)
             if message is None:
                 continue  # the answer to a request that timed out
+            link.held_bytes -= message.size
             if isinstance(outcome, int):
                 message.destination.acknowledge(outcome, message)
                 self._messages -= 1
@@ -384,25 +386,27 @@ class SendWindow:
         elif verdict.reaction is Reaction.SLOWER:
             self._slow_down()
         if verdict.reaction is Reaction.ELSEWHERE:
-            self._avoid(link, verdict.cause, waiting=not message.failures)
+            self._avoid(link, verdict.cause, waiting=not message.troubles.failures)
         else:
             self._log.event(verdict.kind, f"{link}: {verdict.cause}")
         self._retry(message, verdict.cause, verdict.hint, pause_s)
 
     def _refuse_twice(self, message: OutgoingMessage, verdict: Verdict) -> None:
         """Raise when a broker refuses a newer token too; the second heartbeat from now surely brought one."""
-        if message.heartbeats < 0:
-            message.heartbeats = self._routing.heartbeats
-        elif message.heartbeats + 2 <= self._routing.heartbeats:
+        if message.troubles.heartbeats < 0:
+            message.troubles.heartbeats = self._routing.heartbeats
+        elif message.troubles.heartbeats + 2 <= self._routing.heartbeats:
             raise self._failed(message, verdict.cause, verdict.hint)
 
     def _server_error(self, message: OutgoingMessage, verdict: Verdict) -> float:
         """Return the pause before the next try; each is longer, and there are few, or raise."""
-        message.unanswered += 1
-        message.server_errors += 1
-        if message.server_errors >= _SERVER_ERRORS:
+        troubles = message.troubles
+        troubles.unanswered += 1
+        troubles.server_errors += 1
+        if troubles.server_errors >= _SERVER_ERRORS:
             raise self._failed(message, verdict.cause, verdict.hint)
-        return min(_LONGEST_SERVER_ERROR_BACKOFF_S, 0.25 * (1 << message.server_errors)) * self._spread
+        pause_s = _FIRST_SERVER_ERROR_BACKOFF_S * (1 << (troubles.server_errors - 1))
+        return min(_LONGEST_SERVER_ERROR_BACKOFF_S, pause_s) * self._spread
 
     def _refresh(self) -> None:
         if self._now >= self._refresh_at:
@@ -422,12 +426,12 @@ class SendWindow:
         """A connection failed: whether its broker stored what was in flight nobody knows."""
         cause = f"the connection to {link.endpoint} failed: {error.parameters['cause']}"
         for message in link.in_flight.values():
-            message.unanswered += 1
+            message.troubles.unanswered += 1
         if link.pipeline is not None:
             self._owners.pop(link.pipeline, None)
         left = link.detach()
-        self._avoid(link, cause, waiting=sum(not message.failures for message in left))
-        pause_s = self._backoff_s(max([link.failures, *(message.failures for message in left)]))
+        self._avoid(link, cause, waiting=sum(not message.troubles.failures for message in left))
+        pause_s = self._backoff_s(max([link.failures, *(message.troubles.failures for message in left)]))
         link.reconnect_at = self._now + pause_s
         link.failures += 1
         for message in left:  # all at one time, so that they keep their order
@@ -445,8 +449,9 @@ class SendWindow:
             if link.last_heard <= message.sent_at and link.pipeline is not None:
                 self._lost(link, link.pipeline.fail(cause))
                 return
-            link.answered(serial_no)
-            message.unanswered += 1
+            del link.in_flight[serial_no]
+            link.held_bytes -= message.size
+            message.troubles.unanswered += 1
             self._log.event("no answer", f"{link}: {cause}")
             self._retry(message, cause, _LOOK_AT_BROKER)
 
@@ -454,9 +459,9 @@ class SendWindow:
         return item[1].sent_at + self._timeout_s <= self._now
 
     def _retry(self, message: OutgoingMessage, cause: str, hint: str, pause_s: float | None = None) -> None:
-        due = self._now + (self._backoff_s(message.failures) if pause_s is None else pause_s)
-        message.failures += 1
-        message.trouble = (cause, hint)
+        due = self._now + (self._backoff_s(message.troubles.failures) if pause_s is None else pause_s)
+        message.troubles.failures += 1
+        message.troubles.what = (cause, hint)
         if due > message.give_up_at:
             raise self._failed(message, cause, hint)
         self._wait(message, due)
@@ -488,8 +493,8 @@ class SendWindow:
     def _hold(self, message: OutgoingMessage, nowhere: str) -> None:
         """Let a message wait until the master names a partition for it."""
         self._refresh()
-        self._log.away(_place(message), nowhere, waiting=message.trouble[0] != nowhere)
-        message.trouble = (nowhere, _IS_TOPIC_THERE)
+        self._log.away(_place(message), nowhere, waiting=message.troubles.what[0] != nowhere)
+        message.troubles.what = (nowhere, _IS_TOPIC_THERE)
         self._wait(message, self._now + _FOLLOW_EVERY_S)
 
     def _give_up_late(self) -> None:
@@ -500,11 +505,11 @@ class SendWindow:
                     raise self._failed(message, *self._what_delays(link, message))
         for retry in self._waiting:
             if retry.message.give_up_at <= self._now:
-                raise self._failed(retry.message, *retry.message.trouble)
+                raise self._failed(retry.message, *retry.message.troubles.what)
 
     def _what_delays(self, link: BrokerLink, message: OutgoingMessage) -> tuple[str, str]:
-        if message.trouble[0]:
-            return message.trouble
+        if message.troubles.what[0]:
+            return message.troubles.what
         return f"{link} took none for too long", _IS_BROKER_THERE
 
     def _failed(self, message: OutgoingMessage, cause: str, hint: str) -> ProduceError:

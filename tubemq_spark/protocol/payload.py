@@ -11,7 +11,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from tubemq_spark.errors import OptionError, RemoteProtocolError
 from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
@@ -51,8 +51,7 @@ _CACHED_SYSTEM_TEXTS: Final = 4096
 _HASH_MODULUS: Final = 1 << 32
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(NamedTuple):
     """What travels: SendMessageRequestP2B.data or TransferedMessage.payLoadData, and its flag."""
 
     data: bytes

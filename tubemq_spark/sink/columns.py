@@ -8,7 +8,7 @@ import logging
 import time
 import zoneinfo
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -52,8 +52,7 @@ _NO_ATTRIBUTES: Final = (None, None, None)
 _ROUTE: Final = frozenset({"brokerId", "partition"})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OutgoingMessage:
+class OutgoingMessage(NamedTuple):
     """A row, ready for the producer (whose ``send`` has the same arguments)."""
 
     topic: str
@@ -131,6 +130,7 @@ class SinkColumns:
             strict=True,
         )
         default_time = self._default_time(now())
+        with_time = self.message_time is not MessageTime.NONE
         for number, (value, topic, attributes, message_type, row_time, key, route) in enumerate(
             columns, first
         ):
@@ -148,12 +148,13 @@ class SinkColumns:
                     partition=partition,
                 )
             own, inner_type, inner_time = mended.attributes(attributes) if attributes else _NO_ATTRIBUTES
+            text = inner_type if message_type is None else message_type
             yield OutgoingMessage(
                 topic,
                 value,
                 own,
-                mended.message_type(inner_type if message_type is None else message_type),
-                self._message_time(inner_time if row_time is None else row_time, default_time),
+                text and mended.message_type(text),
+                (row_time or inner_time or default_time) if with_time else None,
                 key,
                 None if broker is None else (broker, partition),
             )
@@ -162,11 +163,6 @@ class SinkColumns:
         if self.message_time is not MessageTime.NOW:
             return None
         return _minute_text(int(now_s // 60), zoneinfo.ZoneInfo(self.message_time_zone), {})
-
-    def _message_time(self, of_row: str | None, default: str | None) -> str | None:
-        if self.message_time is MessageTime.NONE:
-            return None
-        return default if of_row is None else of_row
 
     def _column(self, batch: pa.RecordBatch, name: str, count: int) -> list[Any]:
         return batch.column(name).to_pylist() if name in self.names else [None] * count
