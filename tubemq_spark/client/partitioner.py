@@ -67,8 +67,6 @@ class Partitioner(Generic[Target]):
         """
         target = next(self._turns)
         for brokers in passed_over:
-            if not brokers:
-                break
             if not self._brokers.issubset(brokers):
                 while target.partition.broker_id in brokers:
                     target = next(self._turns)

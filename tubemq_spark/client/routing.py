@@ -114,7 +114,10 @@ class ProducerRouting:
             return topic.partitioner.by_id(*named) or self._await_partition(topic, *named)
         if key is not None:
             return topic.partitioner.by_key(key)
-        return topic.partitioner.by_turn(self._links.passed_over, self._links.failing)
+        links = self._links
+        if links.passed_over:
+            return topic.partitioner.by_turn(links.passed_over, links.failing)
+        return topic.partitioner.by_turn()
 
     def redirect(self, message: OutgoingMessage) -> str:
         """Choose again for a message that is to be sent again; see ``send_window.Routing``."""

@@ -266,7 +266,9 @@ class SendWindow:
 
     def _share_out(self) -> None:
         """Let turns pass over brokers that hold their share of the window."""
-        brokers = max(1, len(self._links.all))
+        brokers = len(self._links.all)
+        if brokers < 2:
+            return
         self._share_messages = max(1, self._limit // brokers)
         self._share_bytes = max(1, self._max_bytes // brokers)
         for link in self._links.all:
