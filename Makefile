@@ -4,6 +4,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VENV42 := .venv-spark42
 STAMP42 := $(VENV42)/.installed
+# The generator decides the oldest protobuf our users can have, and needs an old one itself.
+PROTOC := grpcio-tools==1.71.2
+VENV_PROTOS := .venv-protos
 # Of the integration tests: one with the embedded server, two with Java servers of their own.
 PROCESSES := 3
 # Tests that take too long for every change run in `make nightly`.
@@ -69,8 +72,8 @@ fmt: $(STAMP) ## put the code into shape
 fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS="--seed 7 --seconds 600"
 	$(BIN)/python -m fuzz.embedded_frames $(ARGS)
 
-protos: $(STAMP) ## write protocol/pb/*_pb2.py from the .proto files
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
+protos: $(VENV_PROTOS)/.installed ## write protocol/pb/*_pb2.py from the .proto files
+	$(VENV_PROTOS)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
 docs: $(STAMP) ## write the generated pages
 	$(BIN)/python tools/gen_option_docs.py
@@ -97,6 +100,11 @@ $(STAMP42): setup.cfg pyproject.toml constraints.txt
 	$(VENV42)/bin/python -m pip install -q -c $(VENV42)/constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]' 'pyspark>=4.2,<4.3'
 	@touch $@
 
+$(VENV_PROTOS)/.installed: Makefile
+	"$$(tools/need.sh python)" -m venv $(VENV_PROTOS)
+	$(VENV_PROTOS)/bin/python -m pip install -q '$(PROTOC)'
+	@touch $@
+
 clean: ## remove what make made
-	rm -rf $(VENV) $(VENV42) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) $(VENV42) $(VENV_PROTOS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

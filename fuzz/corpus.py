@@ -109,10 +109,11 @@ def _service(method: Method) -> ServiceType:
 
 
 def _filled(message: Message, chance: random.Random) -> Message:
+    required = message.FindInitializationErrors()
     for field in message.DESCRIPTOR.fields:
-        if not field.is_required and chance.random() < 0.3:
+        if field.name not in required and chance.random() < 0.3:
             continue
-        if field.is_repeated:
+        if rpc.is_repeated(field):
             for _ in range(chance.randint(0, 3)):
                 _add(message, field, chance)
         elif field.cpp_type == _MESSAGE:

@@ -252,9 +252,8 @@ def test_text_that_is_not_utf8_is_refused():
 )
 def test_bad_text_is_found_in_every_place(message_type, data, field):
     filled = message_type()
-    for descriptor in message_type.DESCRIPTOR.fields:
-        if descriptor.is_required:
-            setattr(filled, descriptor.name, descriptor.default_value)
+    for name in filled.FindInitializationErrors():
+        setattr(filled, name, message_type.DESCRIPTOR.fields_by_name[name].default_value)
     with pytest.raises(RemoteProtocolError, match=f"text {field} of {message_type.DESCRIPTOR.name}"):
         rpc.parse_message(message_type, filled.SerializePartialToString() + data)
 

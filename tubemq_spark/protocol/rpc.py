@@ -212,6 +212,15 @@ def _find_bad_text(message: ProtobufMessage) -> str | None:
     return None
 
 
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Return whether a message has a list of a field, under every protobuf that is allowed.
+
+    Up to 6.30 only ``label`` tells; later releases deprecate it.
+    """
+    known: bool | None = getattr(field, "is_repeated", None)
+    return field.label == FieldDescriptor.LABEL_REPEATED if known is None else known
+
+
 @functools.cache
 def _text_fields(descriptor: Descriptor) -> tuple[tuple[str, bool, bool], ...]:
     """Name the fields that hold text or messages with text; whether repeated, whether messages."""
@@ -219,7 +228,7 @@ def _text_fields(descriptor: Descriptor) -> tuple[tuple[str, bool, bool], ...]:
     for field in descriptor.fields:
         nested = field.message_type is not None and bool(_text_fields(field.message_type))
         if nested or field.type == FieldDescriptor.TYPE_STRING:
-            fields.append((field.name, field.is_repeated, nested))
+            fields.append((field.name, is_repeated(field), nested))
     return tuple(fields)
 
 

@@ -2,8 +2,7 @@ from tubemq_spark.protocol.pb import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -47,7 +46,7 @@ class SendMessageResponseB2P(_message.Message):
     messageId: int
     appendTime: int
     appendOffset: int
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., requireAuth: _Optional[bool] = ..., messageId: _Optional[int] = ..., appendTime: _Optional[int] = ..., appendOffset: _Optional[int] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., requireAuth: bool = ..., messageId: _Optional[int] = ..., appendTime: _Optional[int] = ..., appendOffset: _Optional[int] = ...) -> None: ...
 
 class RegisterRequestC2B(_message.Message):
     __slots__ = ("opType", "clientId", "groupName", "topicName", "partitionId", "readStatus", "filterCondStr", "currOffset", "sessionKey", "sessionTime", "ssdStoreId", "qryPriorityId", "authInfo")
@@ -91,7 +90,7 @@ class RegisterResponseB2C(_message.Message):
     errMsg: str
     currOffset: int
     maxOffset: int
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., currOffset: _Optional[int] = ..., maxOffset: _Optional[int] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., currOffset: _Optional[int] = ..., maxOffset: _Optional[int] = ...) -> None: ...
 
 class HeartBeatRequestC2B(_message.Message):
     __slots__ = ("clientId", "groupName", "readStatus", "partitionInfo", "ssdStoreId", "qryPriorityId", "authInfo")
@@ -125,7 +124,7 @@ class HeartBeatResponseB2C(_message.Message):
     hasPartFailure: bool
     failureInfo: _containers.RepeatedScalarFieldContainer[str]
     requireAuth: bool
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., hasPartFailure: _Optional[bool] = ..., failureInfo: _Optional[_Iterable[str]] = ..., requireAuth: _Optional[bool] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., hasPartFailure: bool = ..., failureInfo: _Optional[_Iterable[str]] = ..., requireAuth: bool = ...) -> None: ...
 
 class GetMessageRequestC2B(_message.Message):
     __slots__ = ("clientId", "partitionId", "groupName", "topicName", "lastPackConsumed", "manualCommitOffset", "escFlowCtrl")
@@ -143,7 +142,7 @@ class GetMessageRequestC2B(_message.Message):
     lastPackConsumed: bool
     manualCommitOffset: bool
     escFlowCtrl: bool
-    def __init__(self, clientId: _Optional[str] = ..., partitionId: _Optional[int] = ..., groupName: _Optional[str] = ..., topicName: _Optional[str] = ..., lastPackConsumed: _Optional[bool] = ..., manualCommitOffset: _Optional[bool] = ..., escFlowCtrl: _Optional[bool] = ...) -> None: ...
+    def __init__(self, clientId: _Optional[str] = ..., partitionId: _Optional[int] = ..., groupName: _Optional[str] = ..., topicName: _Optional[str] = ..., lastPackConsumed: bool = ..., manualCommitOffset: bool = ..., escFlowCtrl: bool = ...) -> None: ...
 
 class TransferedMessage(_message.Message):
     __slots__ = ("messageId", "checkSum", "payLoadData", "flag")
@@ -179,7 +178,7 @@ class GetMessageResponseB2C(_message.Message):
     currDataDlt: int
     requireSlow: bool
     maxOffset: int
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[TransferedMessage, _Mapping]]] = ..., currOffset: _Optional[int] = ..., minLimitTime: _Optional[int] = ..., escFlowCtrl: _Optional[bool] = ..., currDataDlt: _Optional[int] = ..., requireSlow: _Optional[bool] = ..., maxOffset: _Optional[int] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[TransferedMessage, _Mapping]]] = ..., currOffset: _Optional[int] = ..., minLimitTime: _Optional[int] = ..., escFlowCtrl: bool = ..., currDataDlt: _Optional[int] = ..., requireSlow: bool = ..., maxOffset: _Optional[int] = ...) -> None: ...
 
 class RawGetMessageResponseB2C(_message.Message):
     __slots__ = ("success", "errCode", "errMsg", "messages", "currOffset", "minLimitTime", "escFlowCtrl", "currDataDlt", "requireSlow", "maxOffset")
@@ -203,7 +202,7 @@ class RawGetMessageResponseB2C(_message.Message):
     currDataDlt: int
     requireSlow: bool
     maxOffset: int
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., messages: _Optional[_Iterable[bytes]] = ..., currOffset: _Optional[int] = ..., minLimitTime: _Optional[int] = ..., escFlowCtrl: _Optional[bool] = ..., currDataDlt: _Optional[int] = ..., requireSlow: _Optional[bool] = ..., maxOffset: _Optional[int] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., messages: _Optional[_Iterable[bytes]] = ..., currOffset: _Optional[int] = ..., minLimitTime: _Optional[int] = ..., escFlowCtrl: bool = ..., currDataDlt: _Optional[int] = ..., requireSlow: bool = ..., maxOffset: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetRequestC2B(_message.Message):
     __slots__ = ("clientId", "topicName", "partitionId", "groupName", "lastPackConsumed")
@@ -217,7 +216,7 @@ class CommitOffsetRequestC2B(_message.Message):
     partitionId: int
     groupName: str
     lastPackConsumed: bool
-    def __init__(self, clientId: _Optional[str] = ..., topicName: _Optional[str] = ..., partitionId: _Optional[int] = ..., groupName: _Optional[str] = ..., lastPackConsumed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, clientId: _Optional[str] = ..., topicName: _Optional[str] = ..., partitionId: _Optional[int] = ..., groupName: _Optional[str] = ..., lastPackConsumed: bool = ...) -> None: ...
 
 class CommitOffsetResponseB2C(_message.Message):
     __slots__ = ("success", "errCode", "errMsg", "currOffset", "maxOffset")
@@ -231,4 +230,4 @@ class CommitOffsetResponseB2C(_message.Message):
     errMsg: str
     currOffset: int
     maxOffset: int
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., currOffset: _Optional[int] = ..., maxOffset: _Optional[int] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., currOffset: _Optional[int] = ..., maxOffset: _Optional[int] = ...) -> None: ...

@@ -1,8 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -92,4 +91,4 @@ class EnableBrokerFunInfo(_message.Message):
     enableProduceAuthenticate: bool
     enableProduceAuthorize: bool
     enableVisitTokenCheck: bool
-    def __init__(self, enableConsumeAuthenticate: _Optional[bool] = ..., enableConsumeAuthorize: _Optional[bool] = ..., enableProduceAuthenticate: _Optional[bool] = ..., enableProduceAuthorize: _Optional[bool] = ..., enableVisitTokenCheck: _Optional[bool] = ...) -> None: ...
+    def __init__(self, enableConsumeAuthenticate: bool = ..., enableConsumeAuthorize: bool = ..., enableProduceAuthenticate: bool = ..., enableProduceAuthorize: bool = ..., enableVisitTokenCheck: bool = ...) -> None: ...

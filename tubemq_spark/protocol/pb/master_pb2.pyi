@@ -2,8 +2,7 @@ from tubemq_spark.protocol.pb import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -41,7 +40,7 @@ class RegisterResponseM2P(_message.Message):
     brokerInfos: _containers.RepeatedScalarFieldContainer[str]
     authorizedInfo: _common_pb2.MasterAuthorizedInfo
     appdConfig: _common_pb2.ApprovedClientConfig
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., brokerCheckSum: _Optional[int] = ..., brokerInfos: _Optional[_Iterable[str]] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., appdConfig: _Optional[_Union[_common_pb2.ApprovedClientConfig, _Mapping]] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., brokerCheckSum: _Optional[int] = ..., brokerInfos: _Optional[_Iterable[str]] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., appdConfig: _Optional[_Union[_common_pb2.ApprovedClientConfig, _Mapping]] = ...) -> None: ...
 
 class HeartRequestP2M(_message.Message):
     __slots__ = ("clientId", "brokerCheckSum", "hostName", "topicList", "authInfo", "appdConfig")
@@ -79,7 +78,7 @@ class HeartResponseM2P(_message.Message):
     requireAuth: bool
     authorizedInfo: _common_pb2.MasterAuthorizedInfo
     appdConfig: _common_pb2.ApprovedClientConfig
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., brokerCheckSum: _Optional[int] = ..., topicInfos: _Optional[_Iterable[str]] = ..., brokerInfos: _Optional[_Iterable[str]] = ..., requireAuth: _Optional[bool] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., appdConfig: _Optional[_Union[_common_pb2.ApprovedClientConfig, _Mapping]] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., brokerCheckSum: _Optional[int] = ..., topicInfos: _Optional[_Iterable[str]] = ..., brokerInfos: _Optional[_Iterable[str]] = ..., requireAuth: bool = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., appdConfig: _Optional[_Union[_common_pb2.ApprovedClientConfig, _Mapping]] = ...) -> None: ...
 
 class CloseRequestP2M(_message.Message):
     __slots__ = ("clientId", "authInfo")
@@ -97,7 +96,7 @@ class CloseResponseM2P(_message.Message):
     success: bool
     errCode: int
     errMsg: str
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ...) -> None: ...
 
 class RegisterRequestC2M(_message.Message):
     __slots__ = ("clientId", "groupName", "hostName", "topicList", "subscribeInfo", "topicCondition", "requireBound", "sessionTime", "sessionKey", "totalCount", "requiredPartition", "notAllocated", "selectBig", "groupFlowCheckId", "defFlowCheckId", "ssdStoreId", "qryPriorityId", "authInfo", "jdkVersion")
@@ -139,7 +138,7 @@ class RegisterRequestC2M(_message.Message):
     qryPriorityId: int
     authInfo: _common_pb2.MasterCertificateInfo
     jdkVersion: str
-    def __init__(self, clientId: _Optional[str] = ..., groupName: _Optional[str] = ..., hostName: _Optional[str] = ..., topicList: _Optional[_Iterable[str]] = ..., subscribeInfo: _Optional[_Iterable[str]] = ..., topicCondition: _Optional[_Iterable[str]] = ..., requireBound: _Optional[bool] = ..., sessionTime: _Optional[int] = ..., sessionKey: _Optional[str] = ..., totalCount: _Optional[int] = ..., requiredPartition: _Optional[str] = ..., notAllocated: _Optional[bool] = ..., selectBig: _Optional[bool] = ..., groupFlowCheckId: _Optional[int] = ..., defFlowCheckId: _Optional[int] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ..., jdkVersion: _Optional[str] = ...) -> None: ...
+    def __init__(self, clientId: _Optional[str] = ..., groupName: _Optional[str] = ..., hostName: _Optional[str] = ..., topicList: _Optional[_Iterable[str]] = ..., subscribeInfo: _Optional[_Iterable[str]] = ..., topicCondition: _Optional[_Iterable[str]] = ..., requireBound: bool = ..., sessionTime: _Optional[int] = ..., sessionKey: _Optional[str] = ..., totalCount: _Optional[int] = ..., requiredPartition: _Optional[str] = ..., notAllocated: bool = ..., selectBig: bool = ..., groupFlowCheckId: _Optional[int] = ..., defFlowCheckId: _Optional[int] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ..., jdkVersion: _Optional[str] = ...) -> None: ...
 
 class RegisterResponseM2C(_message.Message):
     __slots__ = ("success", "errCode", "errMsg", "topicInfo", "notAllocated", "defFlowCheckId", "defFlowControlInfo", "groupFlowCheckId", "groupFlowControlInfo", "ssdStoreId", "qryPriorityId", "authorizedInfo")
@@ -167,7 +166,7 @@ class RegisterResponseM2C(_message.Message):
     ssdStoreId: int
     qryPriorityId: int
     authorizedInfo: _common_pb2.MasterAuthorizedInfo
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., topicInfo: _Optional[_Iterable[str]] = ..., notAllocated: _Optional[bool] = ..., defFlowCheckId: _Optional[int] = ..., defFlowControlInfo: _Optional[str] = ..., groupFlowCheckId: _Optional[int] = ..., groupFlowControlInfo: _Optional[str] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., topicInfo: _Optional[_Iterable[str]] = ..., notAllocated: bool = ..., defFlowCheckId: _Optional[int] = ..., defFlowControlInfo: _Optional[str] = ..., groupFlowCheckId: _Optional[int] = ..., groupFlowControlInfo: _Optional[str] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ...) -> None: ...
 
 class HeartRequestC2M(_message.Message):
     __slots__ = ("clientId", "groupName", "subscribeInfo", "reportSubscribeInfo", "event", "defFlowCheckId", "groupFlowCheckId", "ssdStoreId", "qryPriorityId", "authInfo")
@@ -191,7 +190,7 @@ class HeartRequestC2M(_message.Message):
     ssdStoreId: int
     qryPriorityId: int
     authInfo: _common_pb2.MasterCertificateInfo
-    def __init__(self, clientId: _Optional[str] = ..., groupName: _Optional[str] = ..., subscribeInfo: _Optional[_Iterable[str]] = ..., reportSubscribeInfo: _Optional[bool] = ..., event: _Optional[_Union[_common_pb2.EventProto, _Mapping]] = ..., defFlowCheckId: _Optional[int] = ..., groupFlowCheckId: _Optional[int] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ...) -> None: ...
+    def __init__(self, clientId: _Optional[str] = ..., groupName: _Optional[str] = ..., subscribeInfo: _Optional[_Iterable[str]] = ..., reportSubscribeInfo: bool = ..., event: _Optional[_Union[_common_pb2.EventProto, _Mapping]] = ..., defFlowCheckId: _Optional[int] = ..., groupFlowCheckId: _Optional[int] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ...) -> None: ...
 
 class HeartResponseM2C(_message.Message):
     __slots__ = ("success", "errCode", "errMsg", "event", "notAllocated", "defFlowCheckId", "defFlowControlInfo", "groupFlowCheckId", "groupFlowControlInfo", "ssdStoreId", "qryPriorityId", "requireAuth", "authorizedInfo")
@@ -221,7 +220,7 @@ class HeartResponseM2C(_message.Message):
     qryPriorityId: int
     requireAuth: bool
     authorizedInfo: _common_pb2.MasterAuthorizedInfo
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., event: _Optional[_Union[_common_pb2.EventProto, _Mapping]] = ..., notAllocated: _Optional[bool] = ..., defFlowCheckId: _Optional[int] = ..., defFlowControlInfo: _Optional[str] = ..., groupFlowCheckId: _Optional[int] = ..., groupFlowControlInfo: _Optional[str] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., requireAuth: _Optional[bool] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., event: _Optional[_Union[_common_pb2.EventProto, _Mapping]] = ..., notAllocated: bool = ..., defFlowCheckId: _Optional[int] = ..., defFlowControlInfo: _Optional[str] = ..., groupFlowCheckId: _Optional[int] = ..., groupFlowControlInfo: _Optional[str] = ..., ssdStoreId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., requireAuth: bool = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ...) -> None: ...
 
 class CloseRequestC2M(_message.Message):
     __slots__ = ("clientId", "groupName", "authInfo")
@@ -241,7 +240,7 @@ class CloseResponseM2C(_message.Message):
     success: bool
     errCode: int
     errMsg: str
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ...) -> None: ...
 
 class ClientSubRepInfo(_message.Message):
     __slots__ = ("brokerConfigId", "topicMetaInfoId", "lstAssignedTime", "reportSubInfo", "partSubInfo")
@@ -255,7 +254,7 @@ class ClientSubRepInfo(_message.Message):
     lstAssignedTime: int
     reportSubInfo: bool
     partSubInfo: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, brokerConfigId: _Optional[int] = ..., topicMetaInfoId: _Optional[int] = ..., lstAssignedTime: _Optional[int] = ..., reportSubInfo: _Optional[bool] = ..., partSubInfo: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, brokerConfigId: _Optional[int] = ..., topicMetaInfoId: _Optional[int] = ..., lstAssignedTime: _Optional[int] = ..., reportSubInfo: bool = ..., partSubInfo: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OpsTaskInfo(_message.Message):
     __slots__ = ("groupFlowCheckId", "defFlowCheckId", "qryPriorityId", "csmFrmMaxOffsetCtrlId", "requireAuth", "defFlowControlInfo", "groupFlowControlInfo")
@@ -273,7 +272,7 @@ class OpsTaskInfo(_message.Message):
     requireAuth: bool
     defFlowControlInfo: str
     groupFlowControlInfo: str
-    def __init__(self, groupFlowCheckId: _Optional[int] = ..., defFlowCheckId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., csmFrmMaxOffsetCtrlId: _Optional[int] = ..., requireAuth: _Optional[bool] = ..., defFlowControlInfo: _Optional[str] = ..., groupFlowControlInfo: _Optional[str] = ...) -> None: ...
+    def __init__(self, groupFlowCheckId: _Optional[int] = ..., defFlowCheckId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., csmFrmMaxOffsetCtrlId: _Optional[int] = ..., requireAuth: bool = ..., defFlowControlInfo: _Optional[str] = ..., groupFlowControlInfo: _Optional[str] = ...) -> None: ...
 
 class RegisterRequestC2MV2(_message.Message):
     __slots__ = ("clientId", "groupName", "hostName", "sourceCount", "nodeId", "topicList", "topicCondition", "subRepInfo", "opsTaskInfo", "authInfo", "jdkVersion")
@@ -413,7 +412,7 @@ class RegisterRequestB2M(_message.Message):
     tlsPort: int
     authInfo: _common_pb2.MasterCertificateInfo
     clsConfig: _common_pb2.ClusterConfig
-    def __init__(self, clientId: _Optional[str] = ..., brokerOnline: _Optional[bool] = ..., enableTls: _Optional[bool] = ..., readStatusRpt: _Optional[int] = ..., writeStatusRpt: _Optional[int] = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., tlsPort: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
+    def __init__(self, clientId: _Optional[str] = ..., brokerOnline: bool = ..., enableTls: bool = ..., readStatusRpt: _Optional[int] = ..., writeStatusRpt: _Optional[int] = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., tlsPort: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
 
 class RegisterResponseM2B(_message.Message):
     __slots__ = ("success", "errCode", "errMsg", "stopRead", "stopWrite", "takeConfInfo", "enableBrokerInfo", "curBrokerConfId", "confCheckSumId", "brokerDefaultConfInfo", "brokerTopicSetConfInfo", "ssdStoreId", "flowCheckId", "flowControlInfo", "qryPriorityId", "authorizedInfo", "brokerAuthorizedInfo", "clsConfig")
@@ -453,7 +452,7 @@ class RegisterResponseM2B(_message.Message):
     authorizedInfo: _common_pb2.MasterAuthorizedInfo
     brokerAuthorizedInfo: _common_pb2.MasterBrokerAuthorizedInfo
     clsConfig: _common_pb2.ClusterConfig
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., stopRead: _Optional[bool] = ..., stopWrite: _Optional[bool] = ..., takeConfInfo: _Optional[bool] = ..., enableBrokerInfo: _Optional[_Union[_common_pb2.EnableBrokerFunInfo, _Mapping]] = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., flowControlInfo: _Optional[str] = ..., qryPriorityId: _Optional[int] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., brokerAuthorizedInfo: _Optional[_Union[_common_pb2.MasterBrokerAuthorizedInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., stopRead: bool = ..., stopWrite: bool = ..., takeConfInfo: bool = ..., enableBrokerInfo: _Optional[_Union[_common_pb2.EnableBrokerFunInfo, _Mapping]] = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., flowControlInfo: _Optional[str] = ..., qryPriorityId: _Optional[int] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., brokerAuthorizedInfo: _Optional[_Union[_common_pb2.MasterBrokerAuthorizedInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
 
 class HeartRequestB2M(_message.Message):
     __slots__ = ("brokerId", "brokerOnline", "readStatusRpt", "writeStatusRpt", "curBrokerConfId", "confCheckSumId", "takeConfInfo", "takeRemovedTopicInfo", "brokerDefaultConfInfo", "brokerTopicSetConfInfo", "removedTopicsInfo", "ssdStoreId", "flowCheckId", "qryPriorityId", "authInfo", "clsConfig")
@@ -489,7 +488,7 @@ class HeartRequestB2M(_message.Message):
     qryPriorityId: int
     authInfo: _common_pb2.MasterCertificateInfo
     clsConfig: _common_pb2.ClusterConfig
-    def __init__(self, brokerId: _Optional[str] = ..., brokerOnline: _Optional[bool] = ..., readStatusRpt: _Optional[int] = ..., writeStatusRpt: _Optional[int] = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., takeConfInfo: _Optional[bool] = ..., takeRemovedTopicInfo: _Optional[bool] = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., removedTopicsInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
+    def __init__(self, brokerId: _Optional[str] = ..., brokerOnline: bool = ..., readStatusRpt: _Optional[int] = ..., writeStatusRpt: _Optional[int] = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., takeConfInfo: bool = ..., takeRemovedTopicInfo: bool = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., removedTopicsInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., qryPriorityId: _Optional[int] = ..., authInfo: _Optional[_Union[_common_pb2.MasterCertificateInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
 
 class HeartResponseM2B(_message.Message):
     __slots__ = ("success", "errCode", "errMsg", "stopRead", "stopWrite", "curBrokerConfId", "confCheckSumId", "needReportData", "takeConfInfo", "takeRemoveTopicInfo", "brokerDefaultConfInfo", "brokerTopicSetConfInfo", "removeTopicConfInfo", "ssdStoreId", "flowCheckId", "flowControlInfo", "qryPriorityId", "authorizedInfo", "brokerAuthorizedInfo", "clsConfig")
@@ -533,7 +532,7 @@ class HeartResponseM2B(_message.Message):
     authorizedInfo: _common_pb2.MasterAuthorizedInfo
     brokerAuthorizedInfo: _common_pb2.MasterBrokerAuthorizedInfo
     clsConfig: _common_pb2.ClusterConfig
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., stopRead: _Optional[bool] = ..., stopWrite: _Optional[bool] = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., needReportData: _Optional[bool] = ..., takeConfInfo: _Optional[bool] = ..., takeRemoveTopicInfo: _Optional[bool] = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., removeTopicConfInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., flowControlInfo: _Optional[str] = ..., qryPriorityId: _Optional[int] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., brokerAuthorizedInfo: _Optional[_Union[_common_pb2.MasterBrokerAuthorizedInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ..., stopRead: bool = ..., stopWrite: bool = ..., curBrokerConfId: _Optional[int] = ..., confCheckSumId: _Optional[int] = ..., needReportData: bool = ..., takeConfInfo: bool = ..., takeRemoveTopicInfo: bool = ..., brokerDefaultConfInfo: _Optional[str] = ..., brokerTopicSetConfInfo: _Optional[_Iterable[str]] = ..., removeTopicConfInfo: _Optional[_Iterable[str]] = ..., ssdStoreId: _Optional[int] = ..., flowCheckId: _Optional[int] = ..., flowControlInfo: _Optional[str] = ..., qryPriorityId: _Optional[int] = ..., authorizedInfo: _Optional[_Union[_common_pb2.MasterAuthorizedInfo, _Mapping]] = ..., brokerAuthorizedInfo: _Optional[_Union[_common_pb2.MasterBrokerAuthorizedInfo, _Mapping]] = ..., clsConfig: _Optional[_Union[_common_pb2.ClusterConfig, _Mapping]] = ...) -> None: ...
 
 class CloseRequestB2M(_message.Message):
     __slots__ = ("brokerId", "authInfo")
@@ -551,4 +550,4 @@ class CloseResponseM2B(_message.Message):
     success: bool
     errCode: int
     errMsg: str
-    def __init__(self, success: _Optional[bool] = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ...) -> None: ...
+    def __init__(self, success: bool = ..., errCode: _Optional[int] = ..., errMsg: _Optional[str] = ...) -> None: ...
