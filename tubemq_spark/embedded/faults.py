@@ -305,9 +305,8 @@ def refusal(method: Method, code: int, text: str) -> bytes:
     for name, value in values.items():
         if name in known:
             setattr(response, name, value)
-    for name, field in known.items():
-        if field.is_required and name not in values:
-            setattr(response, name, field.default_value)
+    for name in response.FindInitializationErrors():
+        setattr(response, name, known[name].default_value)
     return rpc.serialize_message(response)
 
 
