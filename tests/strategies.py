@@ -20,7 +20,8 @@ names = st.text(
 ).filter(lambda name: name.strip() == name)
 """Names without any separator of TubeMQ's packed strings, and without blanks around them."""
 
-endpoints = st.builds(Endpoint, names, st.integers(1, 65535))
+hosts = st.from_regex(r"[0-9a-z][-.0-9a-z]{0,20}", fullmatch=True)
+endpoints = st.builds(Endpoint, hosts, st.integers(1, 65535))
 partitions = st.builds(TopicPartition, names, naturals, naturals)
 
 frames = st.builds(

@@ -40,6 +40,9 @@ def test_endpoints_round_trip(endpoint):
         (" host:1 ", None, Endpoint("host", 1)),
         ("host:65535", 8715, Endpoint("host", 65535)),
         ("host", 8715, Endpoint("host", 8715)),
+        ("tubemq://host:8716", 8715, Endpoint("host", 8716)),
+        ("tubemq://host:8716/", None, Endpoint("host", 8716)),
+        ("tubemq://host", 8715, Endpoint("host", 8715)),
     ],
 )
 def test_endpoints_are_read(text, default_port, endpoint):
@@ -47,7 +50,19 @@ def test_endpoints_are_read(text, default_port, endpoint):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:x", "host:1.5", "host:٣"]
+    "text",
+    [
+        *("", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:x", "host:1.5", "host:٣"),
+        *(
+            "http://host:8715",
+            "tubemq://",
+            "tubemq://host",
+            "tubemq:///x:1",
+            "me@host:1",
+            "a b:1",
+            "host:1/x",
+        ),
+    ],
 )
 def test_what_is_no_endpoint_is_refused(text):
     with pytest.raises(OptionError, match="is not an address; write host:port") as caught:

@@ -65,7 +65,8 @@ CONDITIONS: Final[dict[str, str]] = {
     # Reaching a peer.
     "TUBEMQ_CONNECT_FAILED": "Cannot connect to {endpoint}: {cause}; check the address and that the server runs.",
     "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; it is safe to retry.",
-    "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers.",
+    "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers; masters listen on port 8715 by default.",
+    "TUBEMQ_NOT_A_MASTER": "{endpoint} is {what}, not a TubeMQ master; masters listen on port 8715 by default: correct tubemq.master.servers.",
     "TUBEMQ_TIMEOUT": "No answer from {endpoint} within {timeout_ms} ms while {during}; raise tubemq.rpcTimeoutMs or look at the server.",
     "TUBEMQ_LEASES_TAKEN": "All {count} reader groups are taken for {partition} since {waited_ms} ms; raise readerGroups.size, or let fewer tasks read one partition at once.",
     "TUBEMQ_NO_PROGRESS": "Reading {partition} has not moved from offset {position} (of {end}) for {timeout_ms} ms ({trouble}); look at the broker, or raise tubemq.fetchTimeoutMs.",
@@ -180,6 +181,10 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The peer broke the protocol; the connection cannot be used any more."""
+
+
+class HttpAnswerError(RemoteProtocolError):
+    """The peer is an HTTP server, so its address is not that of a TubeMQ port."""
 
 
 class DataLossError(TubeMQError):

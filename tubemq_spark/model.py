@@ -1,10 +1,14 @@
 """Values that every package shares: small, frozen, comparable, picklable."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 
 from tubemq_spark.errors import OptionError, TubeMQError
+
+_SCHEME: Final = "tubemq://"
+_HOST: Final = re.compile(r"[^\s/?#@,]+")
 
 PARTITIONS_A_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
@@ -26,15 +30,15 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str, default_port: int | None = None) -> Self:
-        """Read ``host:port``; without a port take the default, if there is one.
+        """Read ``host:port`` or ``tubemq://host:port``; without a port take the default, if there is one.
 
         Raises:
-            OptionError: the text is no ``host:port``.
+            OptionError: the text is not an address.
         """
-        host, colon, port = text.strip().rpartition(":")
+        host, colon, port = text.strip().removeprefix(_SCHEME).removesuffix("/").rpartition(":")
         if not colon and default_port is not None:
             host, port = port, str(default_port)
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        if not _HOST.fullmatch(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise OptionError("TUBEMQ_BAD_ADDRESS", address=text.strip())
         return cls(host, int(port))
 

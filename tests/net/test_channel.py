@@ -9,6 +9,7 @@ import pytest
 
 from tests.rpc_server import RpcServer
 from tubemq_spark.errors import (
+    HttpAnswerError,
     LocalProtocolError,
     RemoteProtocolError,
     RpcError,
@@ -293,7 +294,7 @@ def test_a_peer_that_takes_no_bytes_is_given_up(monkeypatch):
 @pytest.mark.parametrize(
     "garbage",
     [
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another protocol"),
         pytest.param(b"\xff\x7f\xf4\xfe\x00\x00\x00\x01\x00\x00\x00\x00", id="a frame without chunks"),
         pytest.param(
             b"\xff\x7f\xf4\xfe\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00\x02\xff\xff",
@@ -306,6 +307,16 @@ def test_a_peer_that_breaks_the_protocol_is_hung_up_on(garbage):
         with pytest.raises(TubeMQConnectionError, match="broke the protocol"):
             call(channel)
         assert channel.closed
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<!DOCTYPE html><html></html>"])
+def test_an_http_server_is_recognised(answer):
+    with RpcServer(lambda exchange: exchange.send_bytes(answer)) as server, connected(server) as channel:
+        with pytest.raises(TubeMQConnectionError, match="answered in HTTP") as caught:
+            call(channel)
+        assert isinstance(caught.value.__cause__, HttpAnswerError)
+        assert "; it is safe to retry." in str(caught.value)
+        assert ".;" not in str(caught.value)
 
 
 def test_an_answer_of_another_kind_fails_that_call_only():

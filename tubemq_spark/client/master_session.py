@@ -16,7 +16,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import HttpAnswerError, OptionError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
@@ -61,29 +61,34 @@ class MasterCaller:
     ) -> AnyAnswer:
         """Ask the master that answered last, then the others, each at most once.
 
-        One round takes no longer than ``rpc_timeout_ms``: the masters share that time.
+        One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that is
+        not a master's does no harm beside a master, and is the error when there are only such.
 
         Raises:
+            OptionError: none of the addresses is a master's.
             TubeMQConnectionError: none could be reached, or none is active.
             RpcError: the active master refused, or does not know the method.
         """
         deadline = Deadline.after_ms(self._config.rpc_timeout_ms)
         masters = self._in_order()
-        failures: list[str] = []
+        failures: list[TubeMQError] = []
         for number, master in enumerate(masters):
             share_ms = max(1, int(deadline.remaining() * 1000 / (len(masters) - number)))
             try:
                 response = self._ask(master, method, request, answer, share_ms, during)
             except TubeMQError as error:
-                if not error.retriable:
+                if not error.retriable and not isinstance(error, OptionError):
                     raise
-                failures.append(f"{master} ({error})")
+                failures.append(error)
                 continue
             _last_active[self._config.masters] = master
             if response.errCode not in _ANSWERED:
                 raise rpc_error(response.errCode, response.errMsg, peer=f"master {master}", during=during)
             return response
-        raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during=during, tried="; ".join(failures))
+        if all(isinstance(error, OptionError) for error in failures):
+            raise failures[0]
+        tried = "; ".join(f"{master} ({error})" for master, error in zip(masters, failures, strict=True))
+        raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during=during, tried=tried)
 
     def credentials(self) -> common_pb2.MasterCertificateInfo | None:
         """Return fresh credentials for a request, or nothing when none are configured.
@@ -119,11 +124,22 @@ class MasterCaller:
             return channel.call(
                 ServiceType.MASTER, method, request, answer, timeout_ms=timeout_ms, during=during
             )
-        except RpcError as error:
+        except TubeMQError as error:
+            what = _other_server(error)
+            if what is not None:
+                raise OptionError("TUBEMQ_NOT_A_MASTER", endpoint=master, what=what) from error
             # Two texts of two layers of Java's server: PbEnDecoder and RpcServiceInvoker.
             if method in _SINCE_NOVEMBER_2021 and "Unsupported method" in str(error.parameters.get("text")):
                 raise RpcError("TUBEMQ_MASTER_TOO_OLD", peer=master, method=int(method)) from error
             raise
+
+
+def _other_server(error: TubeMQError) -> str | None:
+    """Return what the peer is when an error shows that it is not a master."""
+    # The words of Java's RpcServiceInvoker, where a node does not publish a service.
+    if str(error.parameters.get("text")).startswith(f"No service {int(ServiceType.MASTER)} found"):
+        return "a TubeMQ broker"
+    return "an HTTP server" if isinstance(error.__cause__, HttpAnswerError) else None
 
 
 class MasterSession(abc.ABC):

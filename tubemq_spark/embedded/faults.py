@@ -305,7 +305,7 @@ def refusal(method: Method, code: int, text: str) -> bytes:
     for name, value in values.items():
         if name in known:
             setattr(response, name, value)
-    for name in response.FindInitializationErrors():
+    for name in response.FindInitializationErrors():  # type: ignore[attr-defined]  # the stubs lack it
         setattr(response, name, known[name].default_value)
     return rpc.serialize_message(response)
 

@@ -30,6 +30,8 @@ _SLICE_S: Final = 0.1
 """How often a wait for an answer asks whether it is still wanted."""
 
 AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
+Cause = str | OSError | TubeMQError
+"""Why a connection was lost; an error also becomes the ``__cause__`` of what its calls raise."""
 
 
 class PendingCall:
@@ -42,7 +44,7 @@ class PendingCall:
         self._timeout_ms = timeout_ms
         self._deadline = Deadline.after_ms(timeout_ms)
         self._settled = threading.Event()
-        self._outcome: rpc.Response | rpc.Failure | str = ""
+        self._outcome: rpc.Response | rpc.Failure | Cause = ""
         self.serial_no = 0
 
     @property
@@ -96,8 +98,8 @@ class PendingCall:
         """Stop waiting; should the answer come, it is dropped."""
         self._channel.forget(self)
 
-    def settle(self, outcome: rpc.Response | rpc.Failure | str) -> None:
-        """Take the answer, or the text why there will be none (the channel's reader does this)."""
+    def settle(self, outcome: rpc.Response | rpc.Failure | Cause) -> None:
+        """Take the answer, or why there will be none (the channel's reader does this)."""
         self._outcome = outcome
         self._settled.set()
 
@@ -120,7 +122,7 @@ class RpcChannel:
         # Separate from _state: while one thread waits for the socket to take bytes, the reader must go
         # on, or a peer that waits for us to read would never take them.
         self._sending = threading.Lock()
-        self._lost_because = ""
+        self._lost_because: Cause = ""
         self._silent_timeouts = 0
         self._reader = threading.Thread(target=self._read, name=f"tubemq-reader-{endpoint}", daemon=True)
         self._reader.start()
@@ -208,8 +210,8 @@ class RpcChannel:
             try:
                 self._socket.sendall(data)
             except OSError as error:
-                self._lose(str(error))
-                raise _lost(self.endpoint, during, str(error)) from error
+                self._lose(error)
+                raise _lost(self.endpoint, during, error) from error
         return pending
 
     def forget(self, pending: PendingCall) -> None:
@@ -244,7 +246,7 @@ class RpcChannel:
                 self._take(data)
             self._lose("the peer closed it")
         except (OSError, TubeMQError) as error:
-            self._lose(str(error))
+            self._lose(error)
         finally:
             # Not while another thread sends: the number of a closed socket may belong to a new one.
             with self._sending:
@@ -266,7 +268,7 @@ class RpcChannel:
             if pending is not None and not isinstance(event, rpc.Request):
                 pending.settle(event)
 
-    def _lose(self, cause: str) -> None:
+    def _lose(self, cause: Cause) -> None:
         """Mark the connection as lost, wake the reader, and fail the calls under way."""
         with self._state:
             if self.closed:
@@ -281,8 +283,11 @@ class RpcChannel:
             pending.settle(cause)
 
 
-def _lost(endpoint: Endpoint, during: str, cause: str) -> TubeMQConnectionError:
-    return TubeMQConnectionError("TUBEMQ_CONNECTION_LOST", endpoint=endpoint, during=during, cause=cause)
+def _lost(endpoint: Endpoint, during: str, cause: Cause) -> TubeMQConnectionError:
+    text = str(cause).rstrip(".")
+    error = TubeMQConnectionError("TUBEMQ_CONNECTION_LOST", endpoint=endpoint, during=during, cause=text)
+    error.__cause__ = None if isinstance(cause, str) else cause
+    return error
 
 
 def _remote_exception(failure: rpc.Failure, endpoint: Endpoint, during: str) -> RpcError:

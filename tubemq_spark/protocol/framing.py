@@ -7,13 +7,15 @@ The *stream* of a frame is its chunks put together; chunk borders mean nothing
 import struct
 from typing import Final, NamedTuple
 
-from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
+from tubemq_spark.errors import HttpAnswerError, LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol.constants import CHUNK_BYTES, FRAME_TOKEN, MAX_CHUNKS, MAX_FRAME_BYTES
 
 _HEADER: Final = struct.Struct(">Iii")
 _LENGTH: Final = struct.Struct(">i")
 _ONE_CHUNK: Final = struct.Struct(">Iiii")
 """The header, and the length of the first chunk."""
+_HTTP_STARTS: Final = (b"HTTP", b"<!DO", b"<htm", b"<HTM")
+"""How the answer of an HTTP server begins, which takes a frame for a bad request."""
 
 
 class Frame(NamedTuple):
@@ -128,7 +130,10 @@ class FrameDecoder:
 
     def _begin_frame(self, token: int, serial_no: int, chunk_count: int) -> None:
         if token != FRAME_TOKEN:
-            raise _violation(f"a frame starts with {token:#010x}, not {FRAME_TOKEN:#010x}")
+            what = f"a frame starts with {token:#010x}, not {FRAME_TOKEN:#010x}"
+            if token.to_bytes(4, "big") in _HTTP_STARTS:
+                raise HttpAnswerError("TUBEMQ_PROTOCOL_VIOLATION", what=f"{what}: it answered in HTTP")
+            raise _violation(what)
         if not 0 < chunk_count <= MAX_CHUNKS:
             raise _violation(f"frame {serial_no} claims {chunk_count} chunks (allowed: 1 to {MAX_CHUNKS})")
         self._serial_no = serial_no

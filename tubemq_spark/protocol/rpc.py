@@ -215,10 +215,12 @@ def _find_bad_text(message: ProtobufMessage) -> str | None:
 def is_repeated(field: FieldDescriptor) -> bool:
     """Return whether a message has a list of a field, under every protobuf that is allowed.
 
-    Up to 6.30 only ``label`` tells; later releases deprecate it.
+    Up to 6.30 only ``label`` tells; later releases deprecate it, and their stubs leave it out.
     """
     known: bool | None = getattr(field, "is_repeated", None)
-    return field.label == FieldDescriptor.LABEL_REPEATED if known is None else known
+    if known is None:
+        known = field.label == FieldDescriptor.LABEL_REPEATED  # type: ignore[attr-defined]
+    return known
 
 
 @functools.cache

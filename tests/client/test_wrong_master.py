@@ -1,0 +1,71 @@
+"""Addresses given as a master's that are not: the error says what they are, and which port is meant."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tests.client.scripted_master import STANDBY, ScriptedMaster, balance, config_for
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
+
+
+@pytest.fixture
+def pool():
+    with ChannelPool(1_000) as made:
+        yield made
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with EmbeddedTubeMQ(tmp_path) as server:
+        yield Endpoint.parse(server.broker)
+
+
+@pytest.fixture
+def web():
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.RequestHandlerClass.log_message = lambda *_: None
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield Endpoint("127.0.0.1", server.server_address[1])
+        server.shutdown()
+        thread.join()
+
+
+def _refusal(pool, *masters):
+    with pytest.raises(OptionError) as caught:
+        balance(config_for(*masters), pool).open()
+    assert not caught.value.retriable
+    return str(caught.value)
+
+
+def test_a_broker_given_as_a_master_is_named(pool, broker):
+    assert _refusal(pool, broker) == (
+        f"[TUBEMQ_NOT_A_MASTER] {broker} is a TubeMQ broker, not a TubeMQ master; masters listen on port "
+        "8715 by default: correct tubemq.master.servers."
+    )
+
+
+def test_a_web_port_given_as_a_master_is_named(pool, web):
+    assert f"{web} is an HTTP server, not a TubeMQ master" in _refusal(pool, web)
+
+
+def test_the_first_of_several_wrong_addresses_is_named(pool, broker, web):
+    assert f"{web} is an HTTP server" in _refusal(pool, web, broker)
+
+
+def test_a_wrong_address_beside_a_master_does_no_harm(pool, broker, web):
+    with ScriptedMaster() as master, balance(config_for(web, broker, master), pool) as session:
+        assert session.visit_token == 7
+
+
+def test_a_wrong_address_beside_a_master_that_is_away_is_told_with_it(pool, broker):
+    with ScriptedMaster(balance_register=STANDBY) as standing_by:
+        config = config_for(broker, standing_by, register_attempts=1)
+        with pytest.raises(TubeMQConnectionError, match=f"{broker} is a TubeMQ broker") as caught:
+            balance(config, pool).open()
+    assert caught.value.retriable
+    assert "is not master now" in str(caught.value)
