@@ -1,5 +1,6 @@
 """The data source Spark sees: options in, readers and writers out."""
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -11,16 +12,18 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import OptionSet
+from tubemq_spark.spark_version import check_spark_version
 
 
 class TubeMQDataSource(DataSource):
     """``format("tubemq")``: read and write TubeMQ topics, in batches and as streams.
 
     Options are refused here, at ``load()``, before anything runs; ``docs/options.md`` lists them. The
-    rooms are imported late, because Spark imports this class for every Python data source.
+    packages behind it are imported late, because Spark imports this class for every Python data source.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
+        check_spark_version(pyspark.__version__)
         super().__init__(options)
         self._options = OptionSet.parse(options)
 

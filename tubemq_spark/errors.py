@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 CONDITIONS: Final[dict[str, str]] = {
     # What the user gave.
     "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
+    "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, and tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
     "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct the row.",
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
     # The columns of a frame.

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tubemq_spark.spark_version import OLDEST, too_old
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_OLDEST: Final = (4, 2)
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -34,9 +34,8 @@ def why_not() -> str | None:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         return "needs PySpark: pip install 'tubemq_spark[spark]'"
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < _OLDEST:
-        return f"needs PySpark {_OLDEST[0]}.{_OLDEST[1]} or newer, and {version} is installed"
+    if too_old(version):
+        return f"needs PySpark {OLDEST} or newer, and {version} is installed"
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=Path(home) / "bin" if home else None) is None:
         place = f"in JAVA_HOME={home}" if home else "on the PATH"

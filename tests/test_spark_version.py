@@ -1,0 +1,24 @@
+"""A PySpark that is too old is refused where the source is made, before it fails in a task."""
+
+import pyspark
+import pytest
+
+from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.spark_version import too_old
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.0", "4.1.4", "4.1.0.dev0"])
+def test_an_old_spark_is_refused_with_both_versions(monkeypatch, version):
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(TubeMQError) as caught:
+        TubeMQDataSource({"subscribe": "demo"})
+    assert str(caught.value) == (
+        f"[TUBEMQ_SPARK_TOO_OLD] PySpark {version} is installed, and tubemq_spark needs 4.2 or newer; "
+        "run: pip install 'pyspark>=4.2' (on a cluster: a newer Spark)."
+    )
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.0rc1", "4.3.0.dev1", "4.10.0", "5.0.0"])
+def test_newer_ones_are_taken(version):
+    assert not too_old(version)
