@@ -5,4 +5,8 @@ as soon as the package is installed; see ``tubemq_spark.options`` for the option
 package loads neither Spark nor Arrow.
 """
 
+from tubemq_spark import logs
+
 __version__ = "0.1.0"
+
+logs.install()

@@ -187,4 +187,4 @@ def test_importing_the_plugin_is_cheap():
         "print(sorted(name for name in set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['tubemq_spark', 'tubemq_spark.testing']"
+    assert done.stdout.strip() == "['tubemq_spark', 'tubemq_spark.logs', 'tubemq_spark.testing']"

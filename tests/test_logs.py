@@ -1,0 +1,40 @@
+"""What stderr shows of a warning, with and without a configuration of the user's."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+_WARN = "logging.getLogger('tubemq_spark.net.pool').warning('a broker is away')"
+_LINE = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tubemq_spark\.net\.pool: a broker is away\n"
+)
+
+
+def _stderr_of(*statements):
+    code = "\n".join(("import logging, sys", *statements))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_a_warning_has_time_level_and_logger_where_nobody_configured_logging():
+    assert _LINE.fullmatch(_stderr_of("import tubemq_spark", _WARN))
+
+
+def test_what_is_below_a_warning_is_not_shown():
+    assert _stderr_of("import tubemq_spark", _WARN.replace("warning", "info")) == ""
+
+
+@pytest.mark.parametrize("configured", ["before", "after"])
+def test_a_users_configuration_has_the_last_word(configured):
+    own = "logging.basicConfig(format='%(levelname)s|%(message)s')"
+    first, second = (own, "import tubemq_spark") if configured == "before" else ("import tubemq_spark", own)
+    assert _stderr_of(first, second, _WARN) == "WARNING|a broker is away\n"
+
+
+def test_a_handler_of_a_part_of_the_package_replaces_ours_for_that_part():
+    own = "logging.getLogger('tubemq_spark.net').addHandler(logging.NullHandler())"
+    assert _stderr_of("import tubemq_spark", own, _WARN) == ""
+    assert _LINE.fullmatch(_stderr_of("import tubemq_spark", own.replace(".net", ".sink"), _WARN))

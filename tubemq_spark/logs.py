@@ -1,0 +1,41 @@
+"""Log lines where nobody configured logging.
+
+Python then writes a warning's bare text to stderr. In the middle of Spark's own lines that tells neither when
+nor who, and in a task's process nobody can configure anything. So this package has a handler that writes
+time, level and logger, and keeps silent as soon as somebody else listens.
+"""
+
+import logging
+import sys
+from typing import Final
+
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class LastResortHandler(logging.Handler):
+    """Writes warnings to stderr when no other handler would take them, as Python's own last resort."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.setFormatter(logging.Formatter(_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, or leave it to the handlers that somebody configured."""
+        try:
+            if not self._others_listen(record.name):
+                sys.stderr.write(self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - a handler must never raise into what logs
+            self.handleError(record)
+
+    def _others_listen(self, name: str) -> bool:
+        logger: logging.Logger | None = logging.getLogger(name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+
+def install() -> None:
+    """Add the handler to this package's logger; called once, by the package's import."""
+    logging.getLogger("tubemq_spark").addHandler(LastResortHandler())
