@@ -161,6 +161,14 @@ def test_what_is_missing_is_named_with_an_example():
         OptionSet.parse({}).for_write()
 
 
+def test_a_table_without_its_options_is_hinted_at():
+    with pytest.raises(OptionError, match=r"CREATE TEMPORARY VIEW, or SELECT \.\.\. FROM the_table WITH \('"):
+        OptionSet.parse({"path": "file:/warehouse/clicks"}).for_batch_read()
+    with pytest.raises(OptionError) as caught:
+        OptionSet.parse({"subscribe": "demo"}).for_batch_read()
+    assert "CREATE TABLE" not in str(caught.value)
+
+
 def test_nothing_is_demanded_before_the_mode_is_known():
     """Spark makes a data source with no option at all to ask for the schema of a table."""
     options = OptionSet.parse({})

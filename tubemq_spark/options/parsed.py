@@ -23,6 +23,11 @@ T = TypeVar("T")
 
 _GROUP_PREFIX: Final = "tubemq_spark"
 _MAX_TOPICS_TEXT: Final = 200
+_TABLE_HINT: Final = (
+    " (Spark does not pass on the options of CREATE TABLE: use CREATE TEMPORARY VIEW, or"
+    " SELECT ... FROM the_table WITH ('{option}'='{example}', ...))"
+)
+"""For a user of whose options none reached us."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -194,7 +199,11 @@ class OptionSet:
             given = spec.name in self._given
             if mode in spec.modes and spec.example and not given:
                 raise OptionError(
-                    "TUBEMQ_OPTION_MISSING", option=spec.name, mode=mode.value, example=spec.example
+                    "TUBEMQ_OPTION_MISSING",
+                    option=spec.name,
+                    mode=mode.value,
+                    example=spec.example,
+                    hint="" if self._given else _TABLE_HINT.format(option=spec.name, example=spec.example),
                 )
             if given and mode not in spec.modes:
                 logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
