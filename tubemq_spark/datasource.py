@@ -12,9 +12,11 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import OptionSet
+from tubemq_spark.spark_edge import at_sparks_edge
 from tubemq_spark.spark_version import check_spark_version
 
 
+@at_sparks_edge
 class TubeMQDataSource(DataSource):
     """``format("tubemq")``: read and write TubeMQ topics, in batches and as streams.
 

@@ -89,7 +89,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
     "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
     "TUBEMQ_OPTION_VALUE": "Option '{option}' is '{value}', and must be {expected}.",
-    "TUBEMQ_OPTION_MISSING": "Option '{option}' must be specified for {mode}; for example {option}={example}.",
+    "TUBEMQ_OPTION_MISSING": "Option '{option}' must be specified for {mode}; for example {option}={example}{hint}.",
     "TUBEMQ_OPTION_ALONE": "Option '{option}' is given without '{other}'; give both or neither.",
     "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave out one.",
     "TUBEMQ_NO_TOPICS": "No topics to subscribe to, as the specified value for option '{option}' is blank; name one topic at least.",

@@ -13,10 +13,12 @@ from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.look import look_at_topic
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
+from tubemq_spark.spark_edge import at_sparks_edge
 
 logger = logging.getLogger(__name__)
 
 
+@at_sparks_edge
 class TubeMQWriter(DataSourceArrowWriter):
     """Holds values only: Spark pickles it to every task."""
 

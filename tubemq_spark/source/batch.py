@@ -14,8 +14,10 @@ from tubemq_spark.source.partition import work_of
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.task import loss_policy, read_rows
+from tubemq_spark.spark_edge import at_sparks_edge
 
 
+@at_sparks_edge
 class TubeMQReader(DataSourceReader):
     """Holds values only: Spark pickles it to every task.
 

@@ -20,8 +20,10 @@ from tubemq_spark.source.partition import work_of
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.stream_driver import StreamDriver
 from tubemq_spark.source.task import read_rows
+from tubemq_spark.spark_edge import at_sparks_edge
 
 
+@at_sparks_edge
 class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object answers offsets for the life of a query; copies of it read in the tasks.
 
@@ -77,6 +79,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
 
+@at_sparks_edge
 class RefusedStreamReader(DataSourceStreamReader):
     """Stands for a reader that cannot be made, and says why at Spark's first question.
 
