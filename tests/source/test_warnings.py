@@ -1,0 +1,39 @@
+"""One warning where a topic's offsets will be null and are asked for."""
+
+import pytest
+
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.source.warnings import NullOffsetWarning
+
+OWN = [TopicPartition("own", 1, 0), TopicPartition("own", 1, 10_000), TopicPartition("own", 2, 0)]
+SHARED = [TopicPartition("shared", 1, 0), TopicPartition("shared", 1, 1), TopicPartition("shared", 2, 0)]
+LATER = [TopicPartition("later", 3, 10_000), TopicPartition("later", 3, 10_001)]
+
+
+@pytest.fixture
+def told(caplog):
+    return lambda: [record.args[0] for record in caplog.records]
+
+
+def test_a_topic_that_shares_stores_is_named_once(told):
+    warning = NullOffsetWarning(["value", "offset"])
+    for _ in range(3):
+        warning.look(OWN + SHARED)
+    assert told() == ["shared"]
+
+
+def test_a_topic_that_begins_to_share_is_named_then(told):
+    warning = NullOffsetWarning(["offset"])
+    warning.look(OWN + SHARED)
+    warning.look(OWN + SHARED + LATER)
+    assert told() == ["shared", "later"]
+
+
+def test_who_does_not_ask_for_offsets_is_not_told(told):
+    NullOffsetWarning(["value", "topic"]).look(SHARED)
+    assert told() == []
+
+
+def test_topics_whose_partitions_have_a_store_each_are_fine(told):
+    NullOffsetWarning(["offset"]).look(OWN)
+    assert told() == []

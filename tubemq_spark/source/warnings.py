@@ -1,0 +1,35 @@
+"""What a reader is told before it finds out by wrong results."""
+
+import collections
+import logging
+from collections.abc import Iterable
+
+from tubemq_spark.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class NullOffsetWarning:
+    """Says, once per topic, that ``offset`` is null where the partitions of a topic share stores.
+
+    A row's place in a shared store is not told by the protocol, so a join or ``distinct`` on
+    ``(partition, offset)`` would drop rows without a word.
+    """
+
+    def __init__(self, columns: Iterable[str]) -> None:
+        self._wanted = "offset" in set(columns)
+        self._told: set[str] = set()
+
+    def look(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look at a layout, whenever there is a new one."""
+        if not self._wanted:
+            return
+        sharing = collections.Counter(partition.store_id for partition in partitions)
+        shared = {store.topic for store, count in sharing.items() if count > 1}
+        for topic in sorted(shared - self._told):
+            logger.warning(
+                "column 'offset' is null in rows of topic %s: several of its partitions share a store. "
+                "Do not join or deduplicate on it; leave it out of the schema to silence this",
+                topic,
+            )
+        self._told |= shared
