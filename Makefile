@@ -16,7 +16,7 @@ NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-server venv java clean
+.PHONY: help run test quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -43,6 +43,7 @@ nightly: java artifacts $(STAMP42) ## everything in its long form, for hours: mo
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
 	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
+	$(BIN)/python -m integration_tests.wheel
 
 unit: $(STAMP) ## no Spark, no Java, about a minute
 	$(BIN)/python -m pytest tests -n 2 $(USUAL) $(ARGS)
@@ -83,6 +84,12 @@ bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server r
 
 bench-server: $(STAMP) ## what the embedded server takes and gives; ARGS="--server embedded real" beside the Java TubeMQ
 	$(BIN)/python benchmarks/embedded_server.py $(ARGS)
+
+dist: $(STAMP) ## dist/: sdist, wheel, and the zip for --py-files
+	$(BIN)/python tools/build_dist.py
+
+wheel-test: java $(STAMP) ## the wheel in fresh environments, on a Spark cluster, by Connect; ARGS=--short: README's blocks
+	$(BIN)/python -m integration_tests.wheel $(ARGS)
 
 venv: $(STAMP) ## just .venv, with the package and all test tools in it
 

@@ -265,9 +265,11 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
 def snippet(master: str, topic: str) -> str:
     """Return PySpark lines that print a topic as it grows."""
     return textwrap.dedent(f"""\
+        import os, sys
         from pyspark.sql import SparkSession
 
-        spark = SparkSession.builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        spark = SparkSession.builder.getOrCreate()
         rows = (
             spark.readStream.format("tubemq")
             .option("tubemq.master.servers", "{master}")
