@@ -305,11 +305,11 @@ def test_a_late_answer_makes_the_window_smaller():
 
 
 def test_silence_is_recognised_at_any_time_of_the_clock():
-    """Adding and subtracting the time-out may not give the same number again."""
-    for number in range(100):
-        net, window = run([GOOD] + [SILENT] * 3)
+    """Adding a long time-out and subtracting it again loses bits."""
+    for number in range(20):
+        net, window = run([GOOD] + [SILENT] * 3, rpc_timeout_ms=1_000_003, delivery_timeout_ms=9_000_000)
         send_all(net, window, 1)
-        net.now += 0.0001 * number
+        net.now += 0.000_123 * number
         send_all(net, window, 3)
         assert net.connections == 2
 
