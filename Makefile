@@ -16,7 +16,7 @@ NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-server dist wheel-test venv java clean
+.PHONY: help run test quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-planning bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -81,6 +81,9 @@ docs: $(STAMP) ## write the generated pages
 
 bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+bench-planning: $(STAMP) ## what a stream's questions cost the driver; ARGS="--idle-stores 400" for an idle stream
+	$(BIN)/python benchmarks/planning.py $(ARGS)
 
 bench-server: $(STAMP) ## what the embedded server takes and gives; ARGS="--server embedded real" beside the Java TubeMQ
 	$(BIN)/python benchmarks/embedded_server.py $(ARGS)

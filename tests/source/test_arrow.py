@@ -28,8 +28,9 @@ def schema_of(*names):
 
 def build(batches, schema=ALL_COLUMNS, time_zone=UTC, *, exact_offsets=True):
     """Return the record batches made of fetched ones."""
-    builder = BatchBuilder(schema, time_zone, exact_offsets=exact_offsets)
-    return [made for batch in batches for made in builder.add(batch)] + list(builder.finish())
+    builder = BatchBuilder(schema, time_zone)
+    added = [made for batch in batches for made in builder.add(batch, exact_offsets=exact_offsets)]
+    return added + list(builder.finish())
 
 
 def one_column(name, batch, **how):
@@ -175,8 +176,11 @@ def test_small_fetches_are_put_together_in_their_order(sizes):
 
 def test_a_large_fetch_is_handed_over_at_once(monkeypatch):
     monkeypatch.setattr(arrow, "TARGET_BYTES", 100)
-    builder = BatchBuilder(schema_of("value"), UTC, exact_offsets=True)
+    builder = BatchBuilder(schema_of("value"), UTC)
 
-    assert list(builder.add(fetched([(bytes(99), None)]))) == []
-    assert [batch.num_rows for batch in builder.add(fetched([(b"x", None)]))] == [2]
+    def add(*rows):
+        return [batch.num_rows for batch in builder.add(fetched(rows), exact_offsets=True)]
+
+    assert add((bytes(99), None)) == []
+    assert add((b"x", None)) == [2]
     assert list(builder.finish()) == []

@@ -15,7 +15,8 @@ def plan(**options):
     """Return the planned ranges, as texts, of a reader that was made and copied as Spark does."""
     given = {"tubemq.master.servers": "master:8715", "subscribe": "demo"}
     reader = TubeMQDataSource(given | options).reader(default_schema(include_attributes=False))
-    return [str(task.request.range) for task in pickle.loads(pickle.dumps(reader)).partitions()]
+    tasks = pickle.loads(pickle.dumps(reader)).partitions()
+    return [str(work.range) for task in tasks for work in task.requests]
 
 
 def offsets(**changes):

@@ -328,14 +328,14 @@ def test_planning_does_not_ask_brokers(planner, cluster, clock):
 def test_a_task_has_all_it_needs_and_travels(planner, cluster):
     ranges = [OffsetRange(partition(0), 28, 56), OffsetRange(partition(20_001), 0, 84)]
 
-    tasks = pickle.loads(pickle.dumps(planner.partitions(ranges, cluster.partitions, fail_on_loss)))
+    [task] = pickle.loads(pickle.dumps(planner.partitions(ranges, cluster.partitions, fail_on_loss)))
 
-    assert [task.request.range for task in tasks] == ranges
-    assert [(task.request.endpoint, task.request.visit_token) for task in tasks] == [(BROKER, 1)] * 2
-    assert [task.request.own_store for task in tasks] == [True, False]
-    assert [task.value for task in tasks] == ["demo/1:0 [28, 56)", "demo/1:20001 [0, 84)"]
-    assert work_of(tasks[0]) is tasks[0].request
-    assert work_of(None) is None
+    assert [work.range for work in task.requests] == ranges
+    assert [(work.endpoint, work.visit_token) for work in task.requests] == [(BROKER, 1)] * 2
+    assert [work.own_store for work in task.requests] == [True, False]
+    assert task.value == "demo/1:0 [28, 56) and 1 more"
+    assert work_of(task) is task.requests
+    assert work_of(None) == ()
 
 
 def test_a_partition_added_later_does_not_change_a_planned_micro_batch(planner, cluster):
@@ -345,7 +345,7 @@ def test_a_partition_added_later_does_not_change_a_planned_micro_batch(planner, 
 
     [task] = planner.partitions([OffsetRange(partition(0), 28, 56)], planned, fail_on_loss)
 
-    assert task.request.own_store
+    assert task.requests[0].own_store
 
 
 @pytest.mark.parametrize(

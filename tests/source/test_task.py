@@ -3,6 +3,7 @@
 import threading
 import zoneinfo
 
+import pyarrow as pa
 import pytest
 
 from tests.source.rows import fetched
@@ -138,8 +139,13 @@ def feed():
 
 @pytest.fixture
 def reading(feed, clock):
-    builder = BatchBuilder(SCHEMA, zoneinfo.ZoneInfo("UTC"), exact_offsets=True)
-    return _Reading(builder, feed, clock)
+    return _Reading(BatchBuilder(SCHEMA, zoneinfo.ZoneInfo("UTC")), feed, clock)
+
+
+def run(reading, *ranges):
+    for fetched_batches in ranges:
+        reading.take(fetched_batches, exact_offsets=True)
+    reading.finish()
 
 
 def rows(*values):
@@ -154,7 +160,13 @@ def handed_over(feed):
 
 
 def test_quick_fetches_are_put_together(reading, feed):
-    reading.run(iter([rows(b"a"), rows(b"b"), rows(b"c")]))
+    run(reading, iter([rows(b"a"), rows(b"b"), rows(b"c")]))
+
+    assert handed_over(feed) == [[b"a", b"b", b"c"]]
+
+
+def test_small_ranges_are_put_together(reading, feed):
+    run(reading, iter([rows(b"a")]), iter([]), iter([rows(b"b"), rows(b"c")]))
 
     assert handed_over(feed) == [[b"a", b"b", b"c"]]
 
@@ -166,7 +178,7 @@ def test_a_reader_that_has_to_wait_hands_over_what_it_has(reading, feed):
         reading.wait(0)
         yield rows(b"c")
 
-    reading.run(broker())
+    run(reading, broker())
 
     assert handed_over(feed) == [[b"a", b"b"], [b"c"]]
 
@@ -177,7 +189,7 @@ def test_rows_that_come_slowly_do_not_wait_for_a_full_batch(reading, feed, clock
             clock.now += 0.04
             yield rows(value)
 
-    reading.run(broker())
+    run(reading, broker())
 
     assert handed_over(feed) == [[b"a", b"b", b"c", b"d"], [b"e"]]
 
@@ -191,7 +203,7 @@ def test_a_reader_that_has_to_wait_does_not_wait_for_spark_as_well(reading, feed
             reading.wait(0)
         assert handed_over(feed) == [[b"a"], [b"b"]]
 
-    reading.run(broker())
+    run(reading, broker())
 
     assert handed_over(feed) == [[b"c", b"d"]]
 
@@ -219,3 +231,17 @@ def test_a_frozen_broker_holds_back_no_row_and_no_cancelled_job(server):
         assert not closing.is_alive()
         held.release()
     assert running() == []
+
+
+def test_the_ranges_of_a_task_are_read_one_after_the_other():
+    with EmbeddedTubeMQ(topics={"demo": (5, 1)}) as server:
+        with TopicClient(server.master, "etl") as client:
+            client.send("demo", *(b"%d" % number for number in range(50)))
+        options = {"tubemq.master.servers": server.master, "subscribe": "demo"}
+        reader = TubeMQDataSource(options).reader(default_schema(include_attributes=False))
+        (partition,) = reader.partitions()
+        table = pa.Table.from_batches(reader.read(partition)).to_pydict()
+
+    assert sorted(map(int, table["value"])) == list(range(50))
+    assert len(set(zip(table["partition"], table["offset"], strict=True))) == 50
+    assert table["partition"] == sorted(table["partition"])

@@ -31,15 +31,14 @@ def admit(
             does one that stands beyond the end.
         max_rows: the most rows of the micro-batch, 1 or more; None takes the whole backlog.
     """
+    stands = [(partition.store_id, offset) for partition, offset in positions.items()]
     backlog = {
-        stand: rows
-        for stand in {(partition.store_id, offset) for partition, offset in positions.items()}
-        if (rows := rows_between(stand[1], latest.get(stand[0], 0))) > 0
+        stand: rows for stand in stands if (rows := rows_between(stand[1], latest.get(stand[0], 0))) > 0
     }
     shares = backlog if max_rows is None else _prorate(backlog, max_rows)
     return {
-        partition: offset + INDEX_ENTRY_BYTES * shares.get((partition.store_id, offset), 0)
-        for partition, offset in positions.items()
+        partition: stand[1] + INDEX_ENTRY_BYTES * shares.get(stand, 0)
+        for partition, stand in zip(positions, stands, strict=True)
     }
 
 

@@ -78,16 +78,16 @@ def begins_needed(
     bounds: Mapping[StoreId, OffsetBounds],
 ) -> set[StoreId]:
     """Return the stores at whose earliest offset reading would begin, or go on after a loss."""
-    stores_known = {partition.store_id for partition in known}
-    return {
+    needed = {
         store
-        for store in {partition.store_id for partition in partitions}
-        if store in bounds and store not in stores_known
-    } | {
-        partition.store_id
         for partition, offset in known.items()
-        if (held := bounds.get(partition.store_id)) is not None and offset < held.earliest
+        if (held := bounds.get(store := partition.store_id)) is not None and offset < held.earliest
     }
+    new = set(partitions) - known.keys()
+    if new:
+        stores_known = {partition.store_id for partition in known}
+        needed |= {partition.store_id for partition in new}.intersection(bounds) - stores_known
+    return needed
 
 
 def _compare(partition: TopicPartition, offset: int, held: OffsetBounds) -> tuple[int, LossRecord]:

@@ -32,8 +32,8 @@ class OffsetReader:
 
     source: str
     """Where the text comes from, the subject of the error's sentence: ``Option 'startingOffsets'``."""
-    text: str
-    """The text as the user or Spark gave it."""
+    text: str | Mapping[str, Any]
+    """The text as the user gave it, or the data that Spark made of its text."""
     advice: str
     """What the user can do about wrong text."""
 
@@ -43,7 +43,9 @@ class OffsetReader:
         Raises:
             OffsetFormatError: always.
         """
-        seen = self.text if len(self.text) <= _SHOWN_CHARACTERS else f"{self.text[:_SHOWN_CHARACTERS]}..."
+        # Made here and not before: the text of ten thousand partitions takes longer than reading them.
+        text = self.text if isinstance(self.text, str) else json.dumps(self.text)
+        seen = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
         raise OffsetFormatError(
             "TUBEMQ_OFFSETS_MALFORMED", source=self.source, problem=problem, seen=seen, advice=self.advice
         )
@@ -55,7 +57,7 @@ class OffsetReader:
             OffsetFormatError: the text is no JSON, no object, or names something twice.
         """
         try:
-            data = json.loads(self.text, object_pairs_hook=self._unique)
+            data = json.loads(str(self.text), object_pairs_hook=self._unique)
         except OffsetFormatError:
             raise
         except (ValueError, RecursionError) as error:

@@ -50,7 +50,7 @@ def parse_position(text: str, option: str) -> Position:
     """
     advice = f"write earliest, latest or for example {EXAMPLE}"
     reader = OffsetReader(f"Option '{option}'", text.strip(), advice)
-    word = _WORDS.get(reader.text.lower())
+    word = _WORDS.get(text.strip().lower())
     return word if word is not None else _of_object(reader.load(), reader)
 
 

@@ -18,7 +18,6 @@ order of keys.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -114,7 +113,7 @@ def start_of(partition: TopicPartition, start: StreamOffset, end: SourceOffset) 
 
 
 def _reader(data: Mapping[str, Any]) -> OffsetReader:
-    return OffsetReader(_SOURCE, json.dumps(data), _ADVICE)
+    return OffsetReader(_SOURCE, data, _ADVICE)
 
 
 def _check_form(data: Mapping[str, Any], reader: OffsetReader) -> None:

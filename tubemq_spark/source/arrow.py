@@ -35,20 +35,16 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 class BatchBuilder:
-    """Turn fetched batches of one partition into record batches of the asked columns."""
+    """Turn fetched batches into record batches of the asked columns."""
 
-    def __init__(self, schema: StructType, time_zone: zoneinfo.ZoneInfo, *, exact_offsets: bool) -> None:
+    def __init__(self, schema: StructType, time_zone: zoneinfo.ZoneInfo) -> None:
         """Begin with nothing.
 
         Args:
             schema: the columns to build.
             time_zone: in which message times are written.
-            exact_offsets: whether rows of dense batches get their offsets. In a store that partitions
-                share, it depends on the borders of fetches which batches are dense, and a task that is
-                tried again must give the same rows: then no row gets one.
         """
         self._schema = arrow_schema(schema)
-        self._exact_offsets = exact_offsets
         self._attributes = _AttributeParser(time_zone)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -59,11 +55,18 @@ class BatchBuilder:
         """Whether nothing waits to be handed over."""
         return not self._pending
 
-    def add(self, fetched: FetchedBatch) -> Iterator[pa.RecordBatch]:
-        """Take a fetched batch; yield what is worth handing to Spark now."""
+    def add(self, fetched: FetchedBatch, *, exact_offsets: bool) -> Iterator[pa.RecordBatch]:
+        """Take a fetched batch; yield what is worth handing to Spark now.
+
+        Args:
+            fetched: records of one partition.
+            exact_offsets: whether rows of dense batches get their offsets. In a store that partitions
+                share, it depends on the borders of fetches which batches are dense, and a task that is
+                tried again must give the same rows: then no row gets one.
+        """
         if len(fetched.columns) == 0:
             return
-        first_offset = fetched.start if self._exact_offsets and fetched.dense else None
+        first_offset = fetched.start if exact_offsets and fetched.dense else None
         rows = _Rows(fetched, self._attributes, first_offset)
         arrays = [_column(field, rows) for field in self._schema]
         self._pending.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))

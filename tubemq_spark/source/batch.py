@@ -46,9 +46,9 @@ class TubeMQReader(DataSourceReader):
         return list(planner.partitions(ranges, known, on_loss))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's range (executor)."""
+        """Read a task's ranges (executor)."""
         work = work_of(partition)
-        return iter(()) if work is None else read_rows(work, self._options, self._schema)
+        return read_rows(work, self._options, self._schema) if work else iter(())
 
 
 def _not_beyond(

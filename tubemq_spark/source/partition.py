@@ -1,6 +1,7 @@
 """What travels to a task: a small picklable value, a task's whole world."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from pyspark.sql.datasource import InputPartition
 
@@ -9,15 +10,17 @@ from tubemq_spark.client.range_reader import RangeRequest
 
 @dataclasses.dataclass(init=False)
 class OffsetRangePartition(InputPartition):
-    """One task's work: the records to read and the broker that has them."""
+    """One task's work: the records to read, and the broker that has them."""
 
-    request: RangeRequest
+    requests: tuple[RangeRequest, ...]
+    """One range at least; several are small ones of one broker."""
 
-    def __init__(self, request: RangeRequest) -> None:
-        super().__init__(str(request.range))
-        self.request = request
+    def __init__(self, requests: Sequence[RangeRequest]) -> None:
+        more = f" and {len(requests) - 1} more" if len(requests) > 1 else ""
+        super().__init__(f"{requests[0].range}{more}")
+        self.requests = tuple(requests)
 
 
-def work_of(partition: InputPartition | None) -> RangeRequest | None:
-    """Return what there is to read; None for the bare value Spark sends when nothing was planned."""
-    return partition.request if isinstance(partition, OffsetRangePartition) else None
+def work_of(partition: InputPartition | None) -> tuple[RangeRequest, ...]:
+    """Return what there is to read; nothing for the bare value Spark sends when nothing was planned."""
+    return partition.requests if isinstance(partition, OffsetRangePartition) else ()

@@ -33,6 +33,7 @@ from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.source.grouping import grouped
 from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages
 from tubemq_spark.source.partition import OffsetRangePartition
 
@@ -164,7 +165,7 @@ class Planner:
             DataLossError: by the policy.
             TubeMQError: as ``look``.
         """
-        tasks = []
+        requests = []
         layout = self._until_answered(lambda: self._recent_layout(missing_ok=True))
         alone = _partitions_alone(planned)
         for range_ in ranges:
@@ -173,10 +174,8 @@ class Planner:
                 removal(range_.partition, range_.start, range_.end, layout.partitions).report(on_loss)
                 continue
             own_store = range_.partition.store_id in alone
-            tasks.append(
-                OffsetRangePartition(RangeRequest(range_, endpoint, layout.visit_token, own_store=own_store))
-            )
-        return tasks
+            requests.append(RangeRequest(range_, endpoint, layout.visit_token, own_store=own_store))
+        return [OffsetRangePartition(task) for task in grouped(requests)]
 
     def _look_every(self) -> float:
         """Return how many seconds a look is good for: longer when there is little to see or much to ask."""

@@ -63,9 +63,9 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(self._asked().partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's range (executor)."""
+        """Read a task's ranges (executor)."""
         work = work_of(partition)
-        return iter(()) if work is None else read_rows(work, self._options, self._schema)
+        return read_rows(work, self._options, self._schema) if work else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint has it."""

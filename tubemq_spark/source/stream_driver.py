@@ -28,11 +28,19 @@ logger = logging.getLogger(__name__)
 class _Answer:
     """What was answered to a question, and what to."""
 
-    start: Mapping[str, Any]
-    max_rows: int | None
     snapshot: Snapshot
-    offset: StreamOffset
+    max_rows: int | None
+    start: Mapping[str, Any]
+    start_offset: StreamOffset
     end: dict[str, Any]
+    end_offset: StreamOffset
+
+    def holds_for(self, snapshot: Snapshot, start: Mapping[str, Any], max_rows: int | None) -> bool:
+        """Tell whether the same question has the same answer."""
+        if self.snapshot is not snapshot or self.max_rows != max_rows:
+            return False
+        # Without a limit the end is the end of everything: what comes behind it is nothing.
+        return self.start == start or (max_rows is None and self.end == start)
 
 
 class StreamDriver:
@@ -57,12 +65,7 @@ class StreamDriver:
         offset = self._parsed(start)
         snapshot = self._snapshot_for(offset)
         last = self._answer
-        if (
-            last is not None
-            and last.snapshot is snapshot
-            and last.max_rows == max_rows
-            and last.start == start
-        ):
+        if last is not None and last.holds_for(snapshot, start, max_rows):
             return last.end
         end = next_offset(
             self._subscribed(offset),
@@ -73,7 +76,7 @@ class StreamDriver:
             target=self._target,
         )
         text = start if end is offset else end.to_json()
-        self._answer = _Answer(start, max_rows, snapshot, end, text)
+        self._answer = _Answer(snapshot, max_rows, start, offset, text, end)
         return text
 
     def report(self) -> dict[str, Any] | None:
@@ -117,7 +120,11 @@ class StreamDriver:
 
     def _parsed(self, offset: Mapping[str, Any]) -> StreamOffset:
         last = self._answer
-        return last.offset if last is not None and last.end == offset else read_stream_offset(offset)
+        if last is not None and last.end == offset:
+            return last.end_offset
+        if last is not None and last.start == offset:
+            return last.start_offset
+        return read_stream_offset(offset)
 
     def _snapshot_for(self, start: StreamOffset) -> Snapshot:
         if isinstance(start, StartToken):

@@ -1,4 +1,4 @@
-"""One task: read a range and hand it to Spark as record batches, fetching ahead while Spark drains.
+"""One task: read its ranges and hand them to Spark as record batches, fetching ahead while Spark drains.
 
 Spark's worker does not flush its output after a batch: without a thread that fetches and decodes ahead,
 the JVM and Python take turns instead of working at the same time.
@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 import zoneinfo
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -30,14 +30,16 @@ _MOST_AGE_SECONDS: Final = 0.1
 """How long a row may wait for others of its batch while fetches come; at full speed batches fill sooner."""
 
 
-def read_rows(work: RangeRequest, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range as record batches of the asked columns.
+def read_rows(
+    work: Sequence[RangeRequest], options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some ranges, one after the other, as record batches of the asked columns.
 
     Raises:
-        DataLossError: records of the range are gone or damaged and ``failOnDataLoss`` is on.
+        DataLossError: records of a range are gone or damaged and ``failOnDataLoss`` is on.
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
-    name = f"tubemq-read-{work.range.partition}"
+    name = f"tubemq-read-{work[0].range.partition}"
     yield from _ahead(lambda feed: _read(work, options, schema, feed), name)
 
 
@@ -102,7 +104,7 @@ class _Feed:
 
 
 class _Reading:
-    """A range on its way from the broker to the feed."""
+    """Ranges on their way from the broker to the feed."""
 
     def __init__(
         self, builder: BatchBuilder, feed: _Feed, clock: Callable[[], float] = time.monotonic
@@ -112,14 +114,17 @@ class _Reading:
         self._clock = clock
         self._oldest_at = 0.0
 
-    def run(self, fetched_batches: Iterator[FetchedBatch]) -> None:
-        """Hand all rows over."""
+    def take(self, fetched_batches: Iterator[FetchedBatch], *, exact_offsets: bool) -> None:
+        """Take all rows of a range; see ``BatchBuilder.add``."""
         for fetched in fetched_batches:
             if self._builder.empty:
                 self._oldest_at = self._clock()
-            self._hand_over(self._builder.add(fetched))
+            self._hand_over(self._builder.add(fetched, exact_offsets=exact_offsets))
             if self._clock() - self._oldest_at >= _MOST_AGE_SECONDS:
                 self._hand_over_all()
+
+    def finish(self) -> None:
+        """Hand over what is left."""
         self._hand_over(self._builder.finish())
 
     def wait(self, seconds: float) -> None:
@@ -137,18 +142,19 @@ class _Reading:
             self._feed.put(batch)
 
 
-def _read(work: RangeRequest, options: ReadOptions, schema: StructType, feed: _Feed) -> None:
-    builder = BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone), exact_offsets=work.own_store)
-    reading = _Reading(builder, feed)
-    cluster = open_cluster(options.client)
-    fetched = cluster.read_range(work, loss_policy(options), reading.wait)
-    try:
-        reading.run(fetched)
-    finally:
-        # Gives the lease back.
-        close = getattr(fetched, "close", None)
-        if close is not None:
-            close()
+def _read(work: Sequence[RangeRequest], options: ReadOptions, schema: StructType, feed: _Feed) -> None:
+    reading = _Reading(BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone)), feed)
+    cluster, on_loss = open_cluster(options.client), loss_policy(options)
+    for request in work:
+        fetched = cluster.read_range(request, on_loss, reading.wait)
+        try:
+            reading.take(fetched, exact_offsets=request.own_store)
+        finally:
+            # Gives the lease back.
+            close = getattr(fetched, "close", None)
+            if close is not None:
+                close()
+    reading.finish()
 
 
 def _ahead(read: Callable[[_Feed], None], name: str) -> Iterator[pa.RecordBatch]:

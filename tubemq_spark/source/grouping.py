@@ -1,0 +1,37 @@
+"""Which ranges one task reads.
+
+A task costs Spark some ten milliseconds and a range of few rows costs us three or four requests, so a task
+takes several small ranges of one broker, one after the other. A range of many rows is a task of its own.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from tubemq_spark.client.range_reader import RangeRequest
+from tubemq_spark.model import Endpoint
+from tubemq_spark.offsets.units import rows_between
+
+SMALL_RANGE_ROWS: Final = 1_000
+"""A range of at most so many rows, those of other partitions of its store included, may share a task."""
+MOST_RANGES: Final = 32
+"""How many ranges a task reads at most."""
+MOST_ROWS: Final = 8_000
+"""How many rows the ranges of a shared task have together at most."""
+
+
+def grouped(requests: Iterable[RangeRequest]) -> list[list[RangeRequest]]:
+    """Return the tasks' ranges: each range in one task, in the order given."""
+    tasks: list[list[RangeRequest]] = []
+    filling: dict[Endpoint, tuple[list[RangeRequest], int]] = {}
+    for request in requests:
+        rows = rows_between(request.range.start, request.range.end)
+        task, held = filling.get(request.endpoint, ([], MOST_ROWS))
+        if rows > SMALL_RANGE_ROWS:
+            tasks.append([request])
+            continue
+        if held + rows > MOST_ROWS or len(task) >= MOST_RANGES:
+            task, held = [], 0
+            tasks.append(task)
+        task.append(request)
+        filling[request.endpoint] = task, held + rows
+    return tasks
