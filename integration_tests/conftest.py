@@ -56,7 +56,8 @@ def pytest_report_header():
 
 def pytest_terminal_summary(terminalreporter):
     """Show what tests count and record, ``record_property("compared", 7)``."""
-    for report in terminalreporter.stats.get("passed", ()):
+    reports = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
+    for report in reports:
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{report.nodeid}: {name}: {value}")
 

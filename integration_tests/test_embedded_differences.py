@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from integration_tests.differential.allowed import ALLOWED, explanation
+from integration_tests.differential.allowed import ALLOWED, ALLOWED_BY_DEFAULT, explanation
 from integration_tests.differential.calls import BAD_TEXT, Call, Marks, body_of, call_of
 from integration_tests.differential.compare import OPAQUE, compare
 from tubemq_spark.protocol.pb import broker_pb2
@@ -18,7 +18,7 @@ def test_the_table_has_the_ids_of_the_code():
     rows = re.findall(r"^\| `([a-z0-9-]+)` \|", TABLE, re.MULTILINE)
 
     assert len(rows) == len(set(rows))
-    assert set(rows) == {allowed.id for allowed in ALLOWED}
+    assert set(rows) == {allowed.id for allowed in (*ALLOWED, *ALLOWED_BY_DEFAULT)}
 
 
 def test_every_row_is_argued():
@@ -238,3 +238,84 @@ def test_a_control_character_is_a_missing_name_and_a_bad_text_a_message_that_doe
     assert explained(fetch(clientId="\x01b"), missing, real) == {None}
     assert explained(fetch(clientId=BAD_TEXT), unreadable | {"status": 2}, real) == {"strict-protobuf"}
     assert explained(fetch(clientId=BAD_TEXT), unreadable | {"status": 1}, real) == {None}
+
+
+UNREADABLE = {"status": 2, "exception": "com.google.protobuf.InvalidProtocolBufferException", "text": ""}
+
+
+def test_only_what_java_alone_reads_may_be_refused_as_unreadable():
+    """Not a body that is sound for Python too, and not bytes that protobuf does not take for text."""
+    real = {"success": True, "errCode": 200}
+    sound_tails = ("", "a00101", "aa01026869", "a90100000000000000ff")
+    java_only_tails = ("e2acc6fdfc6b01f0", "0a02fffe", "aa01ffffffff1f")
+    unreadable_tails = ("a0", "0a05ff", "07")
+    for tails, expected in (
+        (sound_tails, {None}),
+        (java_only_tails, {"strict-protobuf"}),
+        (unreadable_tails, {None}),
+    ):
+        for tail in tails:
+            call = Call("broker", 2, 17, fetch().fields, tail=tail)
+            assert explained(call, UNREADABLE, real) == expected, tail
+
+    assert explained(call_to(13, topicName=BAD_TEXT, data=b""), UNREADABLE, real) == {"strict-protobuf"}
+    assert explained(call_to(13, data={"text": BAD_TEXT, "times": 1}), UNREADABLE, real) == {None}
+    nested = call_to(21, clientId="c", subRepInfo={"partSubInfo": [BAD_TEXT]})
+    assert explained(nested, UNREADABLE, real) == {"strict-protobuf"}
+
+
+def test_a_lag_may_only_be_larger_at_java_and_by_a_message_at_least():
+    said = {"success": True, "errCode": 200, "currDataDlt": 500}
+    for real_lag, expected in ((557, "lag-in-memory"), (552, None), (499, None), (0, None)):
+        assert explained(fetch(), said, said | {"currDataDlt": real_lag}) == {expected}
+
+
+def test_an_event_that_comes_at_another_moment_must_be_one_for_this_client():
+    said = {"success": True, "errCode": 200, "notAllocated": False}
+    beat = call_to(5, clientId="client_{run}_a", groupName="group_{run}_x")
+
+    def event(client="client_000012_a", partition="dense:0", kind=1):
+        held = f"{client}@group_000012_x#1:{{broker}}#{partition}"
+        return said | {"event": "present", "event.opType": kind, "event.subscribeInfo.0": held}
+
+    assert explained(beat, event(), said) == {"balancing-time"}
+    assert explained(beat, said, event()) == {"balancing-time"}
+    assert explained(beat, event(partition="shared:10001"), event(kind=10)) == {"balancing-time"}
+    for wrong in (event(client="client_000012_b"), event(partition="dense:1"), event(kind=3)):
+        assert explained(beat, wrong, said) == {None}
+        assert explained(beat, said, wrong) == {None}
+
+
+def answer_with(*payloads, code=200):
+    found = {f"messages.{number}.payLoadData": payload for number, payload in enumerate(payloads)}
+    return {"success": code == 200, "errCode": code, **found} | {
+        f"messages.{number}": "present" for number in range(len(payloads))
+    }
+
+
+def explained_by_default(embedded, real):
+    rows = [explanation(difference, by_default=True) for difference in compare(fetch(), embedded, real)]
+    return {row.id if row else None for row in rows}
+
+
+def test_default_settings_may_show_more_messages_but_no_others():
+    assert explained_by_default(answer_with(b"a", b"b"), answer_with(b"a")) == {"shows-more"}
+    assert explained_by_default(answer_with(b"a"), answer_with(code=404)) == {"shows-more"}
+    for embedded, real in (
+        (answer_with(b"a"), answer_with(b"a", b"b")),
+        (answer_with(b"b", b"c"), answer_with(b"a")),
+        (answer_with(b"b"), answer_with(b"a")),
+        (answer_with(b"a", code=411), answer_with(code=404)),
+    ):
+        assert explained_by_default(embedded, real) == {None}
+
+
+def test_default_settings_may_show_less_in_a_first_fetch_of_320_kib():
+    large = b"x" * (160 << 10)
+    assert explained_by_default(answer_with(large, large), answer_with(large, large, b"a")) == {"first-fetch"}
+    assert explained_by_default(answer_with(large), answer_with(large, large)) == {None}
+
+
+def test_what_default_settings_may_do_is_not_allowed_to_a_server_set_as_java():
+    answers = answer_with(b"a", b"b"), answer_with(b"a")
+    assert explained(fetch(), *answers) == {None}

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -170,11 +170,11 @@ class Target:
 
 
 @dataclasses.dataclass
-class Pair:
-    """The two servers, kept alike: both get every call, and their logs stay equal."""
+class Servers:
+    """The Java server and embedded ones, kept alike: all get every call, and their logs stay equal."""
 
-    embedded: Target
     real: Target
+    embedded: Sequence[Target]
     stores: Iterable[StoreKey]
 
     def __post_init__(self) -> None:
@@ -182,22 +182,28 @@ class Pair:
         self._ends: dict[StoreKey, int] = {}
         self.align()
 
-    def run(self, calls: Iterable[Call]) -> Iterator[tuple[Call, Outcome, Outcome]]:
-        """Make a sequence of calls on both servers; yield each with what the embedded and the real said."""
+    @property
+    def all(self) -> Sequence[Target]:
+        """All servers."""
+        return (self.real, *self.embedded)
+
+    def run(self, calls: Iterable[Call]) -> Iterator[tuple[Call, Mapping[str, Outcome]]]:
+        """Make a sequence of calls on all servers; yield each with what they said, by their names."""
         run, base = f"{next(self._runs):0{RUN_LENGTH}}", dict(self._ends)
-        for target in (self.embedded, self.real):
+        for target in self.all:
             target.forget_layouts()
         for call in calls:
-            embedded, real = self.embedded.call(call, run, base), self.real.call(call, run, base)
+            said = {target.name: target.call(call, run, base) for target in self.all}
+            real = said[self.real.name]
             if isinstance(real, broker_pb2.SendMessageResponseB2P) and real.success:
                 self._ends[call.topic, call.store] = real.appendOffset + INDEX_ENTRY_BYTES
-            yield call, embedded, real
+            yield call, said
 
     def is_flushed(self) -> bool:
-        """Say whether all that both servers hold is on the disk."""
+        """Say whether all that the servers hold is on the disk."""
         return all(
             target.flushed_end(key, key[1] * PARTITIONS_A_STORE, end) == end
-            for target in (self.embedded, self.real)
+            for target in self.all
             for key, end in self._ends.items()
         )
 
@@ -205,8 +211,8 @@ class Pair:
         """Make the logs equally long again, after a sequence in which the servers did not do the same."""
         for key in self.stores:
             partition_id = key[1] * PARTITIONS_A_STORE
-            ends = {target.name: target.end(key, partition_id) for target in (self.embedded, self.real)}
+            ends = {target.name: target.end(key, partition_id) for target in self.all}
             self._ends[key] = max(ends.values())
-            for target in (self.embedded, self.real):
+            for target in self.all:
                 for _ in range(ends[target.name], self._ends[key], INDEX_ENTRY_BYTES):
                     target.append(key[0], partition_id)

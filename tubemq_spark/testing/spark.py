@@ -23,6 +23,8 @@ _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # A busy machine may take longer than the usual 15 s to start a Python worker.
+    "spark.python.authenticate.socketTimeout": "120s",
     # Over TCP every task that runs Python waits 40 ms for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
 }
