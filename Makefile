@@ -32,7 +32,7 @@ quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync check quick-unit quick-spark
 
 quick-unit: $(STAMP)
-	$(BIN)/python -m pytest tests -n 2 $(USUAL) --changed-first --exitfirst $(ARGS)
+	$(BIN)/python -m pytest tests -n 2 $(USUAL) --quick --exitfirst $(ARGS)
 
 quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"

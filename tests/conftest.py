@@ -5,24 +5,39 @@ import time
 
 import psutil
 import pytest
+from hypothesis import settings
 
-from tests.changed import ROOT, changed_files, distance_from
+from tests.changed import REST, ROOT, changed_files, distance_from
 
 GRACE_SECONDS = 3.0
 """Threads of a closed peer end a moment after the test."""
 
 
+settings.register_profile("untimed", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
+
+
 def pytest_addoption(parser):
     parser.addoption(
-        "--changed-first", action="store_true", help="begin with the tests of files that git sees as changed"
+        "--quick",
+        action="store_true",
+        help="tests of changed files first, few examples, new processes only where something changed",
     )
+
+
+def pytest_configure(config):
+    settings.load_profile("quick" if config.getoption("--quick") else "untimed")
 
 
 def pytest_collection_modifyitems(config, items):
     """Sort after the shuffle, which comes first."""
-    if config.getoption("--changed-first"):
-        distance = distance_from(changed_files())
-        items.sort(key=lambda item: distance(item.path.relative_to(ROOT).as_posix()))
+    if not config.getoption("--quick"):
+        return
+    distance = distance_from(changed_files())
+    far = {item: distance(item.path.relative_to(ROOT).as_posix()) for item in items}
+    left_out = [item for item in items if far[item] == REST and item.get_closest_marker("process")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = sorted((item for item in items if item not in set(left_out)), key=far.__getitem__)
 
 
 def open_sockets():

@@ -20,6 +20,8 @@ from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 
+pytestmark = pytest.mark.process
+
 ANY_PORTS = [f"--{port}=0" for port in ("master-port", "broker-port", "master-web-port", "broker-web-port")]
 
 

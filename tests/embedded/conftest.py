@@ -3,13 +3,9 @@
 import contextlib
 
 import pytest
-from hypothesis import settings
 
 from tests.embedded.wire import BrokerClient, MasterClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 @pytest.fixture

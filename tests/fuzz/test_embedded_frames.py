@@ -19,6 +19,8 @@ from tubemq_spark.protocol.messages import MESSAGES
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 from tubemq_spark.protocol.rpc import decode_request
 
+pytestmark = pytest.mark.process
+
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture
