@@ -7,7 +7,7 @@ from integration_tests import runs
 from integration_tests.real import load
 from integration_tests.real.availability import REQUIRED_VARIABLE, is_required, require_real_tubemq
 from integration_tests.real.client_jars import VERSIONS
-from integration_tests.real.fixtures import java_client, java_clients, real_tubemq
+from integration_tests.real.fixtures import java_client, java_clients, real_brokers, real_tubemq
 from integration_tests.servers import (
     embedded_server,
     real_server,
@@ -16,11 +16,11 @@ from integration_tests.servers import (
 )
 from tubemq_spark.testing.spark import why_not
 
-__all__ = ["java_client", "java_clients", "real_tubemq"]
+__all__ = ["java_client", "java_clients", "real_brokers", "real_tubemq"]
 
 MARKERS = {
     "spark": {"spark"},
-    "real": {"real_tubemq", "java_client", "java_clients", "java_load", "compared_java"},
+    "real": {"real_brokers", "real_tubemq", "java_client", "java_clients", "java_load", "compared_java"},
 }
 """A test gets the marker when it uses one of these fixtures."""
 
@@ -181,6 +181,6 @@ def process_of(item, fixtures):
     parameters = parameters_of(item)
     if item.path.stem in LONG_TESTS:
         return "long tests"
-    if "real" in parameters.values() or fixtures & {"real_tubemq", "compared_java"}:
+    if "real" in parameters.values() or fixtures & {"real_brokers", "real_tubemq", "compared_java"}:
         return "java servers"
     return "embedded"

@@ -1,5 +1,6 @@
 """The Spark queries that tests have in common."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,6 +69,13 @@ def run(frame: Frame, sink: Any, checkpoint: Path) -> Query:
     query = start(frame, sink, checkpoint, availableNow=True)
     query.awaitTermination()
     return query
+
+
+def progress(query: Query, topic: str, which: str) -> dict[str, int]:
+    """Return one of the three offsets of a topic in the query's last progress."""
+    (source,) = query.lastProgress["sources"]
+    offsets: dict[str, int] = json.loads(source[which])["topics"][topic]
+    return offsets
 
 
 def to_files(frame: Frame, folder: Path, checkpoint: Path, options: Mapping[str, str] | None = None) -> Query:

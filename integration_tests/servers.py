@@ -107,22 +107,27 @@ def real_server() -> Iterator[Server]:
     special[VOLATILE_TOPIC] = _VOLATILE_PROPERTIES
     topics = {name: TopicSpec(*shape, properties=special.get(name, {})) for name, shape in _topics().items()}
     with RealTubeMQ(topics) as cluster:
-        broker = cluster.brokers[1]
+        yield server_of(cluster)
 
-        def crash() -> None:
-            cluster.kill_broker(1)
-            cluster.start_broker(1)
 
-        yield Server(
-            "real",
-            cluster.master,
-            broker.address,
-            cluster.admin,
-            broker.admin,
-            add_topic=cluster.add_topic,
-            restart_broker=lambda: cluster.restart_broker(1),
-            crash_broker=crash,
-        )
+def server_of(cluster: RealTubeMQ) -> Server:
+    """Return a Java TubeMQ as tests see it, with the first broker as its only one."""
+    broker = cluster.brokers[1]
+
+    def crash() -> None:
+        cluster.kill_broker(1)
+        cluster.start_broker(1)
+
+    return Server(
+        "real",
+        cluster.master,
+        broker.address,
+        cluster.admin,
+        broker.admin,
+        add_topic=cluster.add_topic,
+        restart_broker=lambda: cluster.restart_broker(1),
+        crash_broker=crash,
+    )
 
 
 @contextmanager

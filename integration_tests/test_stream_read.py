@@ -6,7 +6,7 @@ import time
 import pytest
 
 from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, read_stream, run, start
+from integration_tests.queries import Collected, progress, read_stream, run, start
 from integration_tests.real.waiting import wait_until
 from integration_tests.servers import partitions
 from integration_tests.truth import assert_same_rows
@@ -18,12 +18,6 @@ def forget_commit(checkpoint, batch):
     """Make a micro-batch look as if the query had crashed before its end."""
     for path in (f"commits/{batch}", f"commits/.{batch}.crc"):
         (checkpoint / path).unlink()
-
-
-def progress(query, topic, which):
-    """Return one of the three offsets of a topic in the query's last progress."""
-    (source,) = query.lastProgress["sources"]
-    return json.loads(source[which])["topics"][topic]
 
 
 def test_latest_sees_only_what_comes_later(spark, server, tmp_path):

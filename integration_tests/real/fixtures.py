@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pytest
 
 from .availability import require_real_tubemq, required
 from .client_jars import client_class_path
-from .cluster import RealTubeMQ
+from .cluster import RealTubeMQ, TopicSpec
 from .java_client import JavaClient
 from .pins import TUBEMQ_VERSION
+
+BROKERS_TOPICS: Final = (
+    *("stopped", "interrupted"),
+    *("kept", "removed", "kept_too", "removed_too"),
+    *("restarted", "frozen", "closed", "grown"),
+)
+"""What `real_brokers` has from the start, one partition on each broker: a later topic restarts the master."""
 
 JavaClients: TypeAlias = Callable[[str], JavaClient]
 """Gives the Java client of a version."""
@@ -26,6 +33,17 @@ def real_tubemq() -> Iterator[RealTubeMQ]:
     """
     require_real_tubemq()
     with RealTubeMQ() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def real_brokers() -> Iterator[RealTubeMQ]:
+    """One master and two brokers, which tests stop and start; its topics are `BROKERS_TOPICS`.
+
+    Each test leaves all servers running.
+    """
+    require_real_tubemq()
+    with RealTubeMQ(dict.fromkeys(BROKERS_TOPICS, TopicSpec()), brokers=2) as cluster:
         yield cluster
 
 
