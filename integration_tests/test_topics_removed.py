@@ -1,0 +1,62 @@
+"""A stream over two topics of two Java brokers, one of which an administrator removes."""
+
+import pytest
+
+from integration_tests.produce import produce_numbers
+from integration_tests.queries import Collected, progress, read_stream, refusal, start
+from integration_tests.real.waiting import wait_until
+from integration_tests.servers import server_of
+from integration_tests.truth import assert_same_rows
+
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def two_topics(spark, real_brokers, tmp_path):
+    """Start a stream over two topics, with all their rows read; return it with its sink."""
+
+    def begin(kept, removed, **options):
+        for topic, numbers in ((kept, range(100)), (removed, range(1000, 1100))):
+            produce_numbers(real_brokers.master, topic, numbers)
+        sink = Collected()
+        stream = read_stream(spark, server_of(real_brokers), f"{kept},{removed}", **options)
+        query = start(stream, sink, tmp_path, processingTime="1 second")
+        wait_until(lambda: len(sink.rows) == 200, timeout_s=PATIENCE_SECONDS, what="the rows of both")
+        return query, sink
+
+    return begin
+
+
+@pytest.mark.timeout(300)
+def test_a_tolerant_stream_goes_on_with_the_other_topic(real_brokers, two_topics):
+    """The checkpoint forgets the topic, and rows of the other one come as before."""
+    query, sink = two_topics("kept", "removed", failOnDataLoss="false")
+
+    real_brokers.remove_topic("removed")
+    produce_numbers(real_brokers.master, "kept", range(100, 200))
+    wait_until(lambda: len(sink.rows) >= 300, timeout_s=PATIENCE_SECONDS, what="rows after the removal")
+
+    def is_forgotten():
+        produce_numbers(real_brokers.master, "kept", [len(sink.rows)])
+        (source,) = query.lastProgress["sources"]
+        return "removed" not in source["endOffset"]
+
+    wait_until(is_forgotten, timeout_s=PATIENCE_SECONDS, what="the checkpoint to forget the topic", poll_s=1)
+    assert query.isActive, query.exception()
+    query.stop()
+    assert_same_rows([row for row in sink.rows if row < 200], range(200))
+    assert progress(query, "kept", "endOffset").keys() == {"1:0", "2:0"}
+
+
+@pytest.mark.timeout(300)
+def test_a_strict_stream_ends_and_names_the_topic(real_brokers, two_topics):
+    """What nobody has read of it may be lost, so the user decides."""
+    query, sink = two_topics("kept_too", "removed_too")
+
+    real_brokers.remove_topic("removed_too")
+
+    condition, sentence = refusal(lambda: query.awaitTermination(PATIENCE_SECONDS))
+    assert condition == "TUBEMQ_DATA_LOSS.TOPIC_REMOVED"
+    assert "removed_too" in sentence
+    assert "kept_too" not in sentence
+    assert_same_rows(sink.rows, [*range(100), *range(1000, 1100)])
