@@ -85,7 +85,7 @@ def questions(partitions: int, brokers: int, partitions_per_store: int, rounds: 
     cluster = ScriptedCluster(partitions, brokers, partitions_per_store)
     planner.open_cluster = lambda _: cluster  # type: ignore[attr-defined]
     options = {"tubemq.master.servers": "master:8715", "subscribe": TOPIC, "startingOffsets": "earliest"}
-    driver = StreamDriver(OptionSet.parse(options).for_stream_read())
+    driver = StreamDriver(OptionSet.parse(options).for_stream_read(), ["value"])
     took: dict[str, list[float]] = collections.defaultdict(list)
     end = driver.latest_offset({"v": 1, "start": "earliest"}, None)
     tasks: list[object] = []
@@ -147,7 +147,7 @@ def idle(stores: int, seconds: float) -> dict[str, float]:
     RpcChannel.start = counted  # type: ignore[method-assign]
     with server_process(stores) as master:
         options = {"tubemq.master.servers": master, "subscribe": TOPIC}
-        driver = StreamDriver(OptionSet.parse(options).for_stream_read())
+        driver = StreamDriver(OptionSet.parse(options).for_stream_read(), ["value"])
         end = driver.latest_offset({"v": 1, "start": "latest"}, None)
 
         def ask_for(duration: float) -> None:

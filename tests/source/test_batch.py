@@ -96,3 +96,12 @@ def test_a_batch_read_from_earliest_begins_at_the_first_record_that_can_be_read(
     assert plan() == ["demo/1:0 [84, 140)"]
     assert plan(startingoffsets=json.dumps({"demo": {"1:0": 28}})) == ["demo/1:0 [28, 140)"]
     assert plan(endingoffsets=json.dumps({"demo": {"1:0": 56}})) == []
+
+
+def test_a_batch_read_whose_offsets_will_be_null_says_so(cluster, caplog):
+    plan()
+    assert "column 'offset' is null in rows of topic demo" in caplog.text
+    caplog.clear()
+    cluster.partitions = {partition(0)}
+    plan()
+    assert caplog.text == ""

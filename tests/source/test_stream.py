@@ -260,6 +260,7 @@ def test_a_checkpoint_with_a_topic_that_is_not_subscribed_to_is_no_data_loss(clu
 def test_a_topic_is_dropped_from_a_query_when_that_is_allowed(cluster, caplog):
     start = {"v": 1, "topics": {"demo": {"1:0": 0}, "other": {"1:0": 28}}}
     end = {"v": 1, "topics": {"demo": {"1:0": 28}, "other": {"1:0": 56}}}
+    cluster.partitions = {partition(0)}
     stream = reader(failondataloss="false")
 
     assert "other" not in stream.latestOffset(start, EVERYTHING)["topics"]
@@ -309,3 +310,15 @@ def test_progress_goes_on_to_tell_the_last_known_end_of_a_store_whose_broker_is_
         "1:20000": 252,
         "1:20001": 252,
     }
+
+
+def test_a_stream_whose_offsets_will_be_null_says_so_once(cluster, clock, caplog):
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.rows[0] += 1
+    clock[0] += 1
+    stream.latestOffset(end, EVERYTHING)
+
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "column 'offset' is null in rows of topic demo" in told[0]

@@ -14,6 +14,7 @@ from tubemq_spark.source.partition import work_of
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.task import loss_policy, read_rows
+from tubemq_spark.source.warnings import NullOffsetWarning
 from tubemq_spark.spark_edge import at_sparks_edge
 
 
@@ -36,6 +37,7 @@ class TubeMQReader(DataSourceReader):
         planner = Planner(options)
         snapshot = planner.look_complete()
         known = snapshot.layout.partitions.keys()
+        NullOffsetWarning(self._schema.names).look(known)
         begins = begins_wanted(options.starting, known, snapshot.bounds)
         readable = planner.with_readable_begins(snapshot, begins).bounds
         starts = resolve(options.starting, known, readable, option="startingOffsets", on_loss=on_loss)

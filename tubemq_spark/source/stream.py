@@ -75,7 +75,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _asked(self) -> StreamDriver:
         if self._driver is None:
-            self._driver = StreamDriver(self._options)
+            self._driver = StreamDriver(self._options, self._schema.names)
         return self._driver
 
 

@@ -6,7 +6,7 @@ is kept in both forms, and given again as long as start, limit and snapshot are 
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tubemq_spark.errors import LocalProtocolError, OptionError
@@ -20,6 +20,7 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner, Snapshot
 from tubemq_spark.source.task import loss_policy
+from tubemq_spark.source.warnings import NullOffsetWarning
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,10 @@ class _Answer:
 class StreamDriver:
     """Lives in the driver for the life of a query; is never pickled."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, columns: Iterable[str]) -> None:
+        """Ask nobody yet; ``columns`` are those of the frame."""
         self._options = options
+        self._null_offsets = NullOffsetWarning(columns)
         self._planner = Planner(options)
         self._on_loss = loss_policy(options)
         self._target: dict[TopicPartition, int] | None = None
@@ -67,6 +70,7 @@ class StreamDriver:
         last = self._answer
         if last is not None and last.holds_for(snapshot, start, max_rows):
             return last.end
+        self._null_offsets.look(snapshot.layout.partitions)
         end = next_offset(
             self._subscribed(offset),
             snapshot.layout.partitions.keys(),
