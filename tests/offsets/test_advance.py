@@ -108,6 +108,14 @@ def test_available_now_stops_at_its_target():
     assert next_offset(end, [ZERO, ONE], grown, on_loss=fail_on_loss, target=target) is end
 
 
+def test_available_now_reads_up_to_its_target_where_a_broker_is_away_since():
+    """Its tasks wait for that broker. Else the run would end before its target, as if all were read."""
+    away = tp("demo/9:0")
+    start = SourceOffset({ZERO: 280, away: 0})
+    end = next_offset(start, [ZERO, away], BOUNDS, on_loss=fail_on_loss, target={ZERO: 336, away: 28})
+    assert end == SourceOffset({ZERO: 336, away: 28})
+
+
 def test_available_now_never_goes_back_to_its_target():
     """A stream that resolves ``latest`` after the target was fixed stands beyond it."""
     end = next_offset(LATEST, [ZERO], BOUNDS, on_loss=fail_on_loss, target={ZERO: 336})
@@ -123,7 +131,7 @@ def test_available_now_notices_that_its_target_is_gone():
         next_offset(start, partitions, BOUNDS, on_loss=fail_on_loss, target=target)
     recorder = LossRecorder()
     end = next_offset(start, partitions, BOUNDS, on_loss=recorder, target=target)
-    assert end == SourceOffset({ZERO: 560, TWIN: 560, away: 0})
+    assert end == SourceOffset({ZERO: 560, TWIN: 560, away: 28})
     assert recorder.records == [
         LossRecord(Loss.TRUNCATED, ZERO, 560, 588),
         LossRecord(Loss.TRUNCATED, TWIN, 560, 588),

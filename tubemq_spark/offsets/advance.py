@@ -31,8 +31,8 @@ def next_offset(
         on_loss: what to do about records that are gone.
         max_rows: the most rows of the micro-batch, see ``admit``; None takes all there is.
         target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every
-            partition that was there then; stores that were not there are not read. None for the other
-            triggers.
+            partition that was there then; stores that were not there are not read, and those whose broker
+            does not answer now are read all the same: their tasks wait for it. None for the other triggers.
 
     Raises:
         OptionError: the token does not fit the partitions or the log, see ``resolve``.
@@ -49,7 +49,8 @@ def next_offset(
     if target is not None:
         _check_target(found, partitions, latest, target, on_loss)
         ends = {partition.store_id: end for partition, end in target.items()}
-        latest = {store: min(end, ends[store]) for store, end in latest.items() if store in ends}
+        # Also of a store without bounds: the run is not over before it has read that one, too.
+        latest = {store: min(end, latest.get(store, end)) for store, end in ends.items()}
     next_offsets = admit(found.positions, latest, max_rows)
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start

@@ -109,12 +109,13 @@ class Planner:
             self._looked_at = time.monotonic()
         return self.last
 
-    def look_complete(self, *, patient: bool = False) -> Snapshot:
+    def look_complete(self, *, resumed: bool = False) -> Snapshot:
         """Return layout and bounds of all stores, asked now.
 
         Args:
-            patient: whether masters that never answered are asked again, too. They are not by default, since
-                the address may be wrong.
+            resumed: whether this may be a query with a checkpoint. Then masters that never answered are asked
+                again, too (they are not by default, since the address may be wrong), and a topic that does
+                not exist is no error but left out.
 
         Raises:
             RpcError: a topic does not exist, or the group may not read it.
@@ -122,9 +123,9 @@ class Planner:
                 ``fetchOffset.numRetries`` tries.
             TubeMQError: a broker refuses for good, or no master answers.
         """
-        if self._layout is None and not patient:
+        if self._layout is None and not resumed:
             self._ask_layout(missing_ok=False)
-        self.last = self._until_answered(self._look_at_all)
+        self.last = self._until_answered(lambda: self._look_at_all(missing_ok=resumed))
         self._looked_at = time.monotonic()
         return self.last
 
@@ -191,11 +192,11 @@ class Planner:
         self._changed_at = time.monotonic()
         return self._snapshot(answer, self._ask_layout(missing_ok=True))
 
-    def _look_at_all(self) -> Snapshot:
-        layout = self._ask_layout(missing_ok=False)
+    def _look_at_all(self, *, missing_ok: bool) -> Snapshot:
+        layout = self._ask_layout(missing_ok=missing_ok)
         answer = self._cluster.bounds(layout)
         self._outages.hear(answer, layout, {}, time.monotonic())
-        later = self._ask_layout(missing_ok=False)
+        later = self._ask_layout(missing_ok=missing_ok)
         unanswered = [store for store in later.stores if store not in answer.known]
         if unanswered:
             raise _brokers_away(unanswered, answer.failures, len(later.stores), self._patience_ms)

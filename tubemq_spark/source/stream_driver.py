@@ -104,8 +104,9 @@ class StreamDriver:
         Raises:
             TubeMQError: a store had no answer for as long as ``fetchOffset.numRetries`` says.
         """
-        # A restart is likely: this trigger is made for runs that stop and start again.
-        snapshot = self._planner.look_complete(patient=True)
+        # A restart is likely: this trigger is made for runs that stop and start again. A new query's topics
+        # have to exist when its start is resolved.
+        snapshot = self._planner.look_complete(resumed=True)
         self._target = {
             partition: snapshot.bounds[partition.store_id].latest for partition in snapshot.layout.partitions
         }
