@@ -1,0 +1,75 @@
+"""The table of ``docs/guarantees.md``, read as data: what must happen to whom when what goes wrong."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Final
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "guarantees.md"
+HEADING: Final = "## What happens when something goes wrong"
+
+GOES_ON: Final = "goes on"
+WAITS: Final = "waits"
+REPEATS: Final = "may repeat"
+SKIPS: Final = "skips"
+_ENDS: Final = re.compile(r"ends: `(TUBEMQ_[A-Z_.]+)`")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What must happen."""
+
+    kind: str
+    """One of the words above, or the condition of the error with which it ends."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the query or the write ends with an error; ``kind`` is then its condition."""
+        return self.kind.startswith("TUBEMQ_")
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of the table."""
+
+    trouble: str
+    use: str
+    first: Outcome
+    second: Outcome | None
+    """With ``failOnDataLoss=false``, or of rows that name a partition; None where that is no difference."""
+
+
+def cells() -> list[Cell]:
+    """Return the cells of the page's table, row by row.
+
+    Raises:
+        ValueError: the page has no such table, or a cell says something that has no meaning.
+    """
+    header, _, *rows = _table(PAGE.read_text())
+    uses = header[1:]
+    return [
+        Cell(row[0], use, *_outcomes(text)) for row in rows for use, text in zip(uses, row[1:], strict=True)
+    ]
+
+
+def _table(page: str) -> list[list[str]]:
+    _, found, section = page.partition(HEADING)
+    if not found:
+        raise ValueError(f"{PAGE} has no section {HEADING!r}")
+    lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def _outcomes(text: str) -> tuple[Outcome, Outcome | None]:
+    first, _, second = text.partition(" / ")
+    return _outcome(first), _outcome(second) if second else None
+
+
+def _outcome(text: str) -> Outcome:
+    ends = _ENDS.fullmatch(text)
+    if ends is None and text not in {GOES_ON, WAITS, REPEATS, SKIPS}:
+        raise ValueError(f"the table says {text!r}, which no legend explains")
+    return Outcome(ends[1] if ends else text)

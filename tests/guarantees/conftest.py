@@ -1,0 +1,25 @@
+"""The scene of the matrix."""
+
+import logging
+
+import pytest
+
+from testkit.troubles import Scene
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.source import planner
+
+
+@pytest.fixture
+def scene(monkeypatch):
+    """Three brokers; what the process keeps between queries ends with the test."""
+    monkeypatch.setattr(planner, "_LAYOUT_SECONDS", 0.2)
+    with ChannelPool() as pool, Scene() as made:
+        monkeypatch.setattr("tubemq_spark.cluster.open.process_pool", lambda: pool)
+        yield made
+
+
+@pytest.fixture
+def losses(caplog):
+    """Return the warnings of records that are gone."""
+    caplog.set_level(logging.WARNING)
+    return lambda: [record for record in caplog.records if "data is lost" in record.getMessage()]

@@ -1,0 +1,108 @@
+"""The readers of the table, asked as Spark asks them: triggers, plans and tasks, without a JVM."""
+
+import concurrent.futures
+import pickle
+import time
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from tubemq_spark.datasource import TubeMQDataSource
+
+SCHEMA = StructType([StructField("value", BinaryType())])
+PATIENCE_S = 60
+
+
+def options_of(scene, **changes):
+    return {
+        "tubemq.master.servers": scene.masters,
+        "subscribe": "steady,changing",
+        "startingoffsets": "earliest",
+        "tubemq.rpctimeoutms": "1000",
+        "tubemq.fetchtimeoutms": "60000",
+        "fetchoffset.numretries": "600",
+        "fetchoffset.retryintervalms": "100",
+        **changes,
+    }
+
+
+def rows_of(pickled, task):
+    """Read a task, as a copy of the reader does that was made before it was asked anything."""
+    reader = pickle.loads(pickled)
+    return [value for batch in reader.read(task) for value in batch.column(0).to_pylist()]
+
+
+class Tasks:
+    """Planned tasks, read all at once."""
+
+    def __init__(self, pickled, tasks):
+        self._pickled = pickled
+        self._tasks = tasks
+
+    def start(self, where=lambda _: True):
+        """Read in threads; return what gives the rows, or raises, when the last task ends."""
+        tasks = [task for task in self._tasks if where(task.request.range.partition)]
+        executor = concurrent.futures.ThreadPoolExecutor(max(1, len(tasks)))
+        reading = [executor.submit(rows_of, self._pickled, task) for task in tasks]
+        executor.shutdown(wait=False)
+
+        def finish():
+            concurrent.futures.wait(reading)
+            return [value for rows in reading for value in rows.result()]
+
+        return finish
+
+
+def plan_batch(scene, **changes):
+    """Plan a batch read; return its tasks."""
+    reader = TubeMQDataSource(options_of(scene, **changes)).reader(SCHEMA)
+    return Tasks(pickle.dumps(reader), reader.partitions())
+
+
+class Query:
+    """A streaming query: where it stands, and all rows it has read."""
+
+    def __init__(self, scene, checkpoint=None, **changes):
+        self.reader = TubeMQDataSource(options_of(scene, **changes)).streamReader(SCHEMA)
+        self._pickled = pickle.dumps(self.reader)
+        self.checkpoint = checkpoint or self.reader.initialOffset()
+        self.rows = []
+
+    def plan(self):
+        """Plan a micro-batch; return its tasks, none when nothing is new."""
+        end = self.reader.latestOffset(self.checkpoint, ReadAllAvailable())
+        tasks = [] if end == self.checkpoint else self.reader.partitions(self.checkpoint, end)
+        self.checkpoint = end
+        return Tasks(self._pickled, tasks)
+
+    def trigger(self):
+        """Run a micro-batch, if there is one; return whether there was."""
+        before = self.checkpoint
+        self.rows += self.plan().start()()
+        return self.checkpoint != before
+
+    def await_rows(self, wanted):
+        """Run micro-batches until all of these rows were there."""
+        self.trigger_until(lambda: wanted <= set(self.rows))
+
+    def trigger_until(self, done):
+        """Run micro-batches until something has happened."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline, f"it did not happen; there are {sorted(self.rows)}"
+            if not self.trigger():
+                time.sleep(0.02)
+
+    def prepare(self):
+        """Fix where a run of ``Trigger.AvailableNow`` ends."""
+        self.reader.prepareForTriggerAvailableNow()
+
+    def finish(self):
+        """Run micro-batches until nothing is new."""
+        while self.trigger():
+            pass
+
+    def run_available(self):
+        """Run as ``Trigger.AvailableNow`` does."""
+        self.prepare()
+        self.finish()

@@ -1,0 +1,35 @@
+"""The page names every trouble that the tests can make, and its numbers are those of the options."""
+
+import pytest
+
+from testkit import guarantees
+from testkit.guarantees import PAGE, cells
+from testkit.troubles import TROUBLES
+from tubemq_spark.errors import CONDITIONS
+from tubemq_spark.options import table
+
+
+def test_the_page_has_a_row_for_every_trouble():
+    assert list(dict.fromkeys(cell.trouble for cell in cells())) == list(TROUBLES)
+
+
+def test_every_error_of_the_page_is_one():
+    outcomes = [outcome for cell in cells() for outcome in (cell.first, cell.second) if outcome]
+    assert {outcome.kind for outcome in outcomes if outcome.is_error} <= CONDITIONS.keys()
+
+
+def test_a_cell_without_meaning_is_refused(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text(f"{guarantees.HEADING}\n\n| A | stream |\n|---|---|\n| x | goes on, mostly |\n")
+    monkeypatch.setattr(guarantees, "PAGE", page)
+    with pytest.raises(ValueError, match="goes on, mostly"):
+        cells()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [table.FETCH_TIMEOUT, table.FETCH_ATTEMPTS, table.FETCH_RETRY, table.RPC_TIMEOUT],
+    ids=lambda spec: spec.name,
+)
+def test_the_page_tells_an_option_s_default(spec):
+    assert f"`{spec.name}` ({spec.default})" in PAGE.read_text()
