@@ -8,6 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.source.partition import OffsetRangePartition
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 PATIENCE_S = 60
@@ -39,9 +40,12 @@ class Tasks:
         self._pickled = pickled
         self._tasks = tasks
 
-    def start(self, where=lambda _: True):
-        """Read in threads; return what gives the rows, or raises, when the last task ends."""
-        tasks = [task for task in self._tasks if where(task.request.range.partition)]
+    def start(self, where=None):
+        """Read in threads; return what gives the rows, or raises, when the last task ends.
+
+        Small ranges of a broker share a task; those of some partitions are read by tasks of their own.
+        """
+        tasks = self._tasks if where is None else list(self._of(where))
         executor = concurrent.futures.ThreadPoolExecutor(max(1, len(tasks)))
         reading = [executor.submit(rows_of, self._pickled, task) for task in tasks]
         executor.shutdown(wait=False)
@@ -51,6 +55,12 @@ class Tasks:
             return [value for rows in reading for value in rows.result()]
 
         return finish
+
+    def _of(self, where):
+        for task in self._tasks:
+            for request in task.requests:
+                if where(request.range.partition):
+                    yield OffsetRangePartition([request])
 
 
 def plan_batch(scene, **changes):
