@@ -18,10 +18,16 @@ class Log:
     def __init__(self, directory: Path, suffix: str) -> None:
         """Look at the files' names and sizes; a log that was never written to may have none."""
         self._files = [(int(path.stem), path) for path in sorted(directory.glob(f"*{suffix}"))]
-        self.end = self._files[0][0] if self._files else 0
+        self.start = self.end = self._files[0][0] if self._files else 0
         for start, path in self._files:
             assert start == self.end, f"{path} does not begin where the file before it ends"
             self.end = start + path.stat().st_size
+
+    @property
+    def last_file(self) -> tuple[int, int]:
+        """Where the last file begins, and its size."""
+        start = self._files[-1][0] if self._files else 0
+        return start, self.end - start
 
     def read(self, position: int, size: int) -> bytes:
         """Return bytes that all lie in one file."""
@@ -53,6 +59,15 @@ def unflushed_bytes(directory: Path) -> int:
         return 0
     _, flushed, _ = _FLUSHED.unpack((directory / "flushed").read_bytes())
     return logs(directory)[1].end - int(flushed)
+
+
+def first_offset_from(directory: Path, position: int) -> int:
+    """Return the offset of the first message whose record is not before a position of the data."""
+    index, _ = logs(directory)
+    for offset in range(index.start, index.end, _ENTRY.size):
+        if _ENTRY.unpack(index.read(offset, _ENTRY.size))[1] >= position:
+            return offset
+    return index.end
 
 
 def messages(directory: Path, start: int = 0) -> Iterator[Stored]:

@@ -30,6 +30,7 @@ from .config_files import (
     ServerSettings,
     broker_host,
     broker_ini,
+    data_directory,
     master_ini,
 )
 from .java_server import BROKER_CLASS, MASTER_CLASS, JavaServer
@@ -95,6 +96,11 @@ class Broker:
     def address(self) -> str:
         """The `host:port` where clients reach it."""
         return f"{self.host}:{self.ports.rpc}"
+
+    @property
+    def data(self) -> Path:
+        """Where it keeps a folder for every store, named `topic-0` and so on."""
+        return data_directory(self.server.directory)
 
     @property
     def admin(self) -> BrokerAdmin:
@@ -178,6 +184,18 @@ class RealTubeMQ:
             name, self._brokers_with(name), numTopicStores=stores, numPartitions=partitions
         )
         self._specs[name] = spec
+        self._publish()
+
+    def close_topic(self, name: str) -> None:
+        """Let a topic take no rows and no consumers, as before its removal; returns when all know."""
+        self.admin.modify_topic(name, self._brokers_with(name), acceptPublish=False, acceptSubscribe=False)
+        self._await(
+            lambda: not self.admin.accepts_publish(name), PUBLISH_TIMEOUT_S, f"topic {name} to be closed"
+        )
+
+    def open_topic(self, name: str) -> None:
+        """Open a closed topic again."""
+        self.admin.modify_topic(name, self._brokers_with(name), acceptPublish=True, acceptSubscribe=True)
         self._publish()
 
     def remove_topic(self, name: str) -> None:

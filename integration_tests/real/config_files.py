@@ -133,7 +133,7 @@ def broker_ini(
                 "port": ports.rpc,
                 "webPort": ports.web,
                 "masterAddressList": master_address,
-                "primaryPath": directory / "data",
+                "primaryPath": data_directory(directory),
                 "maxSegmentSize": settings.max_segment_bytes,
                 "maxIndexSegmentSize": settings.max_index_segment_bytes,
                 "transferSize": 524288,
@@ -149,6 +149,11 @@ def broker_ini(
             "prometheus": {"promEnable": "false", "promHttpPort": ports.metrics},
         }
     )
+
+
+def data_directory(directory: Path) -> Path:
+    """Return where a broker with this directory keeps its messages."""
+    return directory / "data"
 
 
 def _render(sections: Mapping[str, Mapping[str, object]]) -> str:

@@ -1,0 +1,106 @@
+"""Data that the Java broker removed before the index that points to it."""
+
+import pytest
+
+from integration_tests.produce import client_config, produce_numbers
+from integration_tests.queries import Collected, read_stream, run, start
+from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+from integration_tests.real.config_files import ServerSettings
+from integration_tests.real.waiting import wait_until
+from integration_tests.servers import server_of
+from integration_tests.store_check import first_offset_from, logs
+from integration_tests.truth import assert_same_rows
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.model import OffsetBounds, TopicPartition
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+
+pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(600)]
+
+TOPIC = "expiring"
+PARTITION = TopicPartition(TOPIC, 1, 0)
+MESSAGE_BYTES = 2048
+LEAST_LEFT_BYTES = 1 << 20
+"""So much must be in the last file of the data, the one that never expires."""
+MOST_LEFT_BYTES = 3 << 20
+"""So much more would let a further file begin."""
+FLUSH_SECONDS = 60
+EXPIRY_SECONDS = 240
+"""The broker looks for what is older than 20 s once a minute."""
+PATIENCE_SECONDS = 120
+
+
+@pytest.fixture
+def cluster():
+    """Data in files of 2000 messages, an index in files of 200 000 entries."""
+    require_real_tubemq()
+    settings = ServerSettings(max_segment_bytes=4 << 20, max_index_segment_bytes=200_000 * INDEX_ENTRY_BYTES)
+    properties = {"deletePolicy": "delete,20s", "memCacheMsgSizeInMB": 16}
+    with RealTubeMQ({TOPIC: TopicSpec(properties=properties)}, settings=settings) as running:
+        yield running
+
+
+class Store:
+    """The topic's one store."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self.count = 0
+
+    def produce(self, count):
+        """Send so many messages and wait until they are in files."""
+        produce_numbers(
+            self._cluster.master, TOPIC, range(self.count, self.count + count), width=MESSAGE_BYTES
+        )
+        self.count += count
+        wait_until(
+            lambda: logs(self.directory)[0].end == self.count * INDEX_ENTRY_BYTES,
+            timeout_s=FLUSH_SECONDS,
+            what=f"{self.count} messages in files",
+        )
+
+    @property
+    def directory(self):
+        return self._cluster.brokers[1].data / f"{TOPIC}-0"
+
+    def first_left(self):
+        """Return the offset of the first message in the last file of the data."""
+        begin, _ = logs(self.directory)[1].last_file
+        return first_offset_from(self.directory, begin)
+
+    def bytes_left(self):
+        return logs(self.directory)[1].last_file[1]
+
+    def first_readable(self):
+        """Return the first offset that the broker gives a message for."""
+        client = open_cluster(client_config(self._cluster.master))
+        held = OffsetBounds(0, self.count * INDEX_ENTRY_BYTES)
+        return client.first_readable(client.layout([TOPIC]), {PARTITION: held})[PARTITION]
+
+
+def test_a_new_stream_reads_what_is_left_and_tells_of_no_loss(spark, cluster, tmp_path, record_property):
+    """In small micro-batches, and again after a restart, though the index begins with what is gone."""
+    store = Store(cluster)
+    store.produce(20_000)
+    while not LEAST_LEFT_BYTES <= store.bytes_left() <= MOST_LEFT_BYTES:
+        store.produce(700)
+    first = store.first_left()
+    wait_until(lambda: store.first_readable() == first, timeout_s=EXPIRY_SECONDS, what="retention", poll_s=2)
+    assert cluster.brokers[1].admin.pubinfo([TOPIC])[TOPIC, 0].minimum == 0
+
+    stream = read_stream(spark, server_of(cluster), TOPIC, maxOffsetsPerTrigger="100")
+    sink = Collected()
+    query = start(stream, sink, tmp_path, processingTime="0 seconds")
+    wait_until(lambda: len(sink.batches) >= 2, timeout_s=PATIENCE_SECONDS, what="two micro-batches")
+    query.stop()
+    before = list(sink.batches)
+    run(stream, sink, tmp_path)
+
+    batches = dict(sink.batches)
+    assert len(before) < len(batches)
+    assert all(batches[number] == rows for number, rows in before)
+    rows = [row for number in batches for row in batches[number]]
+    assert_same_rows(rows, range(first // INDEX_ENTRY_BYTES, store.count))
+    record_property("messages", store.count)
+    record_property("readable", len(rows))
+    record_property("micro-batches", len(batches))
