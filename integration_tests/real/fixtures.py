@@ -17,7 +17,7 @@ from .pins import TUBEMQ_VERSION
 BROKERS_TOPICS: Final = (
     *("stopped", "interrupted"),
     *("kept", "removed", "kept_too", "removed_too"),
-    *("restarted", "frozen", "closed", "grown"),
+    *("stopped_cell", "frozen_cell", "closed", "grown"),
 )
 """What `real_brokers` has from the start, one partition on each broker: a later topic restarts the master."""
 

@@ -1,0 +1,193 @@
+"""What two Java brokers do to those who read and write, below Spark: they restart, freeze, close and grow.
+
+Triggers, plans and tasks are asked for as Spark asks for them, without a JVM of Spark.
+"""
+
+import concurrent.futures
+import contextlib
+import itertools
+import pickle
+import time
+from collections import Counter
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+
+from integration_tests.produce import client_config
+from integration_tests.servers import server_of
+from integration_tests.truth import assert_same_rows
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.datasource import TubeMQDataSource
+
+pytestmark = pytest.mark.timeout(300)
+
+SCHEMA = StructType(
+    [
+        StructField("brokerId", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("value", BinaryType()),
+    ]
+)
+STAYS, GOES = 1, 2
+"""The brokers."""
+FROZEN_SECONDS = 20
+ROWS = 50
+PATIENCE_SECONDS = 60
+
+
+class Topic:
+    """A topic with rows that all differ."""
+
+    def __init__(self, cluster, name):
+        self.name = name
+        self.values = []
+        self._master = cluster.master
+        self._numbers = itertools.count()
+
+    def produce(self, *partitions):
+        """Store rows in each of these partitions; by default in the first one of both brokers."""
+        values = [
+            b"%d:%d %d" % (*partition, next(self._numbers))
+            for partition in partitions or ((STAYS, 0), (GOES, 0))
+            for _ in range(ROWS)
+        ]
+        with open_cluster(client_config(self._master)).producer() as producer:
+            for value in values:
+                place = value.split()[0].split(b":")
+                producer.send(self.name, value, partition=(int(place[0]), int(place[1])))
+        self.values += values
+        return values
+
+
+class Stream:
+    """A streaming query: where it stands, and all rows it has read."""
+
+    def __init__(self, cluster, topic):
+        options = server_of(cluster).options(subscribe=topic.name, startingoffsets="earliest")
+        self._reader = TubeMQDataSource(options).streamReader(SCHEMA)
+        self._pickled = pickle.dumps(self._reader)
+        self._position = self._reader.initialOffset()
+        self._rows = []
+
+    def plan(self):
+        """Plan a micro-batch; return its tasks, none when nothing is new."""
+        end = self._reader.latestOffset(self._position, ReadAllAvailable())
+        tasks = [] if end == self._position else self._reader.partitions(self._position, end)
+        self._position = end
+        return tasks
+
+    def plan_something(self):
+        """Plan a micro-batch of the rows that are there; a look at the brokers is good for a moment."""
+        while not (tasks := self.plan()):
+            time.sleep(0.1)
+        return tasks
+
+    def run(self, tasks):
+        """Run the tasks of a micro-batch, as copies of the reader do that were made before any question."""
+        for task in tasks:
+            for batch in pickle.loads(self._pickled).read(task):
+                self._rows += [tuple(row.values()) for row in batch.to_pylist()]
+
+    def read(self, values):
+        """Run micro-batches until all these rows were there."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while missing := set(values) - set(self.values):
+            assert time.monotonic() < deadline, f"{len(missing)} rows did not come, such as {min(missing)}"
+            self.run(self.plan())
+            time.sleep(0.1)
+
+    @property
+    def values(self):
+        """The values of all rows read."""
+        return [value for *_, value in self._rows]
+
+    def assert_has_once(self, values, *, maybe_stored_twice=()):
+        """Check that every record was read once, and every row is among them."""
+        assert_same_rows(self._rows, set(self._rows))
+        found = Counter(self.values)
+        assert_same_rows(found.keys(), values)
+        assert {value for value, count in found.items() if count > 1} <= set(maybe_stored_twice)
+
+
+def is_waiting(future):
+    """Tell whether something has not ended after a moment."""
+    return not concurrent.futures.wait([future], timeout=1).done
+
+
+@contextlib.contextmanager
+def stopped(cluster):
+    cluster.stop_broker(GOES)
+    try:
+        yield
+    finally:
+        cluster.start_broker(GOES)
+
+
+@contextlib.contextmanager
+def frozen(cluster):
+    cluster.pause_broker(GOES)
+    try:
+        yield
+        time.sleep(FROZEN_SECONDS)
+    finally:
+        cluster.resume_broker(GOES)
+
+
+@pytest.mark.parametrize("trouble", [stopped, frozen], ids=lambda trouble: trouble.__name__)
+def test_only_what_needs_the_broker_waits_for_it(real_brokers, trouble):
+    """A task that is planned and a row that names a partition wait; the other broker's rows go on."""
+    topic = Topic(real_brokers, f"{trouble.__name__}_cell")
+    stream, interrupted = Stream(real_brokers, topic), Stream(real_brokers, topic)
+    for each in (stream, interrupted):
+        each.read(topic.produce())
+    topic.produce()
+    planned = interrupted.plan_something()
+
+    with concurrent.futures.ThreadPoolExecutor(2) as others:
+        with trouble(real_brokers):
+            reading = others.submit(interrupted.run, planned)
+            writing = others.submit(topic.produce, (GOES, 0))
+            stream.read(topic.produce((STAYS, 0)))
+            assert is_waiting(reading)
+            assert is_waiting(writing)
+        reading.result()
+        written = writing.result()
+
+    topic.produce()
+    for each in (stream, interrupted):
+        each.read(topic.values)
+        each.assert_has_once(topic.values, maybe_stored_twice=written)
+
+
+def test_a_topic_is_read_while_it_is_closed_and_opened_again(real_brokers):
+    """A closed topic takes no rows, but what it has is read."""
+    topic = Topic(real_brokers, "closed")
+    stream, late = Stream(real_brokers, topic), Stream(real_brokers, topic)
+    stream.read(topic.produce())
+    topic.produce()
+
+    real_brokers.close_topic(topic.name)
+    stream.read(topic.values)
+    late.read(topic.values)
+    real_brokers.open_topic(topic.name)
+
+    topic.produce()
+    for each in (stream, late):
+        each.read(topic.values)
+        each.assert_has_once(topic.values)
+
+
+def test_a_store_and_a_partition_are_added_under_a_stream(real_brokers):
+    """New ones are read from their first row on, and rows of the old ones go on."""
+    topic = Topic(real_brokers, "grown")
+    stream = Stream(real_brokers, topic)
+    stream.read(topic.produce())
+
+    real_brokers.grow_topic(topic.name, stores=2, partitions=1)
+    stream.read(topic.produce((STAYS, 0), (GOES, 0), (STAYS, 10_000), (GOES, 10_000)))
+    real_brokers.grow_topic(topic.name, stores=2, partitions=2)
+    everywhere = itertools.product((STAYS, GOES), (0, 1, 10_000, 10_001))
+    stream.read(topic.produce(*everywhere))
+
+    assert_same_rows(stream.values, topic.values)
