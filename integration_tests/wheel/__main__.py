@@ -21,7 +21,7 @@ from integration_tests.wheel.servers import spark_cluster, tubemq
 from tools.build_dist import build
 
 # The floors are those of setup.cfg.
-LOWEST: Final = ("protobuf==5.29.1", "pyarrow==18.0.0", "numpy==2.0.0", "rich==13.0.0")
+LOWEST: Final = ("protobuf==5.29.1", "pyarrow==18.0.0", "numpy==2.0.0", "rich==13.0.0", "shtab==1.7.0")
 SPARK_42: Final = "pyspark==4.2.0"
 SPARK_43: Final = "pyspark>=4.3,<4.4"
 _SHOWN: Final = ("pyspark", "protobuf", "pyarrow", "numpy")
@@ -106,7 +106,7 @@ def _whole(trial: Trial) -> None:
     trial.serve_from(lowest)
     trial.readme("on one machine, everything as old as allowed", [lowest.python])
     # The package itself comes later into this one: executors that get it by --py-files must not have it.
-    newest = trial.environment("newest", SPARK_43, "protobuf", "pyarrow", "numpy", "rich", "tzdata")
+    newest = trial.environment("newest", SPARK_43, "protobuf", "pyarrow", "numpy", "rich", "shtab", "tzdata")
     _py_files(trial, newest)
     with trial.step("install the wheel and Spark Connect"):
         newest.install(trial.distribution("*.whl"), SPARK_43.replace("pyspark", "pyspark[connect]"))

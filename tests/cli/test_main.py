@@ -122,3 +122,13 @@ def test_the_version_is_told(capsys, option):
         cli.main([option])
     assert caught.value.code == 0
     assert capsys.readouterr().out == f"tubemq_spark {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_completes_commands_and_their_options(capsys, shell):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--print-completion", shell])
+    assert ended.value.code == 0
+    script = capsys.readouterr().out
+    assert "tubemq-spark" in script
+    assert "--master-port" in script

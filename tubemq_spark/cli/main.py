@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+import shtab
+
 from tubemq_spark import __version__
 from tubemq_spark.cli import demo, embedded
 from tubemq_spark.errors import OptionError, TubeMQError
@@ -31,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="tubemq-spark", description="Try, serve and watch TubeMQ topics for Apache Spark."
     )
     parser.add_argument("-V", "--version", action="version", version=f"tubemq_spark {__version__}")
+    shtab.add_argument_to(parser, "--print-completion", help="print the completion script of a shell and end")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     embedded.add_command(commands)
     demo.add_command(commands)
