@@ -119,7 +119,8 @@ def test_messages_of_both_sinks_are_equal_in_java(
 ):
     by_batch, by_stream = server.fresh_topic(shape), server.fresh_topic(shape)
 
-    write(spark.read.schema(FRAME_COLUMNS).parquet(sample_files), server, topic=by_batch)
+    as_given = {"messageTime": "column"}
+    write(spark.read.schema(FRAME_COLUMNS).parquet(sample_files), server, topic=by_batch, **as_given)
     assert_same_rows(received(java_client, server, by_batch, count), sent)
 
     query = (
@@ -127,7 +128,7 @@ def test_messages_of_both_sinks_are_equal_in_java(
         .option("maxFilesPerTrigger", "1")
         .parquet(sample_files)
         .writeStream.format("tubemq")
-        .options(**server.options(topic=by_stream))
+        .options(**server.options(topic=by_stream, **as_given))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -255,7 +255,7 @@ MESSAGE_TIME: Final = OptionSpec(
     _WRITES,
     "The message time of rows without `timestamp`: `now` gives them the time of writing, `column` gives them "
     "none, and `none` leaves it out of all rows. A TubeMQ broker that audits stores a message without it and "
-    "then reports a failure, so that it is sent again.",
+    "then reports a failure, so that it is sent again. The time takes 22 bytes of a topic's largest message.",
     MessageTime.NOW,
 )
 SEND_WINDOW_MESSAGES: Final = OptionSpec(
