@@ -15,10 +15,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from integration_tests.produce import client_config
+from integration_tests.real.waiting import wait_until
 from integration_tests.servers import server_of
+from integration_tests.store_check import logs
 from integration_tests.truth import assert_same_rows
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.errors import DataLossError
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -63,8 +66,9 @@ class Topic:
 class Stream:
     """A streaming query: where it stands, and all rows it has read."""
 
-    def __init__(self, cluster, topic):
-        options = server_of(cluster).options(subscribe=topic.name, startingoffsets="earliest")
+    def __init__(self, cluster, topic, **options):
+        wanted = {"subscribe": topic.name, "startingoffsets": "earliest", **options}
+        options = server_of(cluster).options(**wanted)
         self._reader = TubeMQDataSource(options).streamReader(SCHEMA)
         self._pickled = pickle.dumps(self._reader)
         self._position = self._reader.initialOffset()
@@ -82,6 +86,13 @@ class Stream:
         while not (tasks := self.plan()):
             time.sleep(0.1)
         return tasks
+
+    def skip(self):
+        """Plan a micro-batch in which nothing is to be read, but the position has moved."""
+        before = self._position
+        while self._position == before:
+            assert self.plan() == []
+            time.sleep(0.1)
 
     def run(self, tasks):
         """Run the tasks of a micro-batch, as copies of the reader do that were made before any question."""
@@ -116,7 +127,8 @@ def is_waiting(future):
 
 
 @contextlib.contextmanager
-def stopped(cluster):
+def stopped(cluster, _):
+    """Stop a broker in good order and start it again."""
     cluster.stop_broker(GOES)
     try:
         yield
@@ -125,7 +137,25 @@ def stopped(cluster):
 
 
 @contextlib.contextmanager
-def frozen(cluster):
+def killed(cluster, topic):
+    """Kill a broker that has everything on its disk, and start it again."""
+    broker = cluster.brokers[GOES]
+    end = broker.admin.pubinfo([topic])[topic, 0].maximum
+    wait_until(
+        lambda: logs(broker.data / f"{topic}-0")[0].end == end,
+        timeout_s=PATIENCE_SECONDS,
+        what="the broker to write to its files",
+    )
+    cluster.kill_broker(GOES)
+    try:
+        yield
+    finally:
+        cluster.start_broker(GOES)
+
+
+@contextlib.contextmanager
+def frozen(cluster, _):
+    """Let a broker hang for a while."""
     cluster.pause_broker(GOES)
     try:
         yield
@@ -134,10 +164,14 @@ def frozen(cluster):
         cluster.resume_broker(GOES)
 
 
-@pytest.mark.parametrize("trouble", [stopped, frozen], ids=lambda trouble: trouble.__name__)
+@pytest.mark.parametrize(
+    "trouble",
+    [stopped, killed, pytest.param(frozen, marks=pytest.mark.nightly)],
+    ids=lambda trouble: trouble.__name__,
+)
 def test_only_what_needs_the_broker_waits_for_it(real_brokers, trouble):
     """A task that is planned and a row that names a partition wait; the other broker's rows go on."""
-    topic = Topic(real_brokers, f"{trouble.__name__}_cell")
+    topic = Topic(real_brokers, f"cell_{trouble.__name__}")
     stream, interrupted = Stream(real_brokers, topic), Stream(real_brokers, topic)
     for each in (stream, interrupted):
         each.read(topic.produce())
@@ -145,7 +179,7 @@ def test_only_what_needs_the_broker_waits_for_it(real_brokers, trouble):
     planned = interrupted.plan_something()
 
     with concurrent.futures.ThreadPoolExecutor(2) as others:
-        with trouble(real_brokers):
+        with trouble(real_brokers, topic.name):
             reading = others.submit(interrupted.run, planned)
             writing = others.submit(topic.produce, (GOES, 0))
             stream.read(topic.produce((STAYS, 0)))
@@ -191,3 +225,36 @@ def test_a_store_and_a_partition_are_added_under_a_stream(real_brokers):
     stream.read(topic.produce(*everywhere))
 
     assert_same_rows(stream.values, topic.values)
+
+
+def test_a_broker_joins_a_topic_under_a_stream(real_brokers):
+    """Its rows are read from the first one on."""
+    topic = Topic(real_brokers, "joined")
+    stream = Stream(real_brokers, topic)
+    stream.read(topic.produce())
+
+    joined = real_brokers.add_broker([topic.name])
+    stream.read(topic.produce((STAYS, 0), (GOES, 0), (joined, 0)))
+
+    stream.assert_has_once(topic.values)
+
+
+def test_a_topic_is_removed_and_made_again(real_brokers):
+    """A log that is shorter than what was read: a strict stream ends, a tolerant one goes on at its end."""
+    topic = Topic(real_brokers, "remade")
+    strict, tolerant = Stream(real_brokers, topic), Stream(real_brokers, topic, failondataloss="false")
+    topic.produce()
+    topic.produce()
+    for stream in (strict, tolerant):
+        stream.read(topic.values)
+
+    real_brokers.remove_topic(topic.name)
+    real_brokers.add_topic(topic.name)
+    topic.produce()
+
+    with pytest.raises(DataLossError) as caught:
+        strict.read(topic.values)
+    assert caught.value.condition == "TUBEMQ_DATA_LOSS.MOVED_BACK"
+    assert topic.name in str(caught.value)
+    tolerant.skip()
+    tolerant.read(topic.produce())

@@ -17,7 +17,7 @@ from .pins import TUBEMQ_VERSION
 BROKERS_TOPICS: Final = (
     *("stopped", "interrupted"),
     *("kept", "removed", "kept_too", "removed_too"),
-    *("stopped_cell", "frozen_cell", "closed", "grown"),
+    *("cell_stopped", "cell_killed", "cell_frozen", "closed", "grown", "joined", "remade"),
 )
 """What `real_brokers` has from the start, one partition on each broker: a later topic restarts the master."""
 
@@ -39,6 +39,8 @@ def real_tubemq() -> Iterator[RealTubeMQ]:
 @pytest.fixture(scope="session")
 def real_brokers() -> Iterator[RealTubeMQ]:
     """One master and two brokers, which tests stop and start; its topics are `BROKERS_TOPICS`.
+
+    A test may add a broker, which has none of the others' topics.
 
     Each test leaves all servers running.
     """
