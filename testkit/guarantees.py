@@ -10,25 +10,31 @@ HEADING: Final = "## What happens when something goes wrong"
 
 GOES_ON: Final = "goes on"
 WAITS: Final = "waits"
-REPEATS: Final = "may repeat"
+MAY_REPEAT: Final = "may repeat"
+WAITS_AND_MAY_REPEAT: Final = "waits, may repeat"
 SKIPS: Final = "skips"
-_ENDS: Final = re.compile(r"ends: `(TUBEMQ_[A-Z_.]+)`")
+LOSES: Final = "loses"
+_WORDS: Final = frozenset({GOES_ON, WAITS, MAY_REPEAT, WAITS_AND_MAY_REPEAT, SKIPS, LOSES})
+_ENDS: Final = re.compile(r"ends: (`TUBEMQ_[A-Z_.]+`(?: or `TUBEMQ_[A-Z_.]+`)*)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What must happen."""
+    """What must happen: one of the words above, or an error."""
 
-    kind: str
-    """One of the words above, or the condition of the error with which it ends."""
+    word: str = ""
+    conditions: frozenset[str] = frozenset()
+    """The conditions of which the error has one."""
 
     @property
     def is_error(self) -> bool:
-        """Whether the query or the write ends with an error; ``kind`` is then its condition."""
-        return self.kind.startswith("TUBEMQ_")
+        """Whether the query or the write ends with an error."""
+        return bool(self.conditions)
 
-    def __str__(self) -> str:
-        return self.kind
+    @property
+    def waits(self) -> bool:
+        """Whether it takes until the trouble is over."""
+        return self.word in {WAITS, WAITS_AND_MAY_REPEAT}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +75,9 @@ def _outcomes(text: str) -> tuple[Outcome, Outcome | None]:
 
 
 def _outcome(text: str) -> Outcome:
+    if text in _WORDS:
+        return Outcome(text)
     ends = _ENDS.fullmatch(text)
-    if ends is None and text not in {GOES_ON, WAITS, REPEATS, SKIPS}:
+    if ends is None:
         raise ValueError(f"the table says {text!r}, which no legend explains")
-    return Outcome(ends[1] if ends else text)
+    return Outcome(conditions=frozenset(name.strip("`") for name in ends[1].split(" or ")))

@@ -8,14 +8,13 @@ from typing import Final, Self
 
 from testkit.forwarder import Forwarder
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.embedded.fault_rules import Rule
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
-from tubemq_spark.model import Endpoint, OffsetRange, TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.testing.client import TopicClient
 
 AWAY: Final = 2
 """The broker that goes."""
@@ -84,17 +83,14 @@ class Scene:
             offsets.setdefault(partition.topic, {})[partition.local_id] = 0
         return json.dumps(offsets)
 
+    def is_readable(self) -> bool:
+        """Tell whether all brokers answer."""
+        return not self._cluster.bounds(self._cluster.layout([TOPIC, CHANGING], missing_ok=True)).failures
+
     def stored(self) -> list[bytes]:
         """Return what the topics hold."""
-        layout = self._cluster.layout([TOPIC, CHANGING], missing_ok=True)
-        bounds = self._cluster.bounds(layout).complete()
-        values = []
-        for partition, endpoint in layout.partitions.items():
-            held = bounds[partition.store_id]
-            work = RangeRequest(OffsetRange(partition, *held), endpoint, layout.visit_token)
-            for batch in self._cluster.read_range(work, fail_on_loss):
-                values += [batch.columns.message(row).value for row in range(len(batch.columns))]
-        return values
+        with TopicClient(self.server.master, "lookers") as client:
+            return [value for topic in self.server.topics() for value in client.values(topic)]
 
     def close_masters(self) -> None:
         """Let no master be there."""
@@ -145,6 +141,11 @@ class Trouble:
     """The partitions whose rows have to wait, or are gone."""
     loses: bool = False
     """Whether rows that were stored are gone."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that it concerns, if any; else the one that may grow."""
+        return CHANGING if self.touches is _of_topic else TOPIC
 
     def spares(self, partition: TopicPartition) -> bool:
         """Tell whether a partition is not touched."""

@@ -5,6 +5,7 @@ import pytest
 from testkit import guarantees
 from testkit.guarantees import PAGE, cells
 from testkit.troubles import TROUBLES
+from tests.guarantees import test_reads, test_writes
 from tubemq_spark.errors import CONDITIONS
 from tubemq_spark.options import table
 
@@ -15,7 +16,11 @@ def test_the_page_has_a_row_for_every_trouble():
 
 def test_every_error_of_the_page_is_one():
     outcomes = [outcome for cell in cells() for outcome in (cell.first, cell.second) if outcome]
-    assert {outcome.kind for outcome in outcomes if outcome.is_error} <= CONDITIONS.keys()
+    assert frozenset().union(*(outcome.conditions for outcome in outcomes)) <= CONDITIONS.keys()
+
+
+def test_every_column_has_its_tests():
+    assert {cell.use for cell in cells()} == {*test_reads.COLUMNS, *test_writes.COLUMNS}
 
 
 def test_a_cell_without_meaning_is_refused(tmp_path, monkeypatch):

@@ -3,80 +3,21 @@
 What a test expects is what the cell says, nothing else.
 """
 
-import contextlib
-import threading
-
 import pytest
 
-from testkit.guarantees import GOES_ON, SKIPS, WAITS, Outcome, cells
+from testkit.guarantees import GOES_ON, SKIPS, WAITS, Outcome
 from testkit.troubles import TROUBLES, partition_of
+from tests.guarantees.cells import Lasting, assert_hit, assert_once, ends_as, parametrized
 from tests.guarantees.readers import Query, plan_batch
-from tubemq_spark.errors import RpcError, TubeMQError
+from tubemq_spark.errors import RpcError
 from tubemq_spark.source import planner
 
-SOON_S = 0.6
-"""How long a trouble lasts that somebody waits for."""
 IMPATIENT = {"fetchoffset.numretries": "3", "tubemq.fetchtimeoutms": "400"}
-
-
-def outcomes_of(use):
-    """Return the cells of a column as parameters: the trouble, its outcome, and failOnDataLoss."""
-    return [
-        pytest.param(
-            TROUBLES[cell.trouble], outcome, {"failondataloss": policy}, id=f"{cell.trouble}-{policy}"
-        )
-        for cell in cells()
-        if cell.use == use
-        for outcome, policy in ((cell.first, "true"), (cell.second, "false"))
-        if outcome is not None
-    ]
+COLUMNS = {"Stream", "AvailableNow", "Batch read", "Planned task"}
 
 
 def cell_of(use):
-    return pytest.mark.parametrize(("trouble", "outcome", "options"), outcomes_of(use))
-
-
-class Lasting:
-    """A trouble that ends by itself after a moment, unless it is to end the query."""
-
-    def __init__(self, scene, trouble, outcome):
-        self.is_over = threading.Event()
-        self._scene = scene
-        self._end = None if outcome.is_error else trouble.end
-        self._timer = threading.Timer(SOON_S, self._finish)
-
-    def __enter__(self):
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_):
-        self._timer.cancel()
-        self._timer.join()
-
-    def _finish(self):
-        if self._end is not None:
-            self._end(self._scene)
-            self.is_over.set()
-
-
-def assert_once(rows, expected):
-    assert sorted(rows) == sorted(expected)
-
-
-@contextlib.contextmanager
-def ends_as(outcome):
-    """Expect an error if the cell says so."""
-    if not outcome.is_error:
-        yield
-        return
-    with pytest.raises(TubeMQError) as caught:
-        yield
-    assert caught.value.condition == outcome.kind
-
-
-def assert_hit(scene):
-    """A fault that no request met shows nothing."""
-    assert not scene.rules or any(rule.hits for rule in scene.rules)
+    return parametrized(use, {"failondataloss": "true"}, {"failondataloss": "false"})
 
 
 def go_on(scene, query, trouble, outcome, losses, before):
@@ -85,7 +26,7 @@ def go_on(scene, query, trouble, outcome, losses, before):
     query.await_rows(before | meanwhile)
     if trouble.end is not None:
         trouble.end(scene)
-    if outcome.kind == SKIPS:
+    if outcome.word == SKIPS:
         query.trigger_until(losses)
     after = scene.produce(trouble.is_writable)
     query.await_rows(after)
@@ -93,8 +34,8 @@ def go_on(scene, query, trouble, outcome, losses, before):
 
 
 @cell_of("Stream")
-def test_stream(scene, losses, trouble, outcome, options):
-    query = Query(scene, **options)
+def test_stream(scene, losses, trouble, outcome, variant):
+    query = Query(scene, **variant)
     before = scene.produce()
     query.await_rows(before)
     unread = scene.produce() if trouble.loses else set()
@@ -103,28 +44,27 @@ def test_stream(scene, losses, trouble, outcome, options):
 
     with ends_as(outcome):
         expected = go_on(scene, query, trouble, outcome, losses, before | kept)
-    if outcome.kind == SKIPS:
-        assert_once(query.rows, expected)
-    elif not outcome.is_error:
-        assert outcome.kind == GOES_ON
+    if not outcome.is_error:
+        assert outcome.word in {GOES_ON, SKIPS}
         assert_once(query.rows, expected)
     assert_hit(scene)
 
 
 @cell_of("AvailableNow")
-def test_available_now(scene, losses, trouble, outcome, options):
+def test_available_now(scene, losses, trouble, outcome, variant):
     """A run that begins behind a checkpoint while things go wrong, and the run after it."""
-    first = Query(scene, **options)
+    first = Query(scene, **variant)
     before = scene.produce()
     first.run_available()
     assert_once(first.rows, before)
     unread = scene.produce()
     trouble.begin(scene)
 
-    query = Query(scene, first.checkpoint, **(IMPATIENT if outcome.is_error else {}), **options)
+    options = {**variant, **(IMPATIENT if outcome.is_error else {})}
+    query = Query(scene, first.checkpoint, **options)
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
         query.run_available()
-        assert lasting.is_over.is_set() == (outcome.kind == WAITS)
+        assert lasting.is_over.is_set() == outcome.waits
     if not outcome.is_error:
         check(query.rows, unread, trouble, outcome, losses)
     assert_hit(scene)
@@ -152,28 +92,26 @@ def test_a_new_run_over_a_topic_that_does_not_exist_ends_at_once(scene):
 
 
 @cell_of("Batch read")
-def test_batch_read(scene, losses, trouble, outcome, options):
+def test_batch_read(scene, losses, trouble, outcome, variant):
     before = scene.produce()
+    options = {**variant, **(IMPATIENT if outcome.is_error else {})}
     if trouble.loses:
         # From `earliest` on nothing is missing.
-        options = {**options, "startingoffsets": scene.beginning()}
+        options["startingoffsets"] = scene.beginning()
     trouble.begin(scene)
-    if outcome.is_error:
-        options = {**IMPATIENT, **options}
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
         rows = plan_batch(scene, **options).start()()
-        assert lasting.is_over.is_set() == (outcome.kind == WAITS)
+        assert lasting.is_over.is_set() == outcome.waits
     if not outcome.is_error:
         check(rows, before, trouble, outcome, losses)
     assert_hit(scene)
 
 
 @cell_of("Planned task")
-def test_planned_task(scene, losses, trouble, outcome, options):
+def test_planned_task(scene, losses, trouble, outcome, variant):
     """What is not touched is read meanwhile."""
     before = scene.produce()
-    if outcome.is_error:
-        options = {**IMPATIENT, **options}
+    options = {**variant, **(IMPATIENT if outcome.is_error else {})}
     tasks = plan_batch(scene, **options)
     trouble.begin(scene)
 
@@ -181,7 +119,7 @@ def test_planned_task(scene, losses, trouble, outcome, options):
     assert_once(spared, {value for value in before if trouble.spares(partition_of(value))})
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
         rows = spared + tasks.start(trouble.touches)()
-        assert lasting.is_over.is_set() == (outcome.kind == WAITS)
+        assert lasting.is_over.is_set() == outcome.waits
     if not outcome.is_error:
         check(rows, before, trouble, outcome, losses)
     assert_hit(scene)
@@ -192,4 +130,4 @@ def check(rows, expected, trouble, outcome, losses):
     if trouble.loses:
         expected = {value for value in expected if trouble.spares(partition_of(value))}
     assert_once(rows, expected)
-    assert bool(losses()) == (outcome.kind == SKIPS)
+    assert bool(losses()) == (outcome.word == SKIPS)
