@@ -10,7 +10,9 @@ from typing import Final
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
 from integration_tests.real.java_config import Login
+from integration_tests.real.waiting import wait_until
 from integration_tests.runs import Size
+from integration_tests.store_check import logs
 from testkit.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -24,6 +26,8 @@ _TOPICS: Final[Mapping[str, int]] = {"1x1": 84, "3x1": 26, "2x3": 22}
 _LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
 """With its usual few MB for a store, the Java broker refuses messages under load. Only a few topics get more,
 since a broker takes this memory, twice, for each store as soon as it is used."""
+
+_FLUSH_SECONDS: Final = 60.0
 
 VOLATILE_TOPIC: Final = "volatile"
 _VOLATILE_PROPERTIES: Final = {"memCacheFlushIntvl": 120_000}
@@ -127,6 +131,17 @@ def server_of(cluster: RealTubeMQ) -> Server:
         add_topic=cluster.add_topic,
         restart_broker=lambda: cluster.restart_broker(1),
         crash_broker=crash,
+    )
+
+
+def await_files(cluster: RealTubeMQ, broker_id: int, topic: str) -> None:
+    """Wait until a Java broker has a topic's first store in its files: a crash loses nothing of it then."""
+    broker = cluster.brokers[broker_id]
+    end = broker.admin.pubinfo([topic])[topic, 0].maximum
+    wait_until(
+        lambda: logs(broker.data / f"{topic}-0")[0].end >= end,
+        timeout_s=_FLUSH_SECONDS,
+        what=f"broker {broker_id} to write topic {topic} to its files",
     )
 
 

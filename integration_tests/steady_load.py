@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from integration_tests.produce import client_config
+from tubemq_spark.client.producer import Producer
 from tubemq_spark.cluster.open import open_cluster
 
 _ROWS_PER_BURST: Final = 50
@@ -20,6 +21,7 @@ class SteadyLoad:
         """All lower numbers are stored, once at least."""
         self._master = master
         self._topic = topic
+        self._burst = threading.Lock()
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="steady-load")
@@ -27,6 +29,12 @@ class SteadyLoad:
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Write nothing inside the block; at its beginning everything that was sent is stored."""
+        with self._burst:
+            yield
 
     def finish(self) -> None:
         """Wait until everything begun is stored; fail with what the producer failed with."""
@@ -39,13 +47,17 @@ class SteadyLoad:
         try:
             with open_cluster(client_config(self._master)).producer() as producer:
                 while not self._stop.wait(_PAUSE_S):
-                    end = self.acknowledged + _ROWS_PER_BURST
-                    for number in range(self.acknowledged, end):
-                        producer.send(self._topic, b"%d" % number)
-                    producer.flush()
-                    self.acknowledged = end
+                    with self._burst:
+                        self._write(producer)
         except BaseException as error:  # noqa: BLE001 - `finish` raises it
             self._error = error
+
+    def _write(self, producer: Producer) -> None:
+        end = self.acknowledged + _ROWS_PER_BURST
+        for number in range(self.acknowledged, end):
+            producer.send(self._topic, b"%d" % number)
+        producer.flush()
+        self.acknowledged = end
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from integration_tests.queries import progress, read_stream
 from integration_tests.real.waiting import wait_until
 from integration_tests.runs import chance_of
-from integration_tests.servers import server_of
+from integration_tests.servers import await_files, server_of
 from integration_tests.steady_load import steady_load
 from integration_tests.truth import assert_same_rows
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
@@ -107,27 +107,43 @@ def stay_away(sink, stopped):
     assert sink.query.isActive, sink.query.exception()
 
 
-def test_rows_of_the_other_broker_go_on(spark, real_brokers, tmp_path, record_property):
-    """A broker stops between two micro-batches: the next ones have the other's rows, and later its own.
+def stop(cluster, sink, _):
+    """Stop a broker in good order, just after a micro-batch; return when it was told to."""
+    sink.await_next_batch()
+    begun = time.monotonic()
+    cluster.stop_broker(GOES)
+    return begun
+
+
+def kill(cluster, sink, load):
+    """Kill a broker that has all it has acknowledged on its disk and in a micro-batch; return when."""
+    with load.paused():
+        await_files(cluster, GOES, sink.topic)
+        sink.await_offset(GOES, end(cluster, GOES, sink.topic), PATIENCE_SECONDS)
+        begun = time.monotonic()
+        cluster.kill_broker(GOES)
+    return begun
+
+
+@pytest.mark.parametrize("leave", [stop, kill], ids=["stopped", "killed"])
+def test_rows_of_the_other_broker_go_on(spark, real_brokers, tmp_path, request, record_property, leave):
+    """A broker goes between two micro-batches: the next ones have the other's rows, and later its own.
 
     The trigger is longer than a broker takes to stop, so that no micro-batch counts on one that is about to.
     """
-    cluster, topic = real_brokers, "stopped"
+    cluster, topic = real_brokers, request.node.callspec.id
     with steady_load(cluster.master, topic) as load:
         sink = FileSink(spark, cluster, topic, tmp_path, trigger_seconds=10)
         sink.await_next_batch()
-        sink.await_next_batch()
 
-        stopped = time.monotonic()
-        cluster.stop_broker(GOES)
-        record_property("seconds until the broker had stopped", round(time.monotonic() - stopped, 1))
+        gone = leave(cluster, sink, load)
         later = end(cluster, STAYS, topic)
-        left = OTHERS_GO_ON_SECONDS - (time.monotonic() - stopped)
+        left = OTHERS_GO_ON_SECONDS - (time.monotonic() - gone)
         sink.await_offset(STAYS, later + INDEX_ENTRY_BYTES, timeout_s=left)
-        record_property("seconds until the other's rows were there", round(time.monotonic() - stopped, 1))
+        record_property("seconds until the other's rows were there", round(time.monotonic() - gone, 1))
         held = sink.reached(GOES)
 
-        stay_away(sink, stopped)
+        stay_away(sink, gone)
         assert sink.reached(GOES) == held
         cluster.brokers[GOES].server.start()
         restarted = time.monotonic()

@@ -8,7 +8,7 @@ from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
 from integration_tests.real.waiting import wait_until
-from integration_tests.servers import server_of
+from integration_tests.servers import await_files, server_of
 from integration_tests.store_check import first_offset_from, logs
 from integration_tests.truth import assert_same_rows
 from tubemq_spark.cluster.open import open_cluster
@@ -24,7 +24,6 @@ LEAST_LEFT_BYTES = 1 << 20
 """So much must be in the last file of the data, the one that never expires."""
 MOST_LEFT_BYTES = 3 << 20
 """So much more would let a further file begin."""
-FLUSH_SECONDS = 60
 EXPIRY_SECONDS = 240
 """The broker looks for what is older than 20 s once a minute."""
 PATIENCE_SECONDS = 120
@@ -53,11 +52,7 @@ class Store:
             self._cluster.master, TOPIC, range(self.count, self.count + count), width=MESSAGE_BYTES
         )
         self.count += count
-        wait_until(
-            lambda: logs(self.directory)[0].end == self.count * INDEX_ENTRY_BYTES,
-            timeout_s=FLUSH_SECONDS,
-            what=f"{self.count} messages in files",
-        )
+        await_files(self._cluster, 1, TOPIC)
 
     @property
     def directory(self):

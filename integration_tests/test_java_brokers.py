@@ -15,9 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from integration_tests.produce import client_config
-from integration_tests.real.waiting import wait_until
-from integration_tests.servers import server_of
-from integration_tests.store_check import logs
+from integration_tests.servers import await_files, server_of
 from integration_tests.truth import assert_same_rows
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.datasource import TubeMQDataSource
@@ -139,13 +137,7 @@ def stopped(cluster, _):
 @contextlib.contextmanager
 def killed(cluster, topic):
     """Kill a broker that has everything on its disk, and start it again."""
-    broker = cluster.brokers[GOES]
-    end = broker.admin.pubinfo([topic])[topic, 0].maximum
-    wait_until(
-        lambda: logs(broker.data / f"{topic}-0")[0].end == end,
-        timeout_s=PATIENCE_SECONDS,
-        what="the broker to write to its files",
-    )
+    await_files(cluster, GOES, topic)
     cluster.kill_broker(GOES)
     try:
         yield

@@ -15,7 +15,7 @@ from .java_client import JavaClient
 from .pins import TUBEMQ_VERSION
 
 BROKERS_TOPICS: Final = (
-    *("stopped", "interrupted"),
+    *("stopped", "killed", "interrupted"),
     *("kept", "removed", "kept_too", "removed_too"),
     *("cell_stopped", "cell_killed", "cell_frozen", "closed", "grown", "joined", "remade"),
 )
