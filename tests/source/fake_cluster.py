@@ -23,6 +23,8 @@ class FakeCluster:
         """Where every store begins."""
         self.unreadable = {}
         """How many entries at the beginning of a store have lost their data."""
+        self.first_readable_fails = []
+        """Errors that the next questions for first records are answered with."""
         self.failing = {}
         """Errors with which brokers answer the questions for stores, by store number."""
         self.troubles = []
@@ -66,6 +68,8 @@ class FakeCluster:
         )
 
     def first_readable(self, layout, begins):
+        if self.first_readable_fails:
+            raise self.first_readable_fails.pop(0)
         return {
             partition: max(held.earliest, 28 * self.unreadable.get(partition.store_id.store, 0))
             for partition, held in begins.items()

@@ -309,10 +309,10 @@ def test_a_log_begins_where_its_first_record_can_be_read(planner, cluster):
     cluster.unreadable = {0: 3, 1: 99, 2: 3}
     snapshot = planner.look_complete()
 
-    lifted = planner.with_readable_begins(snapshot, [store(0), store(2)])
+    readable = planner.readable_bounds(snapshot, [store(0), store(2)], patient=True)
 
-    assert lifted.bounds == {**snapshot.bounds, store(0): OffsetBounds(84, 140)}
-    assert planner.with_readable_begins(snapshot, []) is snapshot
+    assert readable == {**snapshot.bounds, store(0): OffsetBounds(84, 140)}
+    assert planner.readable_bounds(snapshot, [], patient=True) == snapshot.bounds
 
 
 def test_planning_does_not_ask_brokers(planner, cluster, clock):
@@ -366,3 +366,50 @@ def test_a_partition_that_is_gone_is_a_loss(planner, cluster, left, loss):
     recorder = LossRecorder()
     assert planner.partitions(ranges, planned, recorder) == []
     assert recorder.records == [LossRecord(loss, partition(10_000), 28, 84)]
+
+
+def test_a_partition_that_a_new_master_does_not_list_yet_is_not_gone(planner, cluster, clock):
+    """It lists a broker's partitions when that broker has reported to it."""
+    planner.look(POSITIONS)
+    cluster.partitions.discard(partition(10_000))
+    for _ in range(3):
+        clock[0] += 11
+        looked = planner.look(POSITIONS)
+        assert (partition(10_000) in looked.partitions) is (clock[0] < 1000 + 11 + 20)
+    assert partition(10_000) not in looked.layout.partitions
+
+
+def test_a_partition_that_is_listed_again_counts_anew(planner, cluster, clock):
+    planner.look(POSITIONS)
+    for _ in range(3):
+        cluster.partitions.discard(partition(10_000))
+        clock[0] += 15
+        assert partition(10_000) in planner.look(POSITIONS).partitions
+        cluster.partitions.add(partition(10_000))
+        clock[0] += 15
+        assert partition(10_000) in planner.look(POSITIONS).layout.partitions
+
+
+def test_a_restart_does_not_take_a_partition_that_is_not_listed_yet_for_gone(planner, cluster, clock):
+    """It repeats its last micro-batch first, and needs the partition's address."""
+    cluster.partitions.discard(partition(10_000))
+    cluster.before_layout = [
+        lambda: None,
+        lambda: None,
+        lambda: None,
+        lambda: cluster.partitions.add(partition(10_000)),
+    ]
+    ranges = [OffsetRange(partition(10_000), 28, 84)]
+
+    [task] = planner.partitions(ranges, [partition(10_000)], fail_on_loss)
+
+    assert [work.range for work in task.requests] == ranges
+
+
+def test_a_partition_of_a_topic_that_was_removed_is_gone_at_once(planner, cluster, clock):
+    cluster.removed = {"demo"}
+
+    assert planner.look(POSITIONS).partitions == set()
+    with pytest.raises(DataLossError):
+        planner.partitions([OffsetRange(partition(0), 28, 84)], [partition(0)], fail_on_loss)
+    assert clock[0] == 1000

@@ -322,3 +322,17 @@ def test_a_stream_whose_offsets_will_be_null_says_so_once(cluster, clock, caplog
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
     assert "column 'offset' is null in rows of topic demo" in told[0]
+
+
+def test_a_broker_that_goes_while_it_is_asked_for_its_first_record_ends_no_stream(cluster, clock):
+    stream = reader()
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.partitions.add(partition(30_000))
+    cluster.rows[3] = 4
+    clock[0] += 20
+    cluster.first_readable_fails = [
+        TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
+    ]
+
+    assert text(stream.latestOffset(first, EVERYTHING)) == text(first)
+    assert rows(stream, first, stream.latestOffset(first, EVERYTHING)) == {30_000: 4}

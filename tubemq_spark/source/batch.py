@@ -39,7 +39,7 @@ class TubeMQReader(DataSourceReader):
         known = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names).look(known)
         begins = begins_wanted(options.starting, known, snapshot.bounds)
-        readable = planner.with_readable_begins(snapshot, begins).bounds
+        readable = planner.readable_bounds(snapshot, begins, patient=True)
         starts = resolve(options.starting, known, readable, option="startingOffsets", on_loss=on_loss)
         ends = resolve(
             options.ending or Edge.LATEST, known, snapshot.bounds, option="endingOffsets", on_loss=on_loss

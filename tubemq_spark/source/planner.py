@@ -36,6 +36,7 @@ from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.source.grouping import grouped
 from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages
 from tubemq_spark.source.partition import OffsetRangePartition
+from tubemq_spark.source.unlisted import UNLISTED_SECONDS, Unlisted, unlisted
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,22 @@ class Snapshot:
     layout: TopicsLayout
     bounds: Mapping[StoreId, OffsetBounds]
     """Of the stores whose brokers answered."""
+    unlisted: frozenset[TopicPartition] = frozenset()
+    """Partitions that the layout lacks and that may be there all the same."""
+
+    def holds(self, answer: StoreBounds, layout: TopicsLayout, expected: frozenset[TopicPartition]) -> bool:
+        """Tell whether a look has found nothing new."""
+        return (
+            answer.known == self.bounds
+            and layout.partitions == self.layout.partitions
+            and expected == self.unlisted
+        )
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """All partitions that exist, or may exist."""
+        listed = self.layout.partitions.keys()
+        return listed | self.unlisted if self.unlisted else listed
 
 
 class Planner:
@@ -84,6 +101,7 @@ class Planner:
         self._layout_suspect = False
         self._masters_away = False
         self._outages = Outages()
+        self._unlisted = Unlisted()
         self._looked_at = 0.0
         self._changed_at = 0.0
         self._latest: dict[StoreId, int] = {}
@@ -129,13 +147,20 @@ class Planner:
         self._looked_at = time.monotonic()
         return self.last
 
-    def with_readable_begins(self, snapshot: Snapshot, stores: Collection[StoreId]) -> Snapshot:
-        """Return a snapshot in which these stores begin at the first record that can still be read.
+    def readable_bounds(
+        self, snapshot: Snapshot, stores: Collection[StoreId], *, patient: bool
+    ) -> Mapping[StoreId, OffsetBounds]:
+        """Return bounds in which these stores begin at the first record that can still be read.
 
         Stores that several partitions share are left as they are: what is missing there cannot be told.
 
+        Args:
+            snapshot: the bounds to begin with.
+            stores: some of its stores.
+            patient: whether brokers are asked again for ``fetchOffset.numRetries`` tries.
+
         Raises:
-            TubeMQError: a broker did not answer for ``fetchOffset.numRetries`` tries.
+            TubeMQError: a broker did not answer.
         """
         alone = _partitions_alone(snapshot.layout.partitions)
         begins = {
@@ -144,12 +169,16 @@ class Planner:
             if store in alone and snapshot.bounds[store].earliest < snapshot.bounds[store].latest
         }
         if not begins:
-            return snapshot
-        found = self._until_answered(lambda: self._cluster.first_readable(snapshot.layout, begins))
+            return snapshot.bounds
+
+        def ask() -> dict[TopicPartition, int]:
+            return self._cluster.first_readable(snapshot.layout, begins)
+
+        found = self._until_answered(ask) if patient else ask()
         lifted = {
             partition.store_id: held._replace(earliest=found[partition]) for partition, held in begins.items()
         }
-        return dataclasses.replace(snapshot, bounds={**snapshot.bounds, **lifted})
+        return {**snapshot.bounds, **lifted}
 
     def partitions(
         self, ranges: Iterable[OffsetRange], planned: Collection[TopicPartition], on_loss: LossPolicy
@@ -166,8 +195,8 @@ class Planner:
             DataLossError: by the policy.
             TubeMQError: as ``look``.
         """
-        requests = []
-        layout = self._until_answered(lambda: self._recent_layout(missing_ok=True))
+        ranges, requests = list(ranges), []
+        layout = self._layout_listing([range_.partition for range_ in ranges])
         alone = _partitions_alone(planned)
         for range_ in ranges:
             endpoint = layout.partitions.get(range_.partition)
@@ -187,10 +216,13 @@ class Planner:
     def _look_as_far_as_brokers_answer(self, positions: Mapping[TopicPartition, int]) -> Snapshot:
         layout = self._until_answered(lambda: self._recent_layout(missing_ok=True))
         answer = self._ask_brokers(layout, positions)
-        if self.last is not None and self._brings_nothing_new(answer, layout, self.last):
-            return self.last
+        last, expected = self.last, self._unlisted.expected(positions.keys(), layout, time.monotonic())
+        if last is not None and last.holds(answer, layout, expected):
+            return last
         self._changed_at = time.monotonic()
-        return self._snapshot(answer, self._ask_layout(missing_ok=True))
+        layout = self._ask_layout(missing_ok=True)
+        expected = self._unlisted.expected(positions.keys(), layout, time.monotonic())
+        return self._snapshot(answer, layout, expected)
 
     def _look_at_all(self, *, missing_ok: bool) -> Snapshot:
         layout = self._ask_layout(missing_ok=missing_ok)
@@ -214,15 +246,17 @@ class Planner:
         self._layout_suspect = any(_may_be_gone(error) for error in answer.failures.values())
         return answer
 
-    def _brings_nothing_new(self, answer: StoreBounds, layout: TopicsLayout, last: Snapshot) -> bool:
-        return answer.known == last.bounds and layout.partitions == last.layout.partitions
-
-    def _snapshot(self, answer: StoreBounds, layout: TopicsLayout) -> Snapshot:
+    def _snapshot(
+        self,
+        answer: StoreBounds,
+        layout: TopicsLayout,
+        expected: frozenset[TopicPartition] = frozenset(),
+    ) -> Snapshot:
         self._latest = {
             **{store: end for store, end in self._latest.items() if store in layout.stores},
             **{store: held.latest for store, held in answer.known.items()},
         }
-        return Snapshot(layout, answer.known)
+        return Snapshot(layout, answer.known, expected)
 
     def _until_answered(self, ask: Callable[[], Answer]) -> Answer:
         attempt = 1
@@ -238,6 +272,15 @@ class Planner:
                     logger.warning("asking for offsets failed and is tried again: %s", error)
             attempt += 1
             time.sleep(self._options.offset_fetch_retry_ms / 1000)
+
+    def _layout_listing(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
+        """Return a layout that lists these partitions, or has lacked some for so long that they are gone."""
+        deadline = Deadline.after_ms(UNLISTED_SECONDS * 1000, time.monotonic)
+        layout = self._until_answered(lambda: self._recent_layout(missing_ok=True))
+        while unlisted(partitions, layout) and not deadline.expired:
+            time.sleep(max(_BOUNDS_SECONDS, self._options.offset_fetch_retry_ms / 1000))
+            layout = self._until_answered(lambda: self._ask_layout(missing_ok=True))
+        return layout
 
     def _recent_layout(self, *, missing_ok: bool) -> TopicsLayout:
         now = time.monotonic()

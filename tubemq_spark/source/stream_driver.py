@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tubemq_spark.errors import LocalProtocolError, OptionError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQError
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import begins_needed
 from tubemq_spark.offsets.positions import begins_wanted
@@ -71,16 +71,18 @@ class StreamDriver:
         if last is not None and last.holds_for(snapshot, start, max_rows):
             return last.end
         self._null_offsets.look(snapshot.layout.partitions)
+        bounds = self._readable_bounds(snapshot, offset)
         end = next_offset(
             self._subscribed(offset),
-            snapshot.layout.partitions.keys(),
-            self._with_readable_begins(snapshot, offset).bounds,
+            snapshot.partitions,
+            bounds,
             on_loss=self._on_loss,
             max_rows=max_rows,
             target=self._target,
         )
         text = start if end is offset else end.to_json()
-        self._answer = _Answer(snapshot, max_rows, start, offset, text, end)
+        complete = len(bounds) == len(snapshot.bounds)
+        self._answer = _Answer(snapshot, max_rows, start, offset, text, end) if complete else None
         return text
 
     def report(self) -> dict[str, Any] | None:
@@ -136,13 +138,18 @@ class StreamDriver:
             return self._planner.look_complete()
         return self._planner.look(start.next_offsets)
 
-    def _with_readable_begins(self, snapshot: Snapshot, start: StreamOffset) -> Snapshot:
-        partitions = snapshot.layout.partitions.keys()
+    def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
+        """Return the bounds; where reading begins at a store's earliest offset, that can be read."""
         if isinstance(start, StartToken):
-            stores = begins_wanted(start.position, partitions, snapshot.bounds)
-        else:
-            stores = begins_needed(start.next_offsets, partitions, snapshot.bounds)
-        return self._planner.with_readable_begins(snapshot, stores)
+            stores = begins_wanted(start.position, snapshot.partitions, snapshot.bounds)
+            return self._planner.readable_bounds(snapshot, stores, patient=True)
+        stores = begins_needed(start.next_offsets, snapshot.partitions, snapshot.bounds)
+        try:
+            return self._planner.readable_bounds(snapshot, stores, patient=False)
+        except TubeMQError as error:
+            # A running stream does not end because a broker goes away: these stores wait for the next look.
+            logger.info("stores wait until it is known where they can be read: %s", error)
+            return {store: held for store, held in snapshot.bounds.items() if store not in stores}
 
     def _subscribed(self, offset: StreamOffset) -> StreamOffset:
         """Leave out topics that the query no longer names; nothing of them is lost.

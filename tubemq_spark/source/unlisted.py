@@ -1,0 +1,48 @@
+"""Partitions that the master does not list any more: gone, or only not listed yet.
+
+A master that has just started lists the partitions of a broker when that broker has reported to it, which
+brokers do every 8 s with the settings TubeMQ ships (``heartbeatPeriodMs``). So a partition that is missing
+from a layout counts as there for a while. A topic that the master does not know (431) is gone at once: that
+is its stored configuration.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from tubemq_spark.cluster.base import TopicsLayout
+from tubemq_spark.model import TopicPartition
+
+UNLISTED_SECONDS: Final = 20.0
+"""How long a partition may be missing before it counts as gone."""
+
+
+def unlisted(known: Collection[TopicPartition], layout: TopicsLayout) -> set[TopicPartition]:
+    """Return the known partitions that a layout lacks though their topic exists."""
+    return {
+        partition
+        for partition in set(known) - layout.partitions.keys()
+        if partition.topic not in layout.missing_topics
+    }
+
+
+class Unlisted:
+    """Since when partitions have been missing."""
+
+    def __init__(self) -> None:
+        self._since: dict[TopicPartition, float] = {}
+
+    def expected(
+        self, known: Collection[TopicPartition], layout: TopicsLayout, now: float
+    ) -> frozenset[TopicPartition]:
+        """Return the known partitions that count as there although a layout lacks them.
+
+        Args:
+            known: the partitions that a stream knows.
+            layout: the newest layout.
+            now: the time, in seconds of any clock that never goes back.
+        """
+        missing = unlisted(known, layout)
+        self._since = {partition: self._since.get(partition, now) for partition in missing}
+        return frozenset(
+            partition for partition, since in self._since.items() if now - since < UNLISTED_SECONDS
+        )
