@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import time
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -83,9 +84,13 @@ class Scene:
             offsets.setdefault(partition.topic, {})[partition.local_id] = 0
         return json.dumps(offsets)
 
-    def is_readable(self) -> bool:
-        """Tell whether all brokers answer."""
-        return not self._cluster.bounds(self._cluster.layout([TOPIC, CHANGING], missing_ok=True)).failures
+    def settle(self, seconds: float) -> None:
+        """End all faults and wait until all brokers answer."""
+        self.server.faults.clear()
+        deadline = time.monotonic() + seconds
+        while self._cluster.bounds(self._cluster.layout([TOPIC, CHANGING], missing_ok=True)).failures:
+            assert time.monotonic() < deadline, "a broker does not answer"
+            time.sleep(0.01)
 
     def stored(self) -> list[bytes]:
         """Return what the topics hold."""

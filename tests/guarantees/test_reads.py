@@ -5,9 +5,9 @@ What a test expects is what the cell says, nothing else.
 
 import pytest
 
+from testkit.cells import Lasting, assert_hit, assert_once, ends_as, parametrized
 from testkit.guarantees import GOES_ON, SKIPS, WAITS, Outcome
 from testkit.troubles import TROUBLES, partition_of
-from tests.guarantees.cells import Lasting, assert_hit, assert_once, ends_as, parametrized
 from tests.guarantees.readers import Query, plan_batch
 from tubemq_spark.errors import RpcError
 from tubemq_spark.source import planner
@@ -64,7 +64,7 @@ def test_available_now(scene, losses, trouble, outcome, variant):
     query = Query(scene, first.checkpoint, **options)
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
         query.run_available()
-        assert lasting.is_over.is_set() == outcome.waits
+        assert lasting.is_over == outcome.waits
     if not outcome.is_error:
         check(query.rows, unread, trouble, outcome, losses)
     assert_hit(scene)
@@ -82,7 +82,7 @@ def test_a_run_is_not_over_before_a_broker_is_back_that_went_after_it_began(scen
     TROUBLES[how].begin(scene)
     with Lasting(scene, TROUBLES[how], Outcome(WAITS)) as lasting:
         query.finish()
-        assert lasting.is_over.is_set()
+        assert lasting.is_over
     assert_once(query.rows, before | unread)
 
 
@@ -101,7 +101,7 @@ def test_batch_read(scene, losses, trouble, outcome, variant):
     trouble.begin(scene)
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
         rows = plan_batch(scene, **options).start()()
-        assert lasting.is_over.is_set() == outcome.waits
+        assert lasting.is_over == outcome.waits
     if not outcome.is_error:
         check(rows, before, trouble, outcome, losses)
     assert_hit(scene)
@@ -119,7 +119,7 @@ def test_planned_task(scene, losses, trouble, outcome, variant):
     assert_once(spared, {value for value in before if trouble.spares(partition_of(value))})
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
         rows = spared + tasks.start(trouble.touches)()
-        assert lasting.is_over.is_set() == outcome.waits
+        assert lasting.is_over == outcome.waits
     if not outcome.is_error:
         check(rows, before, trouble, outcome, losses)
     assert_hit(scene)

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from testkit.guarantees import LOSES, MAY_REPEAT, WAITS_AND_MAY_REPEAT, Outcome
+from testkit.cells import Lasting, assert_hit, ends_as, parametrized, repeats_of
+from testkit.guarantees import LOSES, MAY_REPEAT, Outcome
 from testkit.troubles import AWAY, TROUBLES, partition_of
-from tests.guarantees.cells import Lasting, assert_hit, ends_as, parametrized
-from tests.waiting import wait_until
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import ProduceError
 
@@ -68,23 +67,10 @@ def writer_of(scene, trouble, outcome, *, streaming):
     return pickle.loads(pickle.dumps(made))
 
 
-def assert_stored(scene, sent, outcome, told, *, perhaps=()):
-    """Every row is there, and more than once only where the cell says so and the user was told.
-
-    Args:
-        scene: where to look.
-        sent: the rows that must be there.
-        outcome: the cell.
-        told: the commit message.
-        perhaps: rows that were stored before what they were stored in was lost.
-    """
-    scene.server.faults.clear()
-    wait_until(scene.is_readable, 10)
-    found = collections.Counter(value for value in scene.stored() if value.startswith(b"row "))
-    assert set(sent) <= set(found) <= {*sent, *perhaps}
-    repeats = found.total() - len(found)
-    assert repeats <= sum(receipt.unanswered for receipt in told.receipts)
-    assert not repeats or outcome.word in {MAY_REPEAT, WAITS_AND_MAY_REPEAT, LOSES}
+def assert_told(scene, sent, outcome, message, perhaps=()):
+    """Every row is there, and no more copies than the commit message tells of."""
+    repeats = repeats_of(scene, outcome, sent, perhaps)
+    assert repeats <= sum(receipt.unanswered for receipt in message.receipts)
 
 
 def starts_while(scene, trouble, outcome, named, *, streaming):
@@ -93,10 +79,10 @@ def starts_while(scene, trouble, outcome, named, *, streaming):
     trouble.begin(scene)
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
         writer = writer_of(scene, trouble, outcome, streaming=streaming)
-        told = writer.write(iter([rows.make()]))
-        assert lasting.is_over.is_set() == outcome.waits
+        message = writer.write(iter([rows.make()]))
+        assert lasting.is_over == outcome.waits
     if not outcome.is_error:
-        assert_stored(scene, rows.values, outcome, told)
+        assert_told(scene, rows.values, outcome, message)
     assert_hit(scene)
 
 
@@ -123,11 +109,11 @@ def test_sending_task(scene, trouble, outcome, variant):
         yield rows.make()
 
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
-        told = writer.write(batches())
-        assert lasting.is_over.is_set() == outcome.waits
+        message = writer.write(batches())
+        assert lasting.is_over == outcome.waits
     if not outcome.is_error:
         lost = rows.values[:COUNT] if trouble.loses else []
-        assert_stored(scene, set(rows.values) - set(lost), outcome, told, perhaps=lost)
+        assert_told(scene, set(rows.values) - set(lost), outcome, message, lost)
     if outcome.word == LOSES:
         there = set(scene.stored())
         assert {value for value in before if partition_of(value).broker_id == AWAY}.isdisjoint(there)
