@@ -183,6 +183,22 @@ def test_a_store_that_its_broker_does_not_have_yet_is_asked_again_with_a_new_lay
     assert cluster.layouts > layouts
 
 
+def test_a_store_that_is_gone_does_not_answer_again(planner, cluster, clock, caplog):
+    """The broker was there all the time, and the loss is told by the policy."""
+    caplog.set_level(logging.WARNING)
+    planner.look(POSITIONS)
+    cluster.failing = {2: NOT_HERE}
+    clock[0] += 1
+    planner.look(POSITIONS)
+    cluster.partitions -= {partition(20_000), partition(20_001)}
+    for _ in range(5):
+        clock[0] += 1.1
+        planner.look(POSITIONS)
+
+    (went,) = [record.getMessage() for record in caplog.records]
+    assert "does not tell where 1 of its stores end" in went
+
+
 def test_a_topic_that_was_removed_is_missing_from_the_layout_of_a_running_stream(planner, cluster, clock):
     planner.look(POSITIONS)
     cluster.removed = {"demo"}

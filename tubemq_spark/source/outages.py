@@ -30,6 +30,8 @@ class _Outage:
 
     def __init__(self, since: float) -> None:
         self.since = since
+        self.stores: Collection[StoreId] = ()
+        """The stores that had no answer when the broker was last asked."""
         self.pause_s = 0.0
         self.ask_at = since
 
@@ -75,15 +77,22 @@ class Outages:
             answered[store.broker_id].append(store)
         for broker_id, stores in failures.items():
             self._begin(broker_id, stores, answer.failures[stores[0]], layout, now)
+            self._away[broker_id].stores = stores
             if broker_id not in answered:
                 self._away[broker_id].postpone(now)
         for broker_id in [known for known in self._away if known in answered and known not in failures]:
             self._end(broker_id, answered[broker_id], answer.known, positions, now)
 
     def _forget_unlisted(self, layout: TopicsLayout) -> None:
-        """Forget brokers that have nothing of the topics any more: nobody asks them again."""
-        listed = {store.broker_id for store in layout.stores}
-        self._away = {broker_id: outage for broker_id, outage in self._away.items() if broker_id in listed}
+        """Forget brokers whose stores without an answer are gone, as with a topic that was removed.
+
+        Nobody asks for these stores again, and that others of the broker answer is no news.
+        """
+        self._away = {
+            broker_id: outage
+            for broker_id, outage in self._away.items()
+            if not layout.stores.keys().isdisjoint(outage.stores)
+        }
 
     def _begin(
         self,
