@@ -47,6 +47,7 @@ def test_stream(scene, losses, trouble, outcome, variant):
     if not outcome.is_error:
         assert outcome.word in {GOES_ON, SKIPS}
         assert_once(query.rows, expected)
+        assert bool(losses()) == (outcome.word == SKIPS)
     assert_hit(scene)
 
 
