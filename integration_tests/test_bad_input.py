@@ -243,12 +243,19 @@ def answering(text):
 
 
 @pytest.mark.parametrize(
-    "somebody",
-    [deaf_server, closed_port, lambda: answering(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")],
+    ("somebody", "expected"),
+    [
+        (deaf_server, "TUBEMQ_NO_MASTER"),
+        (closed_port, "TUBEMQ_NO_MASTER"),
+        (
+            lambda: answering(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
+            "TUBEMQ_NOT_A_MASTER",
+        ),
+    ],
     ids=["deaf", "closed", "http"],
 )
-def test_a_master_that_is_none(spark, somebody):
-    """There is an error that names the address."""
+def test_a_master_that_is_none(spark, somebody, expected):
+    """There is an error that names the address, and what listens there where that can be told."""
     patience = {
         "tubemq.rpcTimeoutMs": "1000",
         "tubemq.connectTimeoutMs": "1000",
@@ -262,7 +269,7 @@ def test_a_master_that_is_none(spark, somebody):
         frame = spark.range(1).selectExpr("'x' as value").write.format("tubemq")
         writing = refusal(lambda: frame.options(topic="demo", **options).mode("append").save())
     for condition, sentence in (reading, writing):
-        assert condition == "TUBEMQ_NO_MASTER"
+        assert condition == expected
         assert address in sentence
 
 
