@@ -40,10 +40,13 @@ def facts(frame):
     return {row.partition: row for row in frame.groupBy("partition").agg(*columns).collect()}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape",
+    [shape if shape == BULK_SHAPE else pytest.param(shape, marks=pytest.mark.nightly) for shape in SHAPES],
+)
 def test_every_message_of_the_load_producer_is_read(spark, server, java_load, shape, tmp_path):
     topic = server.load_topic(shape)
-    bulk = form(short=300_000 if shape == BULK_SHAPE else 20_000, long=500_000)
+    bulk = form(short=300_000, long=500_000)
     count = server.pick(embedded=20_000, real=bulk)
     produced = java_load.produce(server.master, topic, count, size=SIZE)
     stored = server.stored(topic)

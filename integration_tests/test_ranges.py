@@ -131,6 +131,8 @@ def test_ranges_while_messages_arrive(server, chance):
     assert_same_rows(found.elements(), range(count))
 
 
+@pytest.mark.slow_on_java
+@pytest.mark.timeout(400)
 @BOTH_WAYS
 def test_ranges_while_the_broker_restarts(server, chance, shape):
     """A reader whose broker goes away goes on behind the last record it has."""
@@ -164,6 +166,8 @@ def test_ranges_while_the_broker_restarts(server, chance, shape):
     assert log.read(works[:READERS]) == longest
 
 
+@pytest.mark.slow_on_java
+@pytest.mark.timeout(400)
 @BOTH_WAYS
 def test_a_closed_topic_is_read_and_a_removed_one_is_a_loss(server, shape):
     """The first step of a removal refuses commits, but neither fetches nor registers."""

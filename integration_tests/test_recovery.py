@@ -25,12 +25,14 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 FILLER = random.Random(0).randbytes(2 * MIB)
 PARTITIONS = (0, 1, 10_000)
 """Two that share a store and one that does not."""
-FILLED = form(short=256 * MIB, long=GIB)
+FILLED = form(short=512 * MIB, long=GIB)
 """So much is in the first store before the first kill."""
 LARGEST_READ = 28 * MIB
 """What one read from a connection can bring at most, a frame: it is stored as a whole."""
-MOST_READ_AT_START = 128 * MIB
-"""Python's own files are some 20 MiB of it."""
+MOST_UNFLUSHED = StoreSettings().wait_bytes + LARGEST_READ
+"""A store holds no more than this that a start has to look at."""
+MOST_READ_AT_START = 2 * MOST_UNFLUSHED + 40 * MIB
+"""What two stores may have to look at, and Python's own files."""
 
 
 def payload_of(partition_id, run, number):
@@ -136,7 +138,6 @@ def test_kills_lose_and_repeat_nothing(tmp_path):
     chance = chance_of("kills of the embedded server")
     data, log = tmp_path / "data", tmp_path / "stderr"
     stores = [data / "stores" / f"demo-{number}" for number in (0, 1)]
-    bound = StoreSettings().wait_bytes + LARGEST_READ
     with ServerProcess(data, {"demo": (2, 2)}, log) as server:
         fill(server.master)
         server.stop()
@@ -146,7 +147,7 @@ def test_kills_lose_and_repeat_nothing(tmp_path):
     acknowledged = {}
     for run in range(KILLS + 1):
         if run:
-            assert all(store_check.unflushed_bytes(store) <= bound for store in stores)
+            assert all(store_check.unflushed_bytes(store) <= MOST_UNFLUSHED for store in stores)
         torn, told = ends_of(stores), cuts_told(log)
         with ServerProcess(data, {}, log) as server:
             assert server.bytes_read < MOST_READ_AT_START

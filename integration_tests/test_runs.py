@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_chance(monkeypatch):
     assert runs.chance_of("a").random() != first
 
 
-def test_without_a_seed_each_commit_has_its_own(monkeypatch):
+def test_without_a_seed_each_state_of_the_embedded_server_has_its_own(monkeypatch):
     monkeypatch.setenv(runs.SEED_VARIABLE, "to be restored")
     heads = iter([["00000010" + "0" * 32], ["00000011" + "0" * 32]])
     monkeypatch.setattr(runs, "_git", lambda *_: next(heads))

@@ -423,6 +423,13 @@ ALLOWED_BY_DEFAULT: Final[Sequence[Allowed]] = (
     ),
     Allowed(
         "looks-farther",
+        methods=_FETCH,
+        path="errMsg|minLimitTime",
+        embedded={"errCode": "404", "errMsg": "The request offset reached maxOffset!"},
+        real={"errCode": "404", "errMsg": "current offset is exceed max file offset"},
+    ),
+    Allowed(
+        "looks-farther",
         methods=_COMMITS,
         path="currOffset",
         embedded=_SUCCEEDED,
