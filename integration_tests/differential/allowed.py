@@ -211,6 +211,8 @@ def _has_control_name(call: Call) -> bool:
     return any(text and not text.strip(_CONTROL_CHARACTERS) for name in names for text in _texts(name))
 
 
+_CLOCK_MS: Final = 1_000
+"""The servers are asked one after the other."""
 _OUTCOME_OF_FETCH: Final = (
     "success|errCode|errMsg|currOffset|maxOffset|currDataDlt|requireSlow|minLimitTime|messages.*"
 )
@@ -365,6 +367,17 @@ ALLOWED: Final[Sequence[Allowed]] = (
         embedded={"errCode": "200|404", "errMsg": "OK!|Can't found Message by index!"},
         real={"errCode": "404", "errMsg": "Can't found Message by index in cache"},
         parts=True,
+    ),
+    Allowed(
+        "wait-time",
+        methods=_FETCH,
+        path="minLimitTime",
+        embedded={"minLimitTime": r"[1-9]\d*"},
+        real={"minLimitTime": r"[1-9]\d*"},
+        holds=lambda difference: (
+            abs(int(difference.embedded["minLimitTime"]) - int(difference.real["minLimitTime"])) <= _CLOCK_MS
+        ),
+        by_time=True,
     ),
     Allowed(
         "balancing-time",
