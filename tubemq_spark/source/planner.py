@@ -117,7 +117,7 @@ class Planner:
         """Return layout and bounds as far as brokers answer, at most a moment old.
 
         Args:
-            positions: where a running stream stands. A topic that does not exist any more is no error then.
+            positions: where a running stream stands. A topic that no longer exists is not an error then.
 
         Raises:
             TubeMQError: the master refuses, or no master has answered for ten minutes.
@@ -133,7 +133,7 @@ class Planner:
         Args:
             resumed: whether this may be a query with a checkpoint. Then masters that never answered are asked
                 again, too (they are not by default, since the address may be wrong), and a topic that does
-                not exist is no error but left out.
+                not exist is left out instead of being an error.
 
         Raises:
             RpcError: a topic does not exist, or the group may not read it.
