@@ -22,7 +22,7 @@ from fuzz.target import BrokenError, Limits, Target, running
 
 _BATCH: Final = 300
 """Frames between two looks at the server."""
-_MOST_A_CONNECTION: Final = 12
+_MOST_PER_CONNECTION: Final = 12
 _AT_ONCE: Final = 4
 """Connections that are held at the same time."""
 _REOPENED_EVERY: Final = 15
@@ -68,7 +68,7 @@ def batch(seed: int, number: int, frames: int = _BATCH) -> Iterator[Conversation
         seeds = list(credentials.shown(seeds, chance))
     left = frames
     while left > 0:
-        talk = _conversation(seeds, chance, min(left, chance.randint(1, _MOST_A_CONNECTION)))
+        talk = _conversation(seeds, chance, min(left, chance.randint(1, _MOST_PER_CONNECTION)))
         left -= talk.frames
         yield dataclasses.replace(talk, secured=secured)
 

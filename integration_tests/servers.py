@@ -100,8 +100,8 @@ class Server:
 
 def partitions(shape: str) -> list[str]:
     """Return the partitions of a topic of a shape, as offsets in JSON name them."""
-    stores, partitions_a_store = SHAPES[shape]
-    return [f"1:{10_000 * store + index}" for store in range(stores) for index in range(partitions_a_store)]
+    stores, partitions_per_store = SHAPES[shape]
+    return [f"1:{10_000 * store + index}" for store in range(stores) for index in range(partitions_per_store)]
 
 
 @contextmanager

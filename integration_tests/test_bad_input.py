@@ -154,11 +154,11 @@ def test_a_write_that_cannot_be(spark, server, topic, columns, options, conditio
 
 def test_a_write_to_a_place_that_does_not_exist(spark, server, topic):
     frame = spark.range(1).selectExpr("'x' as value")
-    of_a_column = frame.selectExpr("value", "'nowhere' as topic")
+    with_topic_column = frame.selectExpr("value", "'nowhere' as topic")
     other_partition = frame.selectExpr("value", "1 as brokerId", "7 as partition")
 
     assert refusal(lambda: write(frame, server, topic="nowhere"))[0] == "TUBEMQ_TOPIC_UNKNOWN"
-    assert refusal(lambda: write(of_a_column, server))[0] == "TUBEMQ_TOPIC_UNKNOWN"
+    assert refusal(lambda: write(with_topic_column, server))[0] == "TUBEMQ_TOPIC_UNKNOWN"
     assert refusal(lambda: write(other_partition, server, topic=topic))[0] == "TUBEMQ_PARTITION_UNKNOWN"
 
 

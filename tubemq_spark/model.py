@@ -10,7 +10,7 @@ from tubemq_spark.errors import OptionError, TubeMQError
 _SCHEME: Final = "tubemq://"
 _HOST: Final = re.compile(r"[^\s/?#@,]+")
 
-PARTITIONS_A_STORE: Final = 10_000
+PARTITIONS_PER_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
 
 _EXCERPT_BYTES: Final = 40
@@ -74,7 +74,7 @@ class TopicPartition(NamedTuple):
     def store_id(self) -> StoreId:
         """The log this partition lives in."""
         # Not StoreId(...), which costs twice as much, and a driver asks for ten thousand at a time.
-        return _new_tuple(StoreId, (self[0], self[1], self[2] // PARTITIONS_A_STORE))
+        return _new_tuple(StoreId, (self[0], self[1], self[2] // PARTITIONS_PER_STORE))
 
     @property
     def local_id(self) -> str:

@@ -13,7 +13,7 @@ from integration_tests.differential.compare import Difference, Flat
 from integration_tests.differential.leniency import is_for_java_only
 from integration_tests.differential.names import HISTORY_TOPIC, MAX_MESSAGE_BYTES, TOPICS
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.constants import Method
 
 _SENDS: Final = frozenset({Method.SEND_MESSAGE})
@@ -181,7 +181,7 @@ def _is_missing(topic: str, partition_id: int) -> bool:
     if topic not in TOPICS:
         return False
     stores, partitions = TOPICS[topic]
-    store, index = divmod(partition_id, PARTITIONS_A_STORE)
+    store, index = divmod(partition_id, PARTITIONS_PER_STORE)
     return not (0 <= store < stores and index < partitions)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2, master_pb2
 
@@ -103,7 +103,7 @@ class Call:
     def store(self) -> int:
         """The number of the store of the partition it names."""
         partition = self.fields.get("partitionId", 0)
-        return int(partition) // PARTITIONS_A_STORE
+        return int(partition) // PARTITIONS_PER_STORE
 
     def plain(self) -> dict[str, Plain]:
         """Return it as JSON can hold it; what is as usual is left out."""

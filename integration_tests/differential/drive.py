@@ -18,7 +18,7 @@ from integration_tests.differential.calls import (
     body_of,
     known_layout,
 )
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
@@ -202,7 +202,7 @@ class Servers:
     def is_flushed(self) -> bool:
         """Say whether all that the servers hold is on the disk."""
         return all(
-            target.flushed_end(key, key[1] * PARTITIONS_A_STORE, end) == end
+            target.flushed_end(key, key[1] * PARTITIONS_PER_STORE, end) == end
             for target in self.all
             for key, end in self._ends.items()
         )
@@ -210,7 +210,7 @@ class Servers:
     def align(self) -> None:
         """Make the logs equally long again, after a sequence in which the servers did not do the same."""
         for key in self.stores:
-            partition_id = key[1] * PARTITIONS_A_STORE
+            partition_id = key[1] * PARTITIONS_PER_STORE
             ends = {target.name: target.end(key, partition_id) for target in self.all}
             self._ends[key] = max(ends.values())
             for target in self.all:

@@ -21,9 +21,9 @@ def screen():
     return Screen(Console(file=io.StringIO()))
 
 
-@given(stores=st.integers(1, 4), of_a_store=st.integers(400, 200_000))
-def test_the_work_is_cut_into_the_wanted_number_of_micro_batches(stores, of_a_store):
-    lines = stores * of_a_store
+@given(stores=st.integers(1, 4), per_store=st.integers(400, 200_000))
+def test_the_work_is_cut_into_the_wanted_number_of_micro_batches(stores, per_store):
+    lines = stores * per_store
     share = _share(lines)
     taken = share // stores * stores
     assert -(-lines // taken) == MICRO_BATCHES

@@ -39,7 +39,7 @@ def test_speeds_are_those_since_the_last_look():
     assert str(incoming) == "1,500 messages/s, 1.5 MB/s (3,000 messages, 3.0 MB in all)"
     assert str(outgoing) == "250 messages/s, 0.2 MB/s (500 messages, 0.5 MB in all)"
     incoming, _ = counter.flows(overview(3000, 500))
-    assert (incoming.messages_a_second, incoming.messages) == (0, 3000)
+    assert (incoming.messages_per_second, incoming.messages) == (0, 3000)
 
 
 def test_two_looks_at_the_same_moment():

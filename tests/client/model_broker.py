@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable
 
 from tests.rpc_server import Exchange, RpcServer
-from tubemq_spark.model import PARTITIONS_A_STORE, StoreId, TopicPartition
+from tubemq_spark.model import PARTITIONS_PER_STORE, StoreId, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
@@ -301,7 +301,7 @@ class ModelBroker:
         }
 
     def _store(self, topic: str, partition_id: int) -> Store | None:
-        return self.stores.get(StoreId(topic, BROKER_ID, partition_id // PARTITIONS_A_STORE))
+        return self.stores.get(StoreId(topic, BROKER_ID, partition_id // PARTITIONS_PER_STORE))
 
     def _register_or_unregister(self, exchange):
         request = exchange.parse(broker_pb2.RegisterRequestC2B)
@@ -323,7 +323,7 @@ class ModelBroker:
             return refuse
         holding.owner, holding.timed_out = request.clientId, False
         holding.in_flight, holding.fetched_before = 0, False
-        if request.partitionId % PARTITIONS_A_STORE >= self.partitions:
+        if request.partitionId % PARTITIONS_PER_STORE >= self.partitions:
             refuse.errCode, refuse.errMsg = (
                 500,
                 "exception is Wrong partition value 7,valid partitions in (0,0)",

@@ -25,11 +25,11 @@ class Flow:
 
     messages: int
     bytes: int
-    messages_a_second: float
-    bytes_a_second: float
+    messages_per_second: float
+    bytes_per_second: float
 
     def __str__(self) -> str:
-        speed = f"{self.messages_a_second:,.0f} messages/s, {self.bytes_a_second / _MEGABYTE:,.1f} MB/s"
+        speed = f"{self.messages_per_second:,.0f} messages/s, {self.bytes_per_second / _MEGABYTE:,.1f} MB/s"
         return f"{speed} ({self.messages:,} messages, {self.bytes / _MEGABYTE:,.1f} MB in all)"
 
 

@@ -21,7 +21,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import fresh_visit_token
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import (
-    PARTITIONS_A_STORE,
+    PARTITIONS_PER_STORE,
     Endpoint,
     OffsetBounds,
     StoreBounds,
@@ -185,7 +185,7 @@ class _Probe:
 
 
 def _first_partition(store: StoreId) -> TopicPartition:
-    return TopicPartition(store.topic, store.broker_id, store.store * PARTITIONS_A_STORE)
+    return TopicPartition(store.topic, store.broker_id, store.store * PARTITIONS_PER_STORE)
 
 
 def _is_token_refused(error: TubeMQError) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
-from tubemq_spark.model import PARTITIONS_A_STORE, Endpoint, TopicPartition
+from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT
 
 _SEPARATORS: Final = frozenset(":#@,=")
@@ -109,7 +109,7 @@ class FailureInfo:
 
 def partition_ids(stores: int, partitions: int) -> list[int]:
     """Return the numbers of a topic's partitions on one broker, ascending (ProducerManager)."""
-    return [store * PARTITIONS_A_STORE + index for store in range(stores) for index in range(partitions)]
+    return [store * PARTITIONS_PER_STORE + index for store in range(stores) for index in range(partitions)]
 
 
 def parse_broker_info(text: str, default_port: int = DEFAULT_BROKER_PORT) -> BrokerInfo:
@@ -394,7 +394,7 @@ def _port(text: str) -> int:
 
 
 def _check_size(stores: int, partitions: int) -> None:
-    if partitions > PARTITIONS_A_STORE or stores * partitions > _MAX_ROUTE_PARTITIONS:
+    if partitions > PARTITIONS_PER_STORE or stores * partitions > _MAX_ROUTE_PARTITIONS:
         raise ValueError(f"{stores} stores of {partitions} partitions are too many")
 
 

@@ -241,8 +241,8 @@ def test_the_first_rule_that_concerns_wins():
     rules = parse_rules(
         text_of(limit_rule(limitInM=1, dltInM=5000), limit_rule(limitInM=2), limit_rule(limitInM=3))
     )
-    assert rules.limit(6000, at(3)).bytes_a_minute == MIB
-    assert rules.limit(5000, at(3)).bytes_a_minute == 2 * MIB
+    assert rules.limit(6000, at(3)).bytes_per_minute == MIB
+    assert rules.limit(5000, at(3)).bytes_per_minute == 2 * MIB
 
 
 # --- what a consumer may read

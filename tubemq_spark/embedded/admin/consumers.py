@@ -63,7 +63,7 @@ class ConsumerCalls:
             "isFilterConsume": bool(lease.key_codes),
             "receivedFrom": _address_in(lease.client_id),
             "qryPriorityId": lease.query_priority,
-            "curDataLimitInM": allowance.limit.bytes_a_minute // _MIB,
+            "curDataLimitInM": allowance.limit.bytes_per_minute // _MIB,
             "curFreqLimit": allowance.limit.wait_ms,
             "totalSentSec": allowance.read_in_window,
             "isSupportLimit": True,

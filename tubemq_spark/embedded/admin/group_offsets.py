@@ -6,7 +6,7 @@ from typing import Any, Final
 from tubemq_spark.embedded.admin.parameters import bad_request
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.infostrings import partition_ids
 
@@ -72,7 +72,7 @@ class GroupOffsets:
                 position.reset(offset - offset % INDEX_ENTRY_BYTES)
 
     def _offset(self, seat: Seat) -> dict[str, int]:
-        store = self._state.stores.all().get((seat.topic, seat.partition_id // PARTITIONS_A_STORE))
+        store = self._state.stores.all().get((seat.topic, seat.partition_id // PARTITIONS_PER_STORE))
         position = self._state.offsets.find(seat)
         lease = self._state.leases.find(seat)
         names = (

@@ -7,7 +7,7 @@ from typing import Any
 from tubemq_spark.embedded.admin.items import success
 from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request, operation
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_A_CLIENT
+from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT
 from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, Exile, Group
 from tubemq_spark.embedded.master.self_balancing import layout_texts
 from tubemq_spark.embedded.master.state import MasterState
@@ -197,7 +197,7 @@ def _resources(group: Group) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "isRebalanced": True,
         "checkPasted": checked.members_needed is None,
-        "defBClientRate": DEFAULT_BROKERS_A_CLIENT,
+        "defBClientRate": DEFAULT_BROKERS_PER_CLIENT,
         "confBClientRate": checked.configured_rate,
         "curBClientRate": checked.current_rate,
     }

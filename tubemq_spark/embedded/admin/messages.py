@@ -11,7 +11,7 @@ from tubemq_spark.embedded.log.reading import Batch, ReadLimits
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.payload import FLAG_ATTRIBUTES, decode_payload, java_hash
 
@@ -70,14 +70,14 @@ class MessageCalls:
         numbers = [number for name, number in self._state.stores.all() if name == topic]
         if not numbers:
             raise bad_request(f"Invalid parameter: not found the store by topicName({topic})!")
-        return numbers[0] * PARTITIONS_A_STORE
+        return numbers[0] * PARTITIONS_PER_STORE
 
     def _store(self, topic: str, partition_id: int) -> Store:
         spec = self._state.catalog.get(topic)
         if spec is None or not has_partition(spec, partition_id):
             last = -1 if spec is None else spec.partitions - 1
             raise ValueError(f"Wrong partition value {partition_id},valid partitions in (0,{last})")
-        return self._state.stores.open(topic, partition_id // PARTITIONS_A_STORE)
+        return self._state.stores.open(topic, partition_id // PARTITIONS_PER_STORE)
 
     def _read(
         self, store: Store, topic: str, partition_id: int, count: int, types: list[str]

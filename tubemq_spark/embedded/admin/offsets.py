@@ -11,7 +11,7 @@ from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.log.store import Store
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 
 
 class OffsetCalls:
@@ -165,7 +165,7 @@ class OffsetCalls:
         return self._state.store(seat, "")
 
     def _open(self, topic: str, number: int) -> Store:
-        return self._state.stores.open(topic, number // PARTITIONS_A_STORE)
+        return self._state.stores.open(topic, number // PARTITIONS_PER_STORE)
 
     def _goals(self, text: str) -> dict[tuple[str, int], int]:
         """Read ``{"brokerId:topic:partitionId": offset}``; what is not of this broker is passed over."""

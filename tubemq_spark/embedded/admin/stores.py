@@ -7,7 +7,7 @@ from typing import Any, Final
 from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.log.store import Store
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 
 _LEAST: Final = (1 << 63) - 1
 _MOST: Final = -(1 << 63)
@@ -115,7 +115,7 @@ def _bounds(store: Store, number: int, partitions: int) -> list[dict[str, int]]:
     bounds = store.bounds
     return [
         {
-            "partitionId": number * PARTITIONS_A_STORE + index,
+            "partitionId": number * PARTITIONS_PER_STORE + index,
             "offsetMin": bounds.earliest,
             "offsetMax": bounds.latest,
             "dataMin": bounds.data_earliest,

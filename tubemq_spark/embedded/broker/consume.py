@@ -20,7 +20,7 @@ from tubemq_spark.embedded.log.reading import Batch, ReadLimits
 from tubemq_spark.embedded.log.records import RECORD_HEADER
 from tubemq_spark.embedded.log.store import Bounds, Store
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol import infostrings
 from tubemq_spark.protocol.constants import UNDEFINED, Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -209,7 +209,7 @@ class ConsumerHandlers:
         if spec is None or not has_partition(spec, seat.partition_id):
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure)
         try:
-            return self._state.stores.open(seat.topic, seat.partition_id // PARTITIONS_A_STORE)
+            return self._state.stores.open(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
         except (OSError, KeyError, TubeMQError) as error:
             logger.exception("the store of %s cannot be opened", _key(seat))
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure) from error

@@ -26,7 +26,7 @@ _ZONE_MS: Final = 8 * 3_600_000
 """Rules mean the time of day in GMT+8."""
 _MINUTE_MS: Final = 60_000
 _WINDOW_MS: Final = 5_000
-_WINDOWS_A_MINUTE: Final = 12
+_WINDOWS_PER_MINUTE: Final = 12
 
 UNLIMITED_BYTES: Final = (1 << 63) - 1
 """What a consumer may read in a minute when no rule concerns it."""
@@ -47,7 +47,7 @@ class DataLimit:
     lag_above: int
     """It concerns consumers that lag by more than this. The field is called dltInM, and yet brokers compare
     it with bytes (FlowCtrlItem.getDataLimit), so do we."""
-    bytes_a_minute: int
+    bytes_per_minute: int
     wait_ms: int
 
     def concerns(self, lag: int, time_of_day: int) -> bool:
@@ -135,7 +135,7 @@ class Allowance:
             return None
         self._renew(rules, data_latest - self.data_end, transfer_bytes, now_ms)
         if escape or (
-            self.window_limit > self.read_in_window and self.limit.bytes_a_minute > self.read_in_minute
+            self.window_limit > self.read_in_window and self.limit.bytes_per_minute > self.read_in_minute
         ):
             return None if self.read_bytes > 0 else 0
         return self.limit.wait_ms
@@ -152,7 +152,7 @@ class Allowance:
             self.read_in_window = self.read_in_minute = 0
             self._window_ends_ms = now_ms + _WINDOW_MS
             self._minute_ends_ms = now_ms + _MINUTE_MS
-            self.window_limit = self.limit.bytes_a_minute // _WINDOWS_A_MINUTE
+            self.window_limit = self.limit.bytes_per_minute // _WINDOWS_PER_MINUTE
             self.read_bytes = min(self.window_limit, transfer_bytes)
         elif now_ms > self._window_ends_ms:
             self.read_in_window = 0

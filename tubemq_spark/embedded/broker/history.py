@@ -19,7 +19,7 @@ from tubemq_spark.embedded.log.reading import ReadLimits
 from tubemq_spark.embedded.log.records import NewRecord
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.payload import (
     FLAG_ATTRIBUTES,
@@ -134,7 +134,7 @@ class OffsetHistory:
         topics: dict[str, dict[int, list[Seat]]] = {}
         for seat in seats:
             stores = topics.setdefault(seat.topic, {})
-            stores.setdefault(seat.partition_id // PARTITIONS_A_STORE, []).append(seat)
+            stores.setdefault(seat.partition_id // PARTITIONS_PER_STORE, []).append(seat)
         return {
             "dt": now_ms,
             "bId": self._state.broker_id,

@@ -21,7 +21,7 @@ from tubemq_spark.embedded.dispatch import (
 from tubemq_spark.embedded.log.records import NO_KEY, NewRecord
 from tubemq_spark.embedded.log.writing import Appended
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.net.listener import Answer
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc
@@ -106,7 +106,8 @@ class _Checks:
             text = f"topicName {OFFSET_HISTORY_TOPIC} does not allow producers to send data!"
             raise RefusedError(ErrCode.FORBIDDEN, text)
         topic, spec = self._state.open_partition(name, partition_id)
-        return (topic, partition_id // PARTITIONS_A_STORE), spec.max_message_bytes + ATTRIBUTE_ALLOWANCE_BYTES
+        key = (topic, partition_id // PARTITIONS_PER_STORE)
+        return key, spec.max_message_bytes + ATTRIBUTE_ALLOWANCE_BYTES
 
 
 class SendHandler:

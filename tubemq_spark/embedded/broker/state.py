@@ -17,7 +17,7 @@ from tubemq_spark.embedded.dispatch import MAX_TOPIC_CHARACTERS, RefusedError, r
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2
 
@@ -135,7 +135,7 @@ class BrokerState:
             RefusedError: it cannot be opened (500); ``failure`` begins the text.
         """
         try:
-            return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_A_STORE)
+            return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
         except (OSError, KeyError, TubeMQError) as error:
             logger.exception("the store of %s:%d cannot be opened", seat.topic, seat.partition_id)
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{error}") from error
@@ -152,5 +152,5 @@ def has_partition(spec: TopicSpec, partition_id: int) -> bool:
     TubeMQ's brokers look at the number inside the store only and make a store of any number; here the
     store must exist as well.
     """
-    store, index = divmod(partition_id, PARTITIONS_A_STORE)
+    store, index = divmod(partition_id, PARTITIONS_PER_STORE)
     return 0 <= store < spec.stores and index < spec.partitions

@@ -12,7 +12,7 @@ from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.files import read_json, write_json
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER, Stamp, next_stamp
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import PARTITIONS_A_STORE
+from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.constants import (
     DEFAULT_MAX_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES_LIMIT,
@@ -71,7 +71,7 @@ class TopicSpec:
         """Say what is wrong with the numbers, if anything is."""
         limits = {
             "stores": (1, _MAX_STORES),
-            "partitions": (1, PARTITIONS_A_STORE),
+            "partitions": (1, PARTITIONS_PER_STORE),
             "retention_ms": (1, 168 * _HOUR_MS),
             "max_message_bytes": (1, MAX_MESSAGE_BYTES_LIMIT),
             "flush_messages": (0, 1 << 31),

@@ -22,8 +22,8 @@ from tubemq_spark.embedded.log.segments import SegmentedLog
 from tubemq_spark.protocol.constants import MAX_FRAME_BYTES
 
 _POINT: Final = struct.Struct(">qqI")
-_ENTRIES_A_STEP: Final = 4096
-_BYTES_A_STEP: Final = 4 << 20
+_ENTRIES_PER_STEP: Final = 4096
+_BYTES_PER_STEP: Final = 4 << 20
 """How much is looked at together, but always one record."""
 
 
@@ -112,10 +112,10 @@ def _last_sound_start(index: SegmentedLog, data: SegmentedLog) -> LogPoint:
 
 def _steps(index: SegmentedLog, offset: int) -> Iterator[Entries]:
     """Yield the whole entries from an offset on, a bounded number of bytes of data at a time."""
-    while len(entries := _entries(index, offset, _ENTRIES_A_STEP)):
+    while len(entries := _entries(index, offset, _ENTRIES_PER_STEP)):
         # A damaged entry may claim any size.
         sizes = np.clip(entries["size"].astype(np.int64), 0, MAX_FRAME_BYTES)
-        count = int(np.searchsorted(np.cumsum(sizes), _BYTES_A_STEP)) + 1
+        count = int(np.searchsorted(np.cumsum(sizes), _BYTES_PER_STEP)) + 1
         yield entries[:count]
         offset += min(count, len(entries)) * INDEX_ENTRY.size
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
 from tubemq_spark.embedded.master import bound
-from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_A_CLIENT, Partitions, members_needed
+from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT, Partitions, members_needed
 from tubemq_spark.embedded.master.flow import flow_fields
 from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, GroupTerms
 from tubemq_spark.embedded.master.rebalance import RebalanceEvent
@@ -99,7 +99,7 @@ class BalancedHandlers:
         """Refuse (400) a bound group that would have too few members for its brokers."""
         control = self._state.controls.group(group)
         own_rate = control.allowed_broker_client_rate if control else 0
-        rate = own_rate if own_rate > 0 else DEFAULT_BROKERS_A_CLIENT
+        rate = own_rate if own_rate > 0 else DEFAULT_BROKERS_PER_CLIENT
         needed = members_needed(self._state.brokers.most_subscribed(terms.topics), terms.source_count, rate)
         if needed is not None:
             text = f"[Parameter error] System requires at least {needed} clients to consume data together, "

@@ -6,7 +6,7 @@ from typing import Final
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.master.balancing import (
-    DEFAULT_BROKERS_A_CLIENT,
+    DEFAULT_BROKERS_PER_CLIENT,
     Partitions,
     assign_listed,
     members_needed,
@@ -77,7 +77,7 @@ class Balancer:
         own_rate = control.allowed_broker_client_rate if control else 0
         count = len(group.members)
         brokers = self._state.brokers.most_subscribed(group.terms.topics)
-        needed = members_needed(brokers, count, own_rate if own_rate > 0 else DEFAULT_BROKERS_A_CLIENT)
+        needed = members_needed(brokers, count, own_rate if own_rate > 0 else DEFAULT_BROKERS_PER_CLIENT)
         group.resources = ResourceCheck(own_rate if own_rate > 0 else UNDEFINED, brokers // count, needed)
         return needed is None
 

@@ -11,7 +11,7 @@ from tubemq_spark.model import TopicPartition
 
 Partitions = frozenset[TopicPartition]
 
-DEFAULT_BROKERS_A_CLIENT: Final = 1000
+DEFAULT_BROKERS_PER_CLIENT: Final = 1000
 """How many brokers one member may have to serve (maxGroupBrokerConsumeRate)."""
 
 
