@@ -12,7 +12,8 @@ from typing import Final, NoReturn
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import demo, embedded
+from tubemq_spark.cli import embedded
+from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.errors import OptionError, TubeMQError
 
 FAILED: Final = 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.cli.demo_input import (
+from tubemq_spark.cli.demo.input import (
     MAX_LINE_BYTES,
     InputFile,
     attribute_name,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tubemq_spark.cli.demo_check import Truth
-from tubemq_spark.cli.demo_input import select_paths
-from tubemq_spark.cli.demo_topics import Stand, publish, take_stand
+from tubemq_spark.cli.demo.check import Truth
+from tubemq_spark.cli.demo.input import select_paths
+from tubemq_spark.cli.demo.topics import Stand, publish, take_stand
 from tubemq_spark.cluster.base import TopicsLayout
 from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.cli.demo_input import DEFAULT_MAX_LINES, Selection, select_installed_python, select_paths
+from tubemq_spark.cli.demo.input import DEFAULT_MAX_LINES, Selection, select_installed_python, select_paths
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint
 
 if TYPE_CHECKING:
-    from tubemq_spark.cli.demo_screen import Screen
+    from tubemq_spark.cli.demo.screen import Screen
 
 LINES_TOPIC: Final = "demo_lines"
 COUNTS_TOPIC: Final = "demo_counts"
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise TubeMQError("TUBEMQ_DEMO_NO_SPARK", python=sys.executable)
     if arguments.lines_topic == arguments.counts_topic:
         raise OptionError("TUBEMQ_DEMO_ONE_TOPIC", topic=arguments.lines_topic)
-    from tubemq_spark.cli.demo_screen import Screen
+    from tubemq_spark.cli.demo.screen import Screen
 
     screen = Screen()
     with _unwinding_on_sigterm(), screen.whole():
@@ -107,8 +107,8 @@ def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from tubemq_spark.cli.demo_job import cause_of, spark_session
-    from tubemq_spark.cli.demo_run import DemoRun, Plan
+    from tubemq_spark.cli.demo.job import cause_of, spark_session
+    from tubemq_spark.cli.demo.run import DemoRun, Plan
 
     log = workspace / "demo.log"
     # Warnings of this process go where Spark's go; py4j logs a stack trace where it is interrupted.

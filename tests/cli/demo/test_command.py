@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from tubemq_spark.cli.demo import MICRO_BATCHES, _share, _unwinding_on_sigterm, _workspace
-from tubemq_spark.cli.demo_job import _standard_error_to
-from tubemq_spark.cli.demo_screen import Screen
+from tubemq_spark.cli.demo.command import MICRO_BATCHES, _share, _unwinding_on_sigterm, _workspace
+from tubemq_spark.cli.demo.job import _standard_error_to
+from tubemq_spark.cli.demo.screen import Screen
 from tubemq_spark.errors import OptionError, ProduceError
 
 

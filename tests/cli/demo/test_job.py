@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tubemq_spark.cli.demo_job import cause_of, follow
+from tubemq_spark.cli.demo.job import cause_of, follow
 from tubemq_spark.errors import TubeMQTimeoutError
 
 

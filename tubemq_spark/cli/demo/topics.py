@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tubemq_spark.cli.demo_check import Truth
-from tubemq_spark.cli.demo_input import InputFile
+from tubemq_spark.cli.demo.check import Truth
+from tubemq_spark.cli.demo.input import InputFile
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import OptionError, RpcError

@@ -8,11 +8,11 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from tubemq_spark.cli.demo_check import Truth, WordKey, compare_counts, compare_lines
-from tubemq_spark.cli.demo_input import Selection
-from tubemq_spark.cli.demo_job import WordCountJob, follow, read_counts, read_lines
-from tubemq_spark.cli.demo_screen import Phase, Screen
-from tubemq_spark.cli.demo_topics import Stand, publish, take_stand
+from tubemq_spark.cli.demo.check import Truth, WordKey, compare_counts, compare_lines
+from tubemq_spark.cli.demo.input import Selection
+from tubemq_spark.cli.demo.job import WordCountJob, follow, read_counts, read_lines
+from tubemq_spark.cli.demo.screen import Phase, Screen
+from tubemq_spark.cli.demo.topics import Stand, publish, take_stand
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError

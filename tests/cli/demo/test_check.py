@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.cli.demo_check import Truth, compare_counts, compare_lines
+from tubemq_spark.cli.demo.check import Truth, compare_counts, compare_lines
 
 LINES = [b"import os\n", b"\n", b"\xff Os OS a1b2 xyzzy"]
 

@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tubemq_spark.cli.demo_check import WORD_PATTERN, WordKey
-from tubemq_spark.cli.demo_topics import FILE_ATTRIBUTE, LINE_ATTRIBUTE
+from tubemq_spark.cli.demo.check import WORD_PATTERN, WordKey
+from tubemq_spark.cli.demo.topics import FILE_ATTRIBUTE, LINE_ATTRIBUTE
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.net.deadline import Deadline
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tubemq_spark.cli.demo_screen import Screen
+from tubemq_spark.cli.demo.screen import Screen
 
 
 @pytest.fixture

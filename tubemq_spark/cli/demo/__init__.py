@@ -1,0 +1,1 @@
+"""``tubemq-spark demo``: text through TubeMQ and Spark and back, with every line accounted for."""
