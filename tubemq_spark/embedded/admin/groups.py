@@ -7,9 +7,9 @@ from typing import Any
 from tubemq_spark.embedded.admin.items import success
 from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request, operation
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT
+from tubemq_spark.embedded.master.assignment import DEFAULT_BROKERS_PER_CLIENT
+from tubemq_spark.embedded.master.client_balance_handlers import layout_texts
 from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, Exile, Group
-from tubemq_spark.embedded.master.self_balancing import layout_texts
 from tubemq_spark.embedded.master.state import MasterState
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Final
 
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.master import bound
-from tubemq_spark.embedded.master.rebalance import Rebalance, RebalanceEvent
+from tubemq_spark.embedded.master.rebalance_events import Rebalance, RebalanceEvent
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode

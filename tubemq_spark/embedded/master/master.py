@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import Dispatcher
-from tubemq_spark.embedded.master.balanced import BalancedHandlers
-from tubemq_spark.embedded.master.balancer import Balancer
-from tubemq_spark.embedded.master.producers import ProducerHandlers
-from tubemq_spark.embedded.master.self_balancing import SelfBalancingHandlers
+from tubemq_spark.embedded.master.balance_rounds import Balancer
+from tubemq_spark.embedded.master.client_balance_handlers import SelfBalancingHandlers
+from tubemq_spark.embedded.master.producer_handlers import ProducerHandlers
+from tubemq_spark.embedded.master.server_balance_handlers import BalancedHandlers
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Answer, Interceptor, Listener

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tubemq_spark.embedded.master.balancing import spread
-from tubemq_spark.embedded.master.rebalance import EventType, Rebalance, RebalanceEvent
+from tubemq_spark.embedded.master.assignment import spread
+from tubemq_spark.embedded.master.rebalance_events import EventType, Rebalance, RebalanceEvent
 from tubemq_spark.model import TopicPartition
 
 PATIENCE = 3

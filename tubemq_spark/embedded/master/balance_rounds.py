@@ -5,7 +5,7 @@ from typing import Final
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
-from tubemq_spark.embedded.master.balancing import (
+from tubemq_spark.embedded.master.assignment import (
     DEFAULT_BROKERS_PER_CLIENT,
     Partitions,
     assign_listed,

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.embedded.master.balancing import assign_listed, members_needed, spread
+from tubemq_spark.embedded.master.assignment import assign_listed, members_needed, spread
 from tubemq_spark.model import TopicPartition
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
 from tubemq_spark.embedded.master import bound
-from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT, Partitions, members_needed
+from tubemq_spark.embedded.master.assignment import DEFAULT_BROKERS_PER_CLIENT, Partitions, members_needed
 from tubemq_spark.embedded.master.flow import flow_fields
 from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, GroupTerms
-from tubemq_spark.embedded.master.rebalance import RebalanceEvent
+from tubemq_spark.embedded.master.rebalance_events import RebalanceEvent
 from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MasterState
 from tubemq_spark.embedded.master.subscriptions import check_authorized, deployed_topics, filters_of
 from tubemq_spark.protocol.constants import Method

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from tubemq_spark.embedded.master.balancing import Partitions
+from tubemq_spark.embedded.master.assignment import Partitions
 
 NONE: Final[Partitions] = frozenset()
 
