@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, Unpack
 
-from tubemq_spark.embedded.broker.leases import Lease
+from tubemq_spark.embedded.broker.leases import GrantedLease
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Pause, Rule, RuleBook, Script
@@ -289,7 +289,7 @@ def _change_lease(state: BrokerState, seat: Seat, holder: str | None) -> None:
         position.commit(consumed=False)
         state.leases.end(seat)
         if holder is not None:
-            state.leases.grant(seat, Lease(holder, frozenset(), UNDEFINED))
+            state.leases.grant(seat, GrantedLease(holder, frozenset(), UNDEFINED))
 
 
 def refusal(method: Method, code: int, text: str) -> bytes:

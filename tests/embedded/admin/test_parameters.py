@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.embedded.admin.parameters import GuardedCall, Operation, Parameters, operation
+from tubemq_spark.embedded.admin.parameters import Author, GuardedCall, Parameters, author_of
 from tubemq_spark.embedded.dispatch import RefusedError
 
 
@@ -100,12 +100,12 @@ def test_times():
 
 def test_who_makes_a_call():
     both = Parameters({"createUser": "maker", "modifyUser": "changer", "cDate": "20200101000000"})
-    assert operation(both, adding=True) == Operation("maker", "20200101000000")
-    assert operation(both, adding=False) == Operation("changer", None)
+    assert author_of(both, adding=True) == Author("maker", "20200101000000")
+    assert author_of(both, adding=False) == Author("changer", None)
     with pytest.raises(RefusedError, match="Parameter createUser is missing"):
-        operation(Parameters({"modifyUser": "changer"}), adding=True)
+        author_of(Parameters({"modifyUser": "changer"}), adding=True)
     with pytest.raises(RefusedError, match="illegal value for dataVersionId"):
-        operation(Parameters({"modifyUser": "changer", "dataVersionId": "x"}), adding=False)
+        author_of(Parameters({"modifyUser": "changer", "dataVersionId": "x"}), adding=False)
 
 
 def test_a_guarded_call():

@@ -9,7 +9,7 @@ from tests import strategies as own
 from tubemq_spark.embedded.broker.fetch_answer import encode_found
 from tubemq_spark.embedded.log.blocks import Records
 from tubemq_spark.embedded.log.reading import Batch
-from tubemq_spark.embedded.log.store import Bounds
+from tubemq_spark.embedded.log.store import StoreBounds
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
 messages = st.lists(st.tuples(own.int64s, own.int32s, st.binary(max_size=300), own.int32s), max_size=8)
@@ -41,6 +41,6 @@ def test_answers_are_those_of_protobuf(rows, start, visible_end, data_end, data_
     for message_id, crc, payload, flag in rows:
         expected.messages.add(messageId=message_id, checkSum=crc, payLoadData=payload, flag=flag)
     batch = Batch(records_of(rows), start, data_end)
-    bounds = Bounds(0, visible_end, 0, 0, data_latest)
+    bounds = StoreBounds(0, visible_end, 0, 0, data_latest)
     answer = encode_found(batch, start, visible_end, bounds, slow=slow)
     assert answer == expected.SerializeToString()

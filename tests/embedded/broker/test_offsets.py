@@ -6,8 +6,8 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tubemq_spark.embedded.broker.offsets import NO_WISH, OffsetTable, Position, Seat
-from tubemq_spark.embedded.log.store import Bounds
+from tubemq_spark.embedded.broker.offsets import NO_WISH, GroupPosition, OffsetTable, Seat
+from tubemq_spark.embedded.log.store import StoreBounds
 from tubemq_spark.errors import DataLossError
 
 STEP = 28
@@ -15,11 +15,11 @@ SEAT = Seat("group", "demo", 0)
 
 
 def bounds(earliest, latest):
-    return Bounds(earliest, latest, latest, 0, 0)
+    return StoreBounds(earliest, latest, latest, 0, 0)
 
 
 def standing(committed, in_flight=0):
-    position = Position(committed)
+    position = GroupPosition(committed)
     position.in_flight = in_flight
     return position
 
@@ -124,7 +124,7 @@ class PositionMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.position = Position(0)
+        self.position = GroupPosition(0)
         self.confirmed = 0
         self.unconfirmed = 0
 
@@ -266,20 +266,20 @@ DAY_MS = 24 * 3_600_000
 
 @pytest.mark.parametrize(("status", "start"), [(0, 56), (1, 560), (2, 560), (7, 560)])
 def test_the_first_register_records_a_place(status, start):
-    position = Position()
+    position = GroupPosition()
     assert position.register(status, NO_WISH, bounds(56, 560)) == start
     assert position.recorded
 
 
 @pytest.mark.parametrize("wish", [0, 84, 10_000])
 def test_the_first_register_with_a_wish(wish):
-    assert Position().register(1, wish, bounds(56, 560)) == min(max(wish, 56), 560)
+    assert GroupPosition().register(1, wish, bounds(56, 560)) == min(max(wish, 56), 560)
 
 
 def test_reading_or_committing_without_a_place_stands_at_0():
-    for position in (Position(), Position()):
+    for position in (GroupPosition(), GroupPosition()):
         assert not position.recorded
-    reading, committing = Position(), Position()
+    reading, committing = GroupPosition(), GroupPosition()
     assert reading.begin_read(manual=False, last_consumed=True, bounds=bounds(0, 560)) == 0
     assert committing.commit(consumed=False) == 0
     assert reading.recorded

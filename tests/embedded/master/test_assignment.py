@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.embedded.master.assignment import assign_listed, members_needed, spread
+from tubemq_spark.embedded.master.assignment import assign_named, members_needed, spread
 from tubemq_spark.model import TopicPartition
 
 
@@ -81,7 +81,7 @@ def test_listed_partitions_go_to_who_listed_them():
     listed = (
         dict.fromkeys(parts(0, 1), "a") | dict.fromkeys(parts(2, 9), "b") | dict.fromkeys(parts(3), "gone")
     )
-    assert assign_listed(listed, ["a", "b", "c"], parts(0, 1, 2, 3)) == {
+    assert assign_named(listed, ["a", "b", "c"], parts(0, 1, 2, 3)) == {
         "a": parts(0, 1),
         "b": parts(2),
         "c": frozenset(),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.embedded.wire import MasterClient, fetch_request
 from tubemq_spark.embedded.config.catalog import TopicStatus
-from tubemq_spark.embedded.master.groups import Consumer, GroupTerms
+from tubemq_spark.embedded.master.groups import GroupTerms, RegisteredConsumer
 from tubemq_spark.embedded.master.members import Members
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
 from tubemq_spark.embedded.tokens import VisitTokens
@@ -287,14 +287,14 @@ def test_heartbeats_and_layouts_keep_a_client():
     members.add_producer("p")
     now[0] = 99
     assert members.expire() == []
-    members.hear_producer("p")
+    members.record_producer_heartbeat("p")
     now[0] = 198
     assert members.expire() == []
     now[0] = 199
     assert members.expire() == ["p"]
-    members.add_consumer("g", GroupTerms(frozenset({"demo"}), {}, -2), Consumer("c", -2, 0, -2))
+    members.add_consumer("g", GroupTerms(frozenset({"demo"}), {}, -2), RegisteredConsumer("c", -2, 0, -2))
     now[0] = 298
-    members.hear_consumer("g", "c", balances_itself=True)
+    members.record_consumer_heartbeat("g", "c", client_balanced=True)
     now[0] = 397
     assert members.expire() == []
     now[0] = 398

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tubemq_spark.embedded.master.assignment import spread
-from tubemq_spark.embedded.master.rebalance_events import EventType, Rebalance, RebalanceEvent
+from tubemq_spark.embedded.master.rebalance_events import EventType, GroupEvents, RebalanceEvent
 from tubemq_spark.model import TopicPartition
 
 PATIENCE = 3
@@ -21,7 +21,7 @@ ALL = parts(*range(6))
 
 @pytest.fixture
 def group():
-    return Rebalance()
+    return GroupEvents()
 
 
 def balance(group, rebalance_id, partitions=ALL, away=frozenset()):
@@ -249,7 +249,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.group = Rebalance()
+        self.group = GroupEvents()
         self.really = {}
         self.todo = {}
         self.answers = {}

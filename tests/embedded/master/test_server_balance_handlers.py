@@ -8,7 +8,7 @@ import pytest
 
 from tests.embedded.wire import MasterClient
 from tubemq_spark.embedded.config.controls import ClusterSetting, ConsumeControl, GroupControl, TopicControl
-from tubemq_spark.embedded.master.groups import Exile
+from tubemq_spark.embedded.master.groups import Suspension
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
 from tubemq_spark.protocol.infostrings import parse_subscribe_info
 
@@ -319,12 +319,12 @@ def test_an_operator_sends_a_member_out_for_some_rounds(cluster):
     until(lambda: len(one.held) == len(two.held) == 2, one, two)
     group = server._master.state.members.groups["group"]
     with server._master.state.lock:
-        group.exiles["one"] = Exile(3, 0)
+        group.suspensions["one"] = Suspension(3, 0)
     until(lambda: len(two.held) == 4, one, two)
     until(lambda: len(one.held) == len(two.held) == 2, one, two)
-    assert group.exiles == {}
+    assert group.suspensions == {}
     with server._master.state.lock:
-        group.exiles["one"] = Exile(0, 0, returns_at_once=True)
+        group.suspensions["one"] = Suspension(0, 0, returns_at_once=True)
     until(lambda: not one.held, one, two)
     until(lambda: len(one.held) == len(two.held) == 2, one, two)
 
@@ -627,7 +627,7 @@ def test_a_heartbeat_of_the_other_kind_takes_no_event_away(cluster):
     member.beat()
     group = server._master.state.members.groups["group"]
     deadline = time.monotonic() + DEADLINE_S
-    while group.rebalance.begin_round(1_000_000):
+    while group.events.begin_round(1_000_000):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     # Its event waits; a client that balances itself would not understand it.

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
 from tubemq_spark.embedded.admin.parameters import (
+    Author,
     Call,
     GuardedCall,
-    Operation,
     Parameters,
+    author_of,
     bad_request,
-    operation,
 )
 from tubemq_spark.embedded.admin.topic_properties import read_properties
 from tubemq_spark.embedded.config.broker_config import BrokerRecord, ManageStatus
@@ -61,7 +61,7 @@ class BrokerSetup:
 
     def add(self, parameters: Parameters) -> dict[str, Any]:
         """Set a broker up anew; it knows its address itself, whatever the call says."""
-        who = operation(parameters, adding=True)
+        who = author_of(parameters, adding=True)
         fields = read_properties(parameters)
         numbers = _numbers(parameters)
         status = manage_status(parameters) or ManageStatus.DRAFT
@@ -93,7 +93,7 @@ class BrokerSetup:
         numbers = _numbers(parameters)
         status = manage_status(parameters)
 
-        def update(broker: KnownBroker, record: BrokerRecord, who: Operation) -> str:
+        def update(broker: KnownBroker, record: BrokerRecord, who: Author) -> str:
             new = dataclasses.replace(
                 record,
                 defaults=_valid(dataclasses.replace(record.defaults, **fields)),
@@ -120,11 +120,11 @@ class BrokerSetup:
         """Open or close the broker for producers, for consumers, or for both."""
         publish, subscribe = _access(parameters, "Publish"), _access(parameters, "Subscribe")
         if publish is None and subscribe is None:
-            operation(parameters, adding=False)
+            author_of(parameters, adding=False)
             parameters.required_numbers("brokerId")
             raise bad_request("Fields acceptPublish or acceptSubscribe must exist at this method!")
 
-        def change(broker: KnownBroker, record: BrokerRecord, who: Operation) -> str:
+        def change(broker: KnownBroker, record: BrokerRecord, who: Author) -> str:
             if record.status is ManageStatus.DRAFT:
                 what = "The broker configure under draft status, please online first!"
                 raise ItemError(ItemCode.CONDITION_LACKING, what)
@@ -138,7 +138,7 @@ class BrokerSetup:
     def reload(self, parameters: Parameters) -> dict[str, Any]:
         """Do nothing more: the broker always has what is configured."""
 
-        def reload(broker: KnownBroker, record: BrokerRecord, _who: Operation) -> str:
+        def reload(broker: KnownBroker, record: BrokerRecord, _who: Author) -> str:
             if not record.status.serves:
                 what = f"The broker manage status by brokerId={broker.id} is not in online status"
                 raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what}, can't reload this configure! ")
@@ -148,7 +148,7 @@ class BrokerSetup:
 
     def delete(self, parameters: Parameters) -> dict[str, Any]:
         """Forget how the broker is set up; it serves nobody until it is added again."""
-        operation(parameters, adding=False)
+        author_of(parameters, adding=False)
         parameters.optional_flag("isReservedData")
 
         def delete(broker_id: int) -> None:
@@ -176,7 +176,7 @@ class BrokerSetup:
 
     def release(self, parameters: Parameters) -> dict[str, Any]:
         """Let the broker read and write again that stopped it after too many I/O errors."""
-        operation(parameters, adding=False)
+        author_of(parameters, adding=False)
         for broker_id in parameters.required_numbers("brokerId"):
             # One that is not there, or does not run, has nothing to be released from.
             with contextlib.suppress(OptionError):
@@ -184,7 +184,7 @@ class BrokerSetup:
         return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
 
     def _to(self, status: ManageStatus) -> "_Change":
-        def change(broker: KnownBroker, record: BrokerRecord, who: Operation) -> str:
+        def change(broker: KnownBroker, record: BrokerRecord, who: Author) -> str:
             if record.status is status:
                 raise ItemError(ItemCode.UNCHANGED, f"Unchanged  manageStatus({status})!")
             _check_status_change(broker.id, record.status, status)
@@ -200,7 +200,7 @@ class BrokerSetup:
         missing: str = "Not found broker configure for brokerId({})!",
     ) -> dict[str, Any]:
         """Change each broker of a call."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
 
         def do(broker_id: int, item: dict[str, Any]) -> None:
             broker = self._brokers.get(broker_id)
@@ -243,11 +243,11 @@ class BrokerSetup:
                 raise bad_request(f"Duplicated broker configure record, query by brokerId : {broker.id}")
 
 
-_Change = Callable[[KnownBroker, BrokerRecord, Operation], str]
+_Change = Callable[[KnownBroker, BrokerRecord, Author], str]
 """Changes a broker's record and returns the address that its item shall have."""
 
 
-def _replace(broker: KnownBroker, record: BrokerRecord, who: Operation, *, anew: bool = False) -> None:
+def _replace(broker: KnownBroker, record: BrokerRecord, who: Author, *, anew: bool = False) -> None:
     """Keep a record, and raise the version of the broker's configuration."""
     broker.config.replace(record, who.user, who.date, anew=anew)
     broker.catalog.touch()

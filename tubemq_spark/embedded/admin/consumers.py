@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.admin.parameters import Call, Parameters
-from tubemq_spark.embedded.broker.leases import Lease
+from tubemq_spark.embedded.broker.leases import GrantedLease
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 
@@ -45,13 +45,13 @@ class ConsumerCalls:
         ]
         return {"result": True, "errCode": 0, "errMsg": "Success!", "dataSet": data, "totalCnt": len(data)}
 
-    def _leases(self, parameters: Parameters) -> Iterator[tuple[Seat, Lease]]:
+    def _leases(self, parameters: Parameters) -> Iterator[tuple[Seat, GrantedLease]]:
         groups = parameters.items("groupName")
         for seat, lease in sorted(self._state.leases.all().items(), key=lambda item: item[0]):
             if not groups or seat.group in groups:
                 yield seat, lease
 
-    def _consumer(self, seat: Seat, lease: Lease) -> dict[str, Any]:
+    def _consumer(self, seat: Seat, lease: GrantedLease) -> dict[str, Any]:
         allowance = lease.allowance
         return {
             "groupName": seat.group,

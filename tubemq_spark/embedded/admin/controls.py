@@ -7,7 +7,7 @@ from typing import Any
 
 from tubemq_spark.embedded.admin.flow import read_priority, read_rules, show_rules
 from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
-from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request, operation
+from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, author_of, bad_request
 from tubemq_spark.embedded.config.controls import ConsumeControl, GroupControl, TopicControl
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER, shown
 from tubemq_spark.embedded.master.state import MasterState
@@ -41,7 +41,7 @@ class ControlCalls:
 
     def add_consume(self, parameters: Parameters) -> dict[str, Any]:
         """Say what groups may do with topics."""
-        who = operation(parameters, adding=True)
+        who = author_of(parameters, adding=True)
         topics, groups = self._topics(parameters), parameters.required_items("groupName")
         fields = _consume_fields(parameters)
 
@@ -56,7 +56,7 @@ class ControlCalls:
 
     def update_consume(self, parameters: Parameters) -> dict[str, Any]:
         """Change what groups may do with topics."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         topics, groups = self._topics(parameters), parameters.required_items("groupName")
         fields = _consume_fields(parameters)
 
@@ -74,7 +74,7 @@ class ControlCalls:
 
     def delete_consume(self, parameters: Parameters) -> dict[str, Any]:
         """Forget what groups may do with topics, with all of them when none is named."""
-        operation(parameters, adding=False)
+        author_of(parameters, adding=False)
         groups, topics = parameters.required_items("groupName"), parameters.items("topicName")
 
         def delete(group: str, topic: str) -> None:
@@ -96,7 +96,7 @@ class ControlCalls:
 
     def add_group(self, parameters: Parameters) -> dict[str, Any]:
         """Make resource controls of groups."""
-        who = operation(parameters, adding=True)
+        who = author_of(parameters, adding=True)
         groups = parameters.required_items("groupName")
         default = GroupControl(query_priority=self._controls.cluster.query_priority)
         control = dataclasses.replace(default, **_group_fields(parameters))
@@ -110,7 +110,7 @@ class ControlCalls:
 
     def update_group(self, parameters: Parameters) -> dict[str, Any]:
         """Change resource controls of groups."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         groups = parameters.required_items("groupName")
         fields = _group_fields(parameters)
 
@@ -128,7 +128,7 @@ class ControlCalls:
 
     def delete_group(self, parameters: Parameters) -> dict[str, Any]:
         """Forget resource controls of groups of which nothing else is said."""
-        operation(parameters, adding=False)
+        author_of(parameters, adding=False)
         groups = parameters.required_items("groupName")
 
         def delete(group: str, _topic: str) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tubemq_spark.embedded.admin.items import success
-from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request, operation
+from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, author_of, bad_request
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.master.assignment import DEFAULT_BROKERS_PER_CLIENT
 from tubemq_spark.embedded.master.client_balance_handlers import layout_texts
-from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, Exile, Group
+from tubemq_spark.embedded.master.groups import ConsumeType, Group, RegisteredConsumer, Suspension
 from tubemq_spark.embedded.master.state import MasterState
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class GroupCalls:
             "admin_query_sub_info": self.query_subscriptions,
             "admin_query_group_info_by_topic": self.query_groups_by_topic,
             "admin_query_consume_group_detail": self.query_group_detail,
-            "admin_query_client_balance_group_set": self.query_self_balancing,
+            "admin_query_client_balance_group_set": self.query_client_balanced,
             "admin_rebalance_group_allocate": GuardedCall(token, self.take_partitions_away),
             "admin_set_client_balance_group_consume_from_max": GuardedCall(token, self.consume_from_max),
         }
@@ -64,11 +64,11 @@ class GroupCalls:
             ]
         )
 
-    def query_self_balancing(self, parameters: Parameters) -> dict[str, Any]:
+    def query_client_balanced(self, parameters: Parameters) -> dict[str, Any]:
         """Return the names of the groups whose members balance by themselves."""
         names = parameters.items("groupName")
         with self._state.lock:
-            found = [group.name for group in self._groups() if group.balances_itself]
+            found = [group.name for group in self._groups() if group.client_balanced]
         found = [name for name in found if not names or name in names]
         return {**success([]), "data": found, "count": len(found)}
 
@@ -81,7 +81,7 @@ class GroupCalls:
 
     def take_partitions_away(self, parameters: Parameters) -> dict[str, Any]:
         """Take all partitions from members, and give them none for ``reJoinWait`` rounds."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         name = parameters.required("groupName")
         rounds = parameters.number("reJoinWait", 0, least=0)
         consumers = parameters.required_items("consumerId")
@@ -90,20 +90,22 @@ class GroupCalls:
             if group is None:
                 raise bad_request(f"The group({name}) not online!")
             for consumer_id in consumers:
-                if consumer_id in group.exiles:
+                if consumer_id in group.suspensions:
                     raise bad_request(f"Duplicated set for consumerId({consumer_id}) in group({name})!")
             for consumer_id in consumers:
                 if consumer_id in group.members:
-                    group.exiles[consumer_id] = Exile(rounds, self._now_ms(), returns_at_once=rounds == 0)
+                    group.suspensions[consumer_id] = Suspension(
+                        rounds, self._now_ms(), returns_at_once=rounds == 0
+                    )
         logger.info("%s takes the partitions of %s from %s", who.user, name, ", ".join(consumers))
         return _done()
 
     def consume_from_max(self, parameters: Parameters) -> dict[str, Any]:
         """Let groups that balance by themselves go on with the latest messages."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         names = parameters.required_items("groupName")
         with self._state.lock:
-            groups = [group for group in self._groups() if group.balances_itself and group.name in names]
+            groups = [group for group in self._groups() if group.client_balanced and group.name in names]
             if not groups:
                 raise bad_request("all consumer groups are not client balance groups")
             for group in groups:
@@ -123,7 +125,10 @@ class GroupCalls:
             "count": len(members),
             "topicSet": sorted(group.terms.topics),
             "consumeGroup": name,
-            "re-rebalance": {client: _exile(client, exile) for client, exile in group.exiles.items()},
+            "re-rebalance": {
+                client: _shown_suspension(client, suspension)
+                for client, suspension in group.suspensions.items()
+            },
             "isBandConsume": group.terms.kind.value,
             **self._of_kind(group),
             "rebInfo": _resources(group),
@@ -143,12 +148,12 @@ class GroupCalls:
                 "curSourceCount": len(group.members),
                 "rebalanceCheckTime": group.waited_rounds,
             }
-        if group.balances_itself:
+        if group.client_balanced:
             layout_id, texts = layout_texts(self._state, group)
             return {"topicMetaId": layout_id, "metaDetails": texts}
         return {}
 
-    def _member(self, group: Group, consumer: Consumer) -> dict[str, Any]:
+    def _member(self, group: Group, consumer: RegisteredConsumer) -> dict[str, Any]:
         parts = [
             {
                 "partId": held.partition_id,
@@ -167,26 +172,26 @@ class GroupCalls:
         }
 
 
-def _member_of_kind(group: Group, consumer: Consumer) -> dict[str, Any]:
+def _member_of_kind(group: Group, consumer: RegisteredConsumer) -> dict[str, Any]:
     if group.terms.kind is ConsumeType.BOUND:
         starts = [
             {"partitionKey": f"{part.broker_id}:{part.topic}:{part.partition_id}", "Offset": offset}
             for part, offset in consumer.starts.items()
         ]
         return {"initReSetPartCount": len(starts), "initReSetPartInfo": starts}
-    if group.balances_itself:
+    if group.client_balanced:
         return {"sourceCount": consumer.source_count, "nodeId": consumer.node_id}
     return {}
 
 
-def _exile(client_id: str, exile: Exile) -> dict[str, Any]:
+def _shown_suspension(client_id: str, suspension: Suspension) -> dict[str, Any]:
     """Return how it stands with a member that was sent out (NodeRebInfo.toJsonString)."""
     return {
         "clientId": client_id,
-        "status": int(exile.step),
-        "createTime": exile.created_ms,
-        "reqType": int(not exile.returns_at_once),
-        "waitDuration": exile.rounds,
+        "status": int(suspension.step),
+        "createTime": suspension.created_ms,
+        "reqType": int(not suspension.returns_at_once),
+        "waitDuration": suspension.rounds,
     }
 
 

@@ -292,7 +292,7 @@ class GuardedCall:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Operation:
+class Author:
     """Who changes something, and when."""
 
     user: str
@@ -300,7 +300,7 @@ class Operation:
     """``yyyyMMddHHmmss``, None for now."""
 
 
-def operation(parameters: Parameters, *, adding: bool) -> Operation:
+def author_of(parameters: Parameters, *, adding: bool) -> Author:
     """Read who makes a changing call (WebParameterUtils.getAUDBaseInfo).
 
     Raises:
@@ -308,8 +308,8 @@ def operation(parameters: Parameters, *, adding: bool) -> Operation:
     """
     parameters.optional_number("dataVersionId")
     if adding:
-        return Operation(parameters.required("createUser"), parameters.date("createDate"))
-    return Operation(parameters.required("modifyUser"), parameters.date("modifyDate"))
+        return Author(parameters.required("createUser"), parameters.date("createDate"))
+    return Author(parameters.required("modifyUser"), parameters.date("modifyDate"))
 
 
 def bad_request(text: str) -> RefusedError:

@@ -11,12 +11,12 @@ from typing import Any, Final
 from tubemq_spark.embedded.admin.flow import read_priority, read_rules, show_rules
 from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
 from tubemq_spark.embedded.admin.parameters import (
+    Author,
     Call,
     GuardedCall,
-    Operation,
     Parameters,
+    author_of,
     bad_request,
-    operation,
 )
 from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
 from tubemq_spark.embedded.admin.topics import SetTopic
@@ -60,7 +60,7 @@ class SettingCalls:
 
     def authorize_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Say whether topics are for those groups only that have a consume control."""
-        who = operation(parameters, adding=True)
+        who = author_of(parameters, adding=True)
         topics = parameters.required_items("topicName")
         # The name that TubeMQ reads, and the one that its newer calls have.
         wish = parameters.optional_flag("isEnable")
@@ -73,7 +73,7 @@ class SettingCalls:
 
     def open_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Open topics to all groups."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
 
         def open_topic(topic: str) -> None:
             if self._controls.topic(topic).authorize:
@@ -83,7 +83,7 @@ class SettingCalls:
 
     def add_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Make controls of topics that are not there yet: a topic that is has one."""
-        who = operation(parameters, adding=True)
+        who = author_of(parameters, adding=True)
         control, size_mb = _wish(parameters)
 
         def add(topic: str) -> None:
@@ -96,7 +96,7 @@ class SettingCalls:
 
     def update_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Change controls of topics, and their size limits."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         control, size_mb = _wish(parameters)
 
         def update(topic: str) -> None:
@@ -109,7 +109,7 @@ class SettingCalls:
 
     def delete_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Forget controls of topics that are gone."""
-        operation(parameters, adding=False)
+        author_of(parameters, adding=False)
 
         def delete(topic: str) -> None:
             in_use = f"TopicName {topic} is in use, please delete"
@@ -143,7 +143,7 @@ class SettingCalls:
 
     def set_cluster(self, parameters: Parameters) -> dict[str, Any]:
         """Set the cluster's setting; properties of topics that the call does not name are as at first."""
-        who = operation(parameters, adding=True)
+        who = author_of(parameters, adding=True)
         fields = _cluster_fields(parameters)
         fields["properties"] = TopicSpec(**read_properties(parameters))
         fields.setdefault("flow_rules", NO_RULES)
@@ -151,7 +151,7 @@ class SettingCalls:
 
     def update_cluster(self, parameters: Parameters) -> dict[str, Any]:
         """Change the cluster's setting."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         fields = _cluster_fields(parameters)
         old = self._controls.cluster.properties
         fields["properties"] = dataclasses.replace(old, **read_properties(parameters))
@@ -162,7 +162,7 @@ class SettingCalls:
         setting = self._controls.cluster
         return success([_shown_cluster(setting)] if setting.stamp.serial_id != UNDEFINED else [])
 
-    def _change_cluster(self, fields: Mapping[str, Any], who: Operation) -> dict[str, Any]:
+    def _change_cluster(self, fields: Mapping[str, Any], who: Author) -> dict[str, Any]:
         with self._changing:
             old = self._controls.cluster
             new = dataclasses.replace(old, **fields)
@@ -171,7 +171,7 @@ class SettingCalls:
             self._controls.set_cluster(new, who.user, who.date)
         return success([_shown_cluster(self._controls.cluster)])
 
-    def _change_topic(self, topic: str, control: TopicControl, size_mb: int | None, who: Operation) -> None:
+    def _change_topic(self, topic: str, control: TopicControl, size_mb: int | None, who: Author) -> None:
         self._check_size(topic, size_mb)
         known = self._is_known(topic)
         new_size = size_mb if size_mb != self._size_mb(topic) else None

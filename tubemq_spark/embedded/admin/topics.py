@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
-from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Operation, Parameters, operation
+from tubemq_spark.embedded.admin.parameters import Author, Call, GuardedCall, Parameters, author_of
 from tubemq_spark.embedded.admin.topic_properties import read_properties
 from tubemq_spark.embedded.config.broker_config import BrokerRecord
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
@@ -47,7 +47,7 @@ class TopicCalls:
 
     def add_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Create topics; what the call does not say is as the broker's defaults are."""
-        who = operation(parameters, adding=True)
+        who = author_of(parameters, adding=True)
         topics, brokers = _targets(parameters)
         fields = read_properties(parameters)
 
@@ -67,7 +67,7 @@ class TopicCalls:
 
     def modify_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Change properties of topics."""
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         topics, brokers = _targets(parameters)
         fields = read_properties(parameters)
 
@@ -100,7 +100,7 @@ class TopicCalls:
         return self._change_status(parameters, TopicStatus.REMOVED)
 
     def _change_status(self, parameters: Parameters, status: TopicStatus) -> dict[str, Any]:
-        who = operation(parameters, adding=False)
+        who = author_of(parameters, adding=False)
         topics, brokers = _targets(parameters)
 
         def change(broker_id: int, topic: str) -> None:
@@ -123,7 +123,7 @@ class TopicCalls:
             raise ItemError(ItemCode.NOT_FOUND, f"{what}, please create the broker's configure first!")
         return broker, record
 
-    def _set(self, broker_id: int, topic: str, spec: TopicSpec, who: Operation) -> None:
+    def _set(self, broker_id: int, topic: str, spec: TopicSpec, who: Author) -> None:
         try:
             self._set_topic(broker_id, topic, spec, who.user, who.date)
         except OptionError as error:

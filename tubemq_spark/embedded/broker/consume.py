@@ -9,8 +9,8 @@ from typing import Any, Final
 from tubemq_spark.embedded.broker.fetch_answer import encode_found
 from tubemq_spark.embedded.broker.fetch_failures import NOTHING, fetch_failure, not_found, nothing_at
 from tubemq_spark.embedded.broker.flow_control import Allowance, FlowRules, RuleError, parse_rules
-from tubemq_spark.embedded.broker.leases import Lease
-from tubemq_spark.embedded.broker.offsets import NO_WISH, Position, Seat
+from tubemq_spark.embedded.broker.leases import GrantedLease
+from tubemq_spark.embedded.broker.offsets import NO_WISH, GroupPosition, Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
 from tubemq_spark.embedded.clock import wall_ms
@@ -18,7 +18,7 @@ from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits
 from tubemq_spark.embedded.log.records import RECORD_HEADER
-from tubemq_spark.embedded.log.store import Bounds, Store
+from tubemq_spark.embedded.log.store import Store, StoreBounds
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol import infostrings
@@ -150,7 +150,7 @@ class ConsumerHandlers:
         client_id: str,
         absent: RefusedError,
         by_other: Callable[[Seat, str, str], RefusedError],
-    ) -> Iterator[tuple[Position, Lease]]:
+    ) -> Iterator[tuple[GroupPosition, GrantedLease]]:
         """Lock a seat that a consumer holds.
 
         Raises:
@@ -189,10 +189,10 @@ class ConsumerHandlers:
             maxOffset=self._end_told(lease, bounds),
         )
 
-    def _new_lease(self, client_id: str, types: set[str], priority: int) -> Lease:
+    def _new_lease(self, client_id: str, types: set[str], priority: int) -> GrantedLease:
         key_codes = frozenset(java_hash(item) for item in types)
         allowance = Allowance(self._state.settings.first_transfer_bytes)
-        return Lease(client_id, key_codes, priority, allowance)
+        return GrantedLease(client_id, key_codes, priority, allowance)
 
     def _open_for_register(self, seat: Seat) -> Store:
         failure = "Register broker failure!, exception is "
@@ -214,7 +214,7 @@ class ConsumerHandlers:
             logger.exception("the store of %s cannot be opened", _key(seat))
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure) from error
 
-    def _check_free(self, seat: Seat, position: Position, client_id: str) -> None:
+    def _check_free(self, seat: Seat, position: GroupPosition, client_id: str) -> None:
         lease = self._state.leases.find(seat)
         if lease is None or lease.client_id == client_id:
             return
@@ -244,7 +244,12 @@ class ConsumerHandlers:
         return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
 
     def _read_from(
-        self, store: Store, seat: Seat, lease: Lease, position: Position, request: pb.GetMessageRequestC2B
+        self,
+        store: Store,
+        seat: Seat,
+        lease: GrantedLease,
+        position: GroupPosition,
+        request: pb.GetMessageRequestC2B,
     ) -> pb.GetMessageResponseB2C | bytes:
         """Find out where to read, and whether the consumer may now; then read."""
         settings, bounds = self._state.settings, store.bounds
@@ -269,7 +274,14 @@ class ConsumerHandlers:
         return self._read(store, seat, lease, position, start, manual=request.manualCommitOffset)
 
     def _read(
-        self, store: Store, seat: Seat, lease: Lease, position: Position, start: int, *, manual: bool
+        self,
+        store: Store,
+        seat: Seat,
+        lease: GrantedLease,
+        position: GroupPosition,
+        start: int,
+        *,
+        manual: bool,
     ) -> pb.GetMessageResponseB2C | bytes:
         bounds, view = store.bounds, self._view(lease)
         visible_end = view.end(bounds)
@@ -296,15 +308,15 @@ class ConsumerHandlers:
         text = f"[Duplicated Request] {place} has been consumed by {owner};Current consumer {client_id}"
         return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
 
-    def _view(self, lease: Lease) -> View:
+    def _view(self, lease: GrantedLease) -> View:
         return View.of(self._priority(lease), filtered=bool(lease.key_codes))
 
-    def _priority(self, lease: Lease) -> int:
+    def _priority(self, lease: GrantedLease) -> int:
         """Return what a consumer may see: by what it says itself, else as the cluster is set."""
         cluster = self._state.controls.cluster.query_priority
         return lease.query_priority if lease.query_priority > 0 else cluster
 
-    def _end_told(self, lease: Lease, bounds: Bounds) -> int:
+    def _end_told(self, lease: GrantedLease, bounds: StoreBounds) -> int:
         """Return where a store ends for registers and commits, which take the priority as it is.
 
         So they tell the end on the disk for 1 alone, not for 101 (BrokerServiceServer.getRealQryPriorityId).
@@ -319,7 +331,7 @@ class ConsumerHandlers:
         spec = self._state.catalog.get(topic)
         return 1 if spec is None else spec.partitions
 
-    def _limits(self, lease: Lease, visible_end: int, bounds: Bounds) -> ReadLimits:
+    def _limits(self, lease: GrantedLease, visible_end: int, bounds: StoreBounds) -> ReadLimits:
         settings, allowance = self._state.settings, lease.allowance
         return ReadLimits(
             visible_end,

@@ -11,7 +11,7 @@ import numpy as np
 
 from tubemq_spark.embedded.log.blocks import Records
 from tubemq_spark.embedded.log.reading import Batch
-from tubemq_spark.embedded.log.store import Bounds
+from tubemq_spark.embedded.log.store import StoreBounds
 from tubemq_spark.protocol import varints
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import broker_pb2 as pb
@@ -26,7 +26,7 @@ _FRONT: Final = pb.GetMessageResponseB2C(
 ).SerializePartialToString()
 
 
-def encode_found(batch: Batch, start: int, visible_end: int, bounds: Bounds, *, slow: bool) -> bytes:
+def encode_found(batch: Batch, start: int, visible_end: int, bounds: StoreBounds, *, slow: bool) -> bytes:
     """Return the serialised answer.
 
     Args:

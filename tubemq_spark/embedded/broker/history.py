@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from tubemq_spark.embedded.broker.leases import Lease
+from tubemq_spark.embedded.broker.leases import GrantedLease
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.clock import wall_ms
@@ -163,7 +163,7 @@ class OffsetHistory:
         topic: str,
         number: int,
         seats: list[Seat],
-        leases: Mapping[Seat, Lease],
+        leases: Mapping[Seat, GrantedLease],
         numbers: Mapping[str, int],
     ) -> dict[str, Any]:
         store = self._state.stores.all().get((topic, number))

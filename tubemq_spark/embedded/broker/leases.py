@@ -14,7 +14,7 @@ _MOST_REFUSED: Final = 1000
 
 
 @dataclasses.dataclass(slots=True)
-class Lease:
+class GrantedLease:
     """A consumer's hold on a partition; change it under the lock of the seat's position."""
 
     client_id: str
@@ -35,19 +35,19 @@ class LeaseTable:
     def __init__(self, timeout_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
-        self._leases: dict[Seat, Lease] = {}
-        self._refused: collections.deque[tuple[Seat, Lease]] = collections.deque()
+        self._leases: dict[Seat, GrantedLease] = {}
+        self._refused: collections.deque[tuple[Seat, GrantedLease]] = collections.deque()
 
-    def find(self, seat: Seat) -> Lease | None:
+    def find(self, seat: Seat) -> GrantedLease | None:
         """Return the lease of a seat, running or not."""
         return self._leases.get(seat)
 
-    def grant(self, seat: Seat, lease: Lease) -> None:
+    def grant(self, seat: Seat, lease: GrantedLease) -> None:
         """Give a seat to a consumer; whoever had it has it no more."""
         self.renew(lease)
         self._leases[seat] = lease
 
-    def keep_for_a_while(self, seat: Seat, lease: Lease) -> None:
+    def keep_for_a_while(self, seat: Seat, lease: GrantedLease) -> None:
         """Keep a lease whose register was refused, as TubeMQ does, until there are many younger ones."""
         self._refused.append((seat, lease))
         if len(self._refused) > _MOST_REFUSED:
@@ -55,12 +55,12 @@ class LeaseTable:
             if self._leases.get(oldest) is refused:
                 self.end(oldest)
 
-    def renew(self, lease: Lease) -> None:
+    def renew(self, lease: GrantedLease) -> None:
         """Start the lease's time anew: its consumer was heard of."""
         lease.expires_at_ms = self._now_ms() + self._timeout_ms
         lease.heard_at_ms = wall_ms()
 
-    def has_expired(self, lease: Lease) -> bool:
+    def has_expired(self, lease: GrantedLease) -> bool:
         """Whether the consumer has not been heard of for too long."""
         return self._now_ms() >= lease.expires_at_ms
 
@@ -77,6 +77,6 @@ class LeaseTable:
         for seat in [seat for seat in list(self._leases) if seat.topic == topic]:
             self.end(seat)
 
-    def all(self) -> dict[Seat, Lease]:
+    def all(self) -> dict[Seat, GrantedLease]:
         """Return all leases."""
         return dict(self._leases)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.files import read_json, replace_text, write_json
 from tubemq_spark.embedded.directories import make_directory
-from tubemq_spark.embedded.log.store import Bounds
+from tubemq_spark.embedded.log.store import StoreBounds
 from tubemq_spark.protocol.constants import ReadStatus
 
 NO_WISH: Final = -1
@@ -26,7 +26,7 @@ class Seat(NamedTuple):
     partition_id: int
 
 
-class Position:
+class GroupPosition:
     """A group's place in a partition, in index bytes; hold ``lock`` around everything that belongs together.
 
     ``committed`` is the next offset to read as far as the group has confirmed; ``in_flight`` the distance of
@@ -56,7 +56,7 @@ class Position:
         self.committed = 0
         self.in_flight = 0
 
-    def register(self, read_status: int, wish: int, bounds: Bounds) -> int:
+    def register(self, read_status: int, wish: int, bounds: StoreBounds) -> int:
         """A consumer takes the partition: drop what is in flight, move where it wants; return the start.
 
         A group without a place begins at the start of the store with read status 0, else at its end.
@@ -71,7 +71,7 @@ class Position:
         return self.committed
 
     def begin_read(
-        self, *, manual: bool, last_consumed: bool, bounds: Bounds, update: bool = True
+        self, *, manual: bool, last_consumed: bool, bounds: StoreBounds, update: bool = True
     ) -> int | None:
         """Return where the next read starts, or None at the end of the store.
 
@@ -154,7 +154,7 @@ class OffsetTable:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         saved = read_json(path, _saved) or _Saved({}, {})
-        self._positions = {seat: Position(committed) for seat, committed in saved.offsets.items()}
+        self._positions = {seat: GroupPosition(committed) for seat, committed in saved.offsets.items()}
         self._saved = saved.offsets
         self._changes = dict.fromkeys(saved.offsets, 0)
         self._changed_at_ms = {
@@ -162,15 +162,15 @@ class OffsetTable:
             for group in {seat.group for seat in saved.offsets}
         }
 
-    def at(self, seat: Seat) -> Position:
+    def at(self, seat: Seat) -> GroupPosition:
         """Return a group's position, to look at only; where there is none, one that is not recorded."""
-        return self._positions.get(seat) or Position()
+        return self._positions.get(seat) or GroupPosition()
 
     @contextlib.contextmanager
-    def locked(self, seat: Seat) -> Iterator[Position]:
+    def locked(self, seat: Seat) -> Iterator[GroupPosition]:
         """Lock a group's position, be it recorded or not."""
         while True:
-            position = self._positions.get(seat) or self._positions.setdefault(seat, Position())
+            position = self._positions.get(seat) or self._positions.setdefault(seat, GroupPosition())
             with position.lock:
                 if self._positions.get(seat) is not position:
                     continue  # Somebody removed it after we had found it.
@@ -181,18 +181,18 @@ class OffsetTable:
                         del self._positions[seat]
                 return
 
-    def find(self, seat: Seat) -> Position | None:
+    def find(self, seat: Seat) -> GroupPosition | None:
         """Return a group's position, if it has one."""
         found = self._positions.get(seat)
         return found if found is not None and found.recorded else None
 
-    def find_or_add(self, seat: Seat, start: int) -> Position:
+    def find_or_add(self, seat: Seat, start: int) -> GroupPosition:
         """Return a group's position; a new one stands at ``start``."""
         with self.locked(seat) as found:
             found.record(start)
         return found
 
-    def all(self) -> dict[Seat, Position]:
+    def all(self) -> dict[Seat, GroupPosition]:
         """Return all positions that are recorded."""
         return {seat: found for seat, found in list(self._positions.items()) if found.recorded}
 

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Final
 
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
-from tubemq_spark.embedded.log.store import Bounds
+from tubemq_spark.embedded.log.store import StoreBounds
 
 _FLUSHED_ONLY: Final = 1
 """Up to this level a consumer sees only what is on the disk."""
@@ -36,11 +36,11 @@ class View:
         """Whether it shows only what is on the disk."""
         return self.level <= _FLUSHED_ONLY
 
-    def end(self, bounds: Bounds) -> int:
+    def end(self, bounds: StoreBounds) -> int:
         """Return the offset at which what the consumer may see ends."""
         return bounds.flushed if self.files_only else bounds.latest
 
-    def slow(self, bounds: Bounds, start: int, end: int, partitions: int) -> bool:
+    def slow(self, bounds: StoreBounds, start: int, end: int, partitions: int) -> bool:
         """Whether a consumer that read from one offset to another should ask less often.
 
         So should one with a filter whose messages come from the files, near the end of what is on the disk.
@@ -51,7 +51,7 @@ class View:
         return bounds.flushed - end < entries * _FILTERED_FACTOR * _SLOW_FACTOR * INDEX_ENTRY.size
 
 
-def read_bytes(allowed: int, data_end: int, bounds: Bounds, transfer_bytes: int) -> int:
+def read_bytes(allowed: int, data_end: int, bounds: StoreBounds, transfer_bytes: int) -> int:
     """Return how much one read may return: less than allowed when the consumer is far behind.
 
     ``data_end`` is where its last read ended in the data log.

@@ -50,7 +50,7 @@ class StoreSettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bounds:
+class StoreBounds:
     """Where a store begins and ends: offsets in index bytes, ``data_*`` in bytes of the data log."""
 
     earliest: int
@@ -129,7 +129,7 @@ class Store:
             undo.pop_all()
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> StoreBounds:
         """Where the store begins and ends now.
 
         Raises:
@@ -137,7 +137,7 @@ class Store:
         """
         with self._lock:
             self._require_open()
-            return Bounds(
+            return StoreBounds(
                 self._earliest, self._index.end, self._flushed.index, self._data.start, self._data.end
             )
 

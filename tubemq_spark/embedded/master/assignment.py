@@ -41,7 +41,7 @@ def spread(
     return {member: frozenset(parts) for member, parts in wanted.items()}
 
 
-def assign_listed(
+def assign_named(
     listed: Mapping[TopicPartition, str],
     members: Collection[str],
     partitions: AbstractSet[TopicPartition],

@@ -8,11 +8,11 @@ from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.master.assignment import (
     DEFAULT_BROKERS_PER_CLIENT,
     Partitions,
-    assign_listed,
+    assign_named,
     members_needed,
     spread,
 )
-from tubemq_spark.embedded.master.groups import ConsumeType, Group, JoinStep, ResourceCheck
+from tubemq_spark.embedded.master.groups import ConsumeType, Group, ResourceCheck, SuspensionStep
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.master.subscriptions import disabled_topics
 from tubemq_spark.model import TopicPartition
@@ -27,7 +27,7 @@ _BOUND_ROUNDS: Final = 2
 """A bound group gets its listed partitions in so many rounds at most; then all goes on as usual."""
 
 
-class Balancer:
+class BalanceRounds:
     """Plans events for all groups; ``run`` is one round."""
 
     def __init__(self, state: MasterState, settings: EmbeddedSettings) -> None:
@@ -46,7 +46,7 @@ class Balancer:
                 return
             self._last_id = max(self._last_id + 1, wall_ms())
             for group in self._state.members.groups.values():
-                if not group.balances_itself and group.rebalance.begin_round(self._patience):
+                if not group.client_balanced and group.events.begin_round(self._patience):
                     self._balance(group)
 
     def _balance(self, group: Group) -> None:
@@ -55,18 +55,18 @@ class Balancer:
         if listed:
             self._start(group, listed, partitions)
         elif self._has_resources(group):
-            away = _exiled(group)
-            wanted = spread(group.rebalance.holdings(), partitions, away)
-            group.rebalance.plan(wanted, self._last_id)
+            away = _suspended(group)
+            wanted = spread(group.events.holdings(), partitions, away)
+            group.events.plan(wanted, self._last_id)
 
     def _start(self, group: Group, listed: dict[TopicPartition, str], partitions: Partitions) -> None:
         """Give a bound group the partitions it named, once all its members are there."""
-        present = group.rebalance.holdings()
+        present = group.events.holdings()
         if len(present) < group.terms.source_count or not present.keys() >= set(listed.values()):
             group.waited_rounds += 1
             return
         group.bound_rounds += 1
-        group.rebalance.plan(assign_listed(listed, present, partitions), self._last_id)
+        group.events.plan(assign_named(listed, present, partitions), self._last_id)
 
     def _has_resources(self, group: Group) -> bool:
         """Whether a group has enough members for its brokers; once it had, it is not asked again."""
@@ -99,17 +99,17 @@ def _starts(group: Group) -> bool:
     return bound and group.not_allocated and group.bound_rounds < _BOUND_ROUNDS
 
 
-def _exiled(group: Group) -> frozenset[str]:
+def _suspended(group: Group) -> frozenset[str]:
     """Return the members that get nothing in this round (ConsumeGroupInfo.getNeedBalanceNodes)."""
     away = set()
-    for client_id, exile in list(group.exiles.items()):
-        if exile.step is JoinStep.OUT:
-            exile.rounds -= 1
-            if exile.rounds <= 0:
-                del group.exiles[client_id]
+    for client_id, suspension in list(group.suspensions.items()):
+        if suspension.step is SuspensionStep.OUT:
+            suspension.rounds -= 1
+            if suspension.rounds <= 0:
+                del group.suspensions[client_id]
                 continue
         away.add(client_id)
-        exile.step = JoinStep.OUT
-        if exile.returns_at_once:
-            del group.exiles[client_id]
+        suspension.step = SuspensionStep.OUT
+        if suspension.returns_at_once:
+            del group.suspensions[client_id]
     return frozenset(away)

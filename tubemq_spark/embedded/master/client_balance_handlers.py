@@ -6,7 +6,7 @@ from typing import Any, Final
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required
 from tubemq_spark.embedded.master.flow import ops_task
-from tubemq_spark.embedded.master.groups import Consumer, Group, GroupTerms
+from tubemq_spark.embedded.master.groups import Group, GroupTerms, RegisteredConsumer
 from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MasterState
 from tubemq_spark.embedded.master.subscriptions import (
     check_authorized,
@@ -24,7 +24,7 @@ _STALE_LAYOUT_MS: Final = 180_000
 """A heartbeat repeats the layout to a client that took its own longer ago (maxMetaForceUpdatePeriodMs)."""
 
 
-class SelfBalancingHandlers:
+class ClientBalanceHandlers:
     """Answers methods 20 to 22 and 6; their answers have no ``success``, the code says it."""
 
     def __init__(self, state: MasterState) -> None:
@@ -52,7 +52,7 @@ class SelfBalancingHandlers:
             raise RefusedError(ErrCode.BAD_REQUEST, text)
         check_authorized(state.controls, client_id, name, topics, filters)
         report = request.subRepInfo
-        consumer = Consumer(
+        consumer = RegisteredConsumer(
             client_id,
             request.nodeId,
             assigned_at_ms=_assigned_at(report),
@@ -84,7 +84,7 @@ class SelfBalancingHandlers:
         report = request.subRepInfo
         held = _held(report)
         with state.lock:
-            group, consumer = state.members.hear_consumer(name, client_id, balances_itself=True)
+            group, consumer = state.members.record_consumer_heartbeat(name, client_id, client_balanced=True)
             if report.HasField("lstAssignedTime"):
                 consumer.assigned_at_ms = report.lstAssignedTime
             if held is not None:
@@ -115,7 +115,7 @@ class SelfBalancingHandlers:
         name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         self._state.check_leads(client_id)
         with self._state.lock:
-            group, _ = self._state.members.hear_consumer(name, client_id, balances_itself=True)
+            group, _ = self._state.members.record_consumer_heartbeat(name, client_id, client_balanced=True)
             layout_id, texts = layout_texts(self._state, group)
         return pb.GetPartMetaResponseM2C(
             errCode=ErrCode.SUCCESS,

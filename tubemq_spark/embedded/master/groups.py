@@ -7,7 +7,7 @@ from typing import Final
 
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.master import bound
-from tubemq_spark.embedded.master.rebalance_events import Rebalance, RebalanceEvent
+from tubemq_spark.embedded.master.rebalance_events import GroupEvents, RebalanceEvent
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -25,7 +25,7 @@ class ConsumeType(enum.Enum):
 
 
 @dataclasses.dataclass(slots=True)
-class Consumer:
+class RegisteredConsumer:
     """A member of a group."""
 
     client_id: str
@@ -69,20 +69,20 @@ class ResourceCheck:
     """None: it has enough."""
 
 
-class JoinStep(enum.IntEnum):
+class SuspensionStep(enum.IntEnum):
     """Where a member stands that an operator has sent out of its group (NodeRebInfo.status)."""
 
-    ASKED = 0
+    REQUESTED = 0
     OUT = 2
 
 
 @dataclasses.dataclass(slots=True)
-class Exile:
+class Suspension:
     """A member that an operator has taken all partitions from for some rounds (NodeRebInfo)."""
 
     rounds: int
     created_ms: int
-    step: JoinStep = JoinStep.ASKED
+    step: SuspensionStep = SuspensionStep.REQUESTED
     returns_at_once: bool = False
     """It may have partitions again in the round after the one that took them away."""
 
@@ -93,8 +93,8 @@ class Group:
 
     name: str
     terms: GroupTerms
-    members: dict[str, Consumer] = dataclasses.field(default_factory=dict)
-    rebalance: Rebalance = dataclasses.field(default_factory=Rebalance)
+    members: dict[str, RegisteredConsumer] = dataclasses.field(default_factory=dict)
+    events: GroupEvents = dataclasses.field(default_factory=GroupEvents)
     not_allocated: bool = True
     """Whether no member has carried out an event yet."""
     bound_rounds: int = 0
@@ -102,7 +102,7 @@ class Group:
     waited_rounds: int = 0
     """How often a bound group had too few members."""
     resources: ResourceCheck | None = None
-    exiles: dict[str, Exile] = dataclasses.field(default_factory=dict)
+    suspensions: dict[str, Suspension] = dataclasses.field(default_factory=dict)
     from_max_id: int = UNDEFINED
     """The order to self-balancing members to start from the latest message: a time in ms."""
     layout: list[str] | None = None
@@ -111,17 +111,17 @@ class Group:
     """Stands for ``layout``: members that know another number get it."""
 
     @property
-    def balances_itself(self) -> bool:
+    def client_balanced(self) -> bool:
         """Whether the members settle among themselves who has what."""
         return self.terms.kind is ConsumeType.CLIENT_BALANCE
 
-    def held(self, consumer: Consumer) -> list[TopicPartition]:
+    def held(self, consumer: RegisteredConsumer) -> list[TopicPartition]:
         """Return the partitions that a member says it has."""
-        return (
-            list(consumer.held) if self.balances_itself else sorted(self.rebalance.held(consumer.client_id))
-        )
+        return list(consumer.held) if self.client_balanced else sorted(self.events.held(consumer.client_id))
 
-    def hear(self, consumer: Consumer, held: Iterable[TopicPartition] | None, answered: int = 0) -> None:
+    def hear(
+        self, consumer: RegisteredConsumer, held: Iterable[TopicPartition] | None, answered: int = 0
+    ) -> None:
         """Take in a member's heartbeat.
 
         Args:
@@ -131,14 +131,14 @@ class Group:
         """
         if answered > 0:
             self.not_allocated = False
-        if self.balances_itself:
+        if self.client_balanced:
             consumer.held = consumer.held if held is None else tuple(held)
         else:
-            self.rebalance.hear(consumer.client_id, None if held is None else frozenset(held), answered)
+            self.events.hear(consumer.client_id, None if held is None else frozenset(held), answered)
 
-    def next_event(self, consumer: Consumer) -> RebalanceEvent | None:
+    def next_event(self, consumer: RegisteredConsumer) -> RebalanceEvent | None:
         """Return the event that a member gets now, if there is one; it gets each only once."""
-        return None if self.balances_itself else self.rebalance.next_event(consumer.client_id)
+        return None if self.client_balanced else self.events.next_event(consumer.client_id)
 
     def listed(self) -> dict[TopicPartition, str]:
         """Return which member of a bound group is to have which of the partitions it is to start at."""
@@ -148,10 +148,10 @@ class Group:
     def remove(self, client_id: str) -> None:
         """Forget a member and all that was planned with it."""
         self.members.pop(client_id, None)
-        self.rebalance.leave(client_id)
-        self.exiles.pop(client_id, None)
+        self.events.leave(client_id)
+        self.suspensions.pop(client_id, None)
 
-    def check(self, terms: GroupTerms, consumer: Consumer) -> None:
+    def check(self, terms: GroupTerms, consumer: RegisteredConsumer) -> None:
         """Refuse a member that does not fit to the others.
 
         Raises:
@@ -162,10 +162,10 @@ class Group:
             _check_subscription(self.terms, terms, consumer)
             if self.terms.kind is ConsumeType.BOUND:
                 _check_start(self.terms, terms, consumer)
-            elif self.balances_itself and self.terms.source_count > 0:
+            elif self.client_balanced and self.terms.source_count > 0:
                 self._check_node(terms, consumer)
 
-    def _check_node(self, terms: GroupTerms, consumer: Consumer) -> None:
+    def _check_node(self, terms: GroupTerms, consumer: RegisteredConsumer) -> None:
         _check_same("sourceCount", self.terms.source_count, terms.source_count, _SOURCE_COUNT, consumer)
         for other in self.members.values():
             if other.node_id == consumer.node_id and other.client_id != consumer.client_id:
@@ -180,7 +180,7 @@ _SOURCE_COUNT: Final = ErrCode.CLIENT_INCONSISTENT_SOURCECOUNT
 _SUBSCRIBE: Final = "is inconsistency with other consumers"
 
 
-def _check_kind(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> None:
+def _check_kind(group: GroupTerms, member: GroupTerms, consumer: RegisteredConsumer) -> None:
     if member.kind is not group.kind:
         text = (
             f"{_prefix(consumer)} using {member.kind.value} subscribe {_SUBSCRIBE} "
@@ -189,7 +189,7 @@ def _check_kind(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> No
         raise RefusedError(ErrCode.CLIENT_INCONSISTENT_CONSUMETYPE, text)
 
 
-def _check_subscription(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> None:
+def _check_subscription(group: GroupTerms, member: GroupTerms, consumer: RegisteredConsumer) -> None:
     if member.topics != group.topics:
         text = (
             f"{_prefix(consumer)} subscribed topics {listed(member.topics)} {_SUBSCRIBE} in the group, "
@@ -205,7 +205,7 @@ def _check_subscription(group: GroupTerms, member: GroupTerms, consumer: Consume
         raise RefusedError(ErrCode.CLIENT_INCONSISTENT_FILTERSET, text)
 
 
-def _check_start(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> None:
+def _check_start(group: GroupTerms, member: GroupTerms, consumer: RegisteredConsumer) -> None:
     """Compare what is said of a bound group's start."""
     code = ErrCode.CLIENT_INCONSISTENT_SESSIONKEY
     _check_same("sessionKey", group.session_key, member.session_key, code, consumer)
@@ -214,7 +214,9 @@ def _check_start(group: GroupTerms, member: GroupTerms, consumer: Consumer) -> N
     _check_same("sourceCount", group.source_count, member.source_count, _SOURCE_COUNT, consumer)
 
 
-def _check_same(name: str, group: object, member: object, code: ErrCode, consumer: Consumer) -> None:
+def _check_same(
+    name: str, group: object, member: object, code: ErrCode, consumer: RegisteredConsumer
+) -> None:
     if group != member:
         text = (
             f"{_prefix(consumer)}'s {name} {_SUBSCRIBE} in the group, "
@@ -228,7 +230,7 @@ def listed(names: Iterable[str]) -> str:
     return f"[{', '.join(sorted(names))}]"
 
 
-def _prefix(consumer: Consumer) -> str:
+def _prefix(consumer: RegisteredConsumer) -> str:
     return f"[Inconsistency subscribe] {consumer.client_id}"
 
 

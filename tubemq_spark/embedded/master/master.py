@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import Dispatcher
-from tubemq_spark.embedded.master.balance_rounds import Balancer
-from tubemq_spark.embedded.master.client_balance_handlers import SelfBalancingHandlers
+from tubemq_spark.embedded.master.balance_rounds import BalanceRounds
+from tubemq_spark.embedded.master.client_balance_handlers import ClientBalanceHandlers
 from tubemq_spark.embedded.master.producer_handlers import ProducerHandlers
-from tubemq_spark.embedded.master.server_balance_handlers import BalancedHandlers
+from tubemq_spark.embedded.master.server_balance_handlers import ServerBalanceHandlers
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Answer, Interceptor, Listener
@@ -33,15 +33,17 @@ class Master:
         self.state = state
         operations = {
             **ProducerHandlers(state).operations,
-            **BalancedHandlers(state).operations,
-            **SelfBalancingHandlers(state).operations,
+            **ServerBalanceHandlers(state).operations,
+            **ClientBalanceHandlers(state).operations,
         }
         self._dispatcher = Dispatcher(frozenset({ServiceType.MASTER}), operations)
         self._listener = Listener("master", host, port, self.serve)
         state.address = Endpoint(state.address.host, self.port)
         self._tasks = [
             scheduler.every(settings.scan_period_ms, self._expire_clients, "expiring clients"),
-            scheduler.every(settings.balance_period_ms, Balancer(state, settings).run, "balancing groups"),
+            scheduler.every(
+                settings.balance_period_ms, BalanceRounds(state, settings).run, "balancing groups"
+            ),
         ]
 
     @property

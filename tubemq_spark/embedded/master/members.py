@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 from tubemq_spark.embedded.clock import monotonic_ms
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.master.groups import Consumer, Group, GroupTerms
+from tubemq_spark.embedded.master.groups import Group, GroupTerms, RegisteredConsumer
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
 @dataclasses.dataclass(slots=True)
-class Producer:
+class RegisteredProducer:
     """A registered producer."""
 
     heard_at_ms: int
@@ -23,7 +23,7 @@ class Members:
         """Forget clients that were silent for ``timeout_ms``."""
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
-        self._producers: dict[str, Producer] = {}
+        self._producers: dict[str, RegisteredProducer] = {}
         self.groups: dict[str, Group] = {}
 
     @property
@@ -33,9 +33,9 @@ class Members:
 
     def add_producer(self, client_id: str) -> None:
         """Register a producer, or register it again."""
-        self._producers[client_id] = Producer(self._now_ms())
+        self._producers[client_id] = RegisteredProducer(self._now_ms())
 
-    def hear_producer(self, client_id: str) -> None:
+    def record_producer_heartbeat(self, client_id: str) -> None:
         """Note that a producer lives.
 
         Raises:
@@ -50,7 +50,7 @@ class Members:
         """Forget a producer; an unknown one is fine."""
         self._producers.pop(client_id, None)
 
-    def add_consumer(self, group_name: str, terms: GroupTerms, consumer: Consumer) -> Group:
+    def add_consumer(self, group_name: str, terms: GroupTerms, consumer: RegisteredConsumer) -> Group:
         """Register a consumer, or register it again; the first of a group sets its terms.
 
         Raises:
@@ -63,14 +63,14 @@ class Members:
         self.groups[group_name] = group
         return group
 
-    def hear_consumer(
-        self, group_name: str, client_id: str, *, balances_itself: bool
-    ) -> tuple[Group, Consumer]:
+    def record_consumer_heartbeat(
+        self, group_name: str, client_id: str, *, client_balanced: bool
+    ) -> tuple[Group, RegisteredConsumer]:
         """Note that a consumer lives, and return it with its group.
 
         Raises:
             RefusedError: there is no such group, or no such member: 411. (TubeMQ does not check that the
-                heartbeat is of the group's kind; ``balances_itself`` chooses the text.)
+                heartbeat is of the group's kind; ``client_balanced`` chooses the text.)
         """
         group = self.groups.get(group_name)
         if group is None:
@@ -78,7 +78,7 @@ class Members:
         consumer = group.members.get(client_id)
         if consumer is None:
             text = f"Not found client {client_id} in group({group_name})"
-            if not balances_itself:
+            if not client_balanced:
                 text = f"Update consumer node exception:{_append_first(f'{client_id}@{group_name}')}"
             raise RefusedError(ErrCode.HB_NO_NODE, text)
         consumer.heard_at_ms = self._now_ms()

@@ -52,7 +52,7 @@ class ProducerHandlers:
         topics = _topics(request.topicList)
         self._state.check_leads(client_id)
         with self._state.lock:
-            self._state.members.hear_producer(client_id)
+            self._state.members.record_producer_heartbeat(client_id)
         return pb.HeartResponseM2P(
             success=True,
             errCode=ErrCode.SUCCESS,

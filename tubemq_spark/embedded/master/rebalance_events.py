@@ -65,7 +65,7 @@ class _Share:
         return self.held | self.doubtful | connecting
 
 
-class Rebalance:
+class GroupEvents:
     """The events of one group."""
 
     def __init__(self) -> None:

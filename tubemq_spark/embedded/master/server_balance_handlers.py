@@ -7,7 +7,7 @@ from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, Refus
 from tubemq_spark.embedded.master import bound
 from tubemq_spark.embedded.master.assignment import DEFAULT_BROKERS_PER_CLIENT, Partitions, members_needed
 from tubemq_spark.embedded.master.flow import flow_fields
-from tubemq_spark.embedded.master.groups import Consumer, ConsumeType, GroupTerms
+from tubemq_spark.embedded.master.groups import ConsumeType, GroupTerms, RegisteredConsumer
 from tubemq_spark.embedded.master.rebalance_events import RebalanceEvent
 from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MasterState
 from tubemq_spark.embedded.master.subscriptions import check_authorized, deployed_topics, filters_of
@@ -26,7 +26,7 @@ _NOT_STATED = -1
 """The count of members of a group that says none."""
 
 
-class BalancedHandlers:
+class ServerBalanceHandlers:
     """Answers methods 4 and 5; the balancer makes the events."""
 
     def __init__(self, state: MasterState) -> None:
@@ -48,7 +48,7 @@ class BalancedHandlers:
         state.check_leads(client_id)
         topics = deployed_topics(state, request.topicList)
         terms = _terms(request, topics)
-        consumer = Consumer(client_id, source_count=terms.source_count)
+        consumer = RegisteredConsumer(client_id, source_count=terms.source_count)
         held = self._held(request.subscribeInfo)
         if terms.kind is ConsumeType.BOUND:
             consumer.starts = bound.parse_starts(request.requiredPartition, topics)
@@ -57,7 +57,7 @@ class BalancedHandlers:
         check_authorized(state.controls, client_id, name, topics, terms.filters)
         with state.lock:
             group = state.members.add_consumer(name, terms, consumer)
-            group.rebalance.join(client_id, held)
+            group.events.join(client_id, held)
             if held or (request.HasField("notAllocated") and not request.notAllocated):
                 group.not_allocated = False
             not_allocated = group.not_allocated
@@ -79,7 +79,7 @@ class BalancedHandlers:
         state.check_leads(client_id)
         held = self._held(request.subscribeInfo) if request.reportSubscribeInfo else None
         with state.lock:
-            group, consumer = state.members.hear_consumer(name, client_id, balances_itself=False)
+            group, consumer = state.members.record_consumer_heartbeat(name, client_id, client_balanced=False)
             group.hear(consumer, held, request.event.rebalanceId)
             event = group.next_event(consumer)
             not_allocated = group.not_allocated
