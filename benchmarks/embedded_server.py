@@ -31,10 +31,10 @@ from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.server_process import ServerProcess
 from tubemq_spark.client.lease import Lease
-from tubemq_spark.client.range_reader import RangeRequest, read_range
+from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import Endpoint, OffsetRange, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
 from tubemq_spark.net.channel import PendingCall
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
@@ -173,7 +173,7 @@ class Bench:
     def read_all(self, topic: str, size: int) -> float:
         """Read as the source does, checks and all; return MB of values a second."""
         partition, endpoint, token, end = self.partition(topic)
-        work = RangeRequest(OffsetRange(partition, 0, end), endpoint, token, own_store=True)
+        work = RangeRequest(OffsetRange(partition, 0, end), Route(endpoint, token), own_store=True)
         pool = ChannelPool(self.config.connect_timeout_ms)
         with contextlib.closing(pool):
             start = time.perf_counter()

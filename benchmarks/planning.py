@@ -21,8 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from tubemq_spark.cluster.base import TopicsLayout
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.options import OptionSet
 from tubemq_spark.source import planner

@@ -17,7 +17,6 @@ from integration_tests.runs import chance_of
 from integration_tests.servers import SHAPES
 from integration_tests.truth import assert_same_rows
 from tubemq_spark.client.broker import BrokerSession, Claim
-from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.model import OffsetRange
@@ -49,8 +48,8 @@ class Log:
         layout, bounds = self.look()
         points = {store: random_points(chance, held, pieces) for store, held in bounds.items()}
         works = [
-            RangeRequest(OffsetRange(partition, start, end), endpoint, layout.visit_token, self.own_store)
-            for partition, endpoint in layout.partitions.items()
+            layout.request(OffsetRange(partition, start, end), own_store=self.own_store)
+            for partition in layout.partitions
             for start, end in pairwise(points[partition.store_id])
         ]
         chance.shuffle(works)
@@ -115,12 +114,10 @@ def test_ranges_while_messages_arrive(server, chance):
     while producer.is_alive() or sum(ends.values()) < INDEX_ENTRY_BYTES * count:
         layout, bounds = log.look()
         works = [
-            RangeRequest(
-                OffsetRange(partition, ends.get(partition.store_id, 0), bounds[partition.store_id].latest),
-                endpoint,
-                layout.visit_token,
+            layout.request(
+                OffsetRange(partition, ends.get(partition.store_id, 0), bounds[partition.store_id].latest)
             )
-            for partition, endpoint in layout.partitions.items()
+            for partition in layout.partitions
         ]
         chance.shuffle(works)
         for numbers in log.read(works):
@@ -206,8 +203,8 @@ def refuses_commits(log, work):
 
 
 def session_at(work):
-    channel = process_pool().get(work.endpoint)
-    return BrokerSession(channel, client_config("nobody:1"), work.visit_token)
+    channel = process_pool().get(work.route.endpoint)
+    return BrokerSession(channel, client_config("nobody:1"), work.route.visit_token)
 
 
 def test_a_cluster_that_shows_only_what_is_on_disk_is_read_to_the_end_all_the_same(server):

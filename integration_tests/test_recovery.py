@@ -13,7 +13,6 @@ from integration_tests import store_check
 from integration_tests.produce import client_config
 from integration_tests.runs import chance_of, form
 from integration_tests.server_process import ServerProcess
-from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.log.store import StoreSettings
 from tubemq_spark.errors import TubeMQError
@@ -124,9 +123,9 @@ def count_by_client(master):
     cluster = open_cluster(config)
     layout = cluster.layout(["demo"])
     counts = Counter()
-    for partition, endpoint in layout.partitions.items():
+    for partition in layout.partitions:
         asked = OffsetRange(partition, 0, cluster.bounds(layout).known[partition.store_id].latest)
-        work = RangeRequest(asked, endpoint, layout.visit_token)
+        work = layout.request(asked)
         for batch in cluster.read_range(work, fail_on_loss):
             counts[partition.partition_id] += len(batch.columns)
     return counts

@@ -1,6 +1,7 @@
 """Values that every package shares: small, frozen, comparable, picklable."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
@@ -121,6 +122,55 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.partition} [{self.start}, {self.end})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Route:
+    """The direct way to a partition: its broker, and the proof that a master knows us."""
+
+    endpoint: Endpoint
+    visit_token: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """Which records to read; small and picklable, because it travels to a task."""
+
+    range: OffsetRange
+    route: Route
+    """As a layout told it. Whoever reads through a process in between leaves it alone."""
+    own_store: bool = False
+    """Whether no other partition is in the store: every offset of the range is then one of its records,
+    and one that the broker passes over is missing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicsLayout:
+    """Where the partitions of some topics are, and the token that proves that a master was asked."""
+
+    partitions: Mapping[TopicPartition, Endpoint]
+    """All partitions that exist, in their order, including those that cannot be read now."""
+    visit_token: int
+    missing_topics: frozenset[str] = frozenset()
+    """Topics that were asked for and do not exist."""
+
+    @functools.cached_property
+    def stores(self) -> Mapping[StoreId, Endpoint]:
+        """The stores the partitions live in, with their brokers."""
+        return {partition.store_id: endpoint for partition, endpoint in self.partitions.items()}
+
+    def request(self, wanted: OffsetRange, *, own_store: bool = False) -> RangeRequest:
+        """Return what a task needs to read a range; see ``RangeRequest.own_store``.
+
+        Raises:
+            KeyError: the layout does not list the partition.
+        """
+        return RangeRequest(wanted, self._routes[self.partitions[wanted.partition]], own_store)
+
+    @functools.cached_property
+    def _routes(self) -> Mapping[Endpoint, Route]:
+        """One object per broker: a task's requests are pickled together."""
+        return {endpoint: Route(endpoint, self.visit_token) for endpoint in self.partitions.values()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

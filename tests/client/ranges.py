@@ -4,8 +4,8 @@ import time
 
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.range_reader import RangeRequest, read_range
-from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
+from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.model import OffsetRange, RangeRequest, Route, StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 
@@ -28,7 +28,7 @@ def hurry(seconds):
 
 
 def request(broker, start, end, number=0, token=TOKEN, **known):
-    return RangeRequest(OffsetRange(partition(number), start, end), broker.endpoint, token, **known)
+    return RangeRequest(OffsetRange(partition(number), start, end), Route(broker.endpoint, token), **known)
 
 
 def batches(

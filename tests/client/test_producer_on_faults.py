@@ -8,10 +8,10 @@ from tests.client.test_range_on_faults import config
 from tubemq_spark.client.bounds import store_bounds
 from tubemq_spark.client.master import BalanceSession, fresh_visit_token
 from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.range_reader import RangeRequest, read_range
+from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
-from tubemq_spark.model import Endpoint, OffsetRange
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
@@ -56,7 +56,7 @@ def stored(server, pool):
     found = collections.Counter()
     for partition, endpoint in partitions.items():
         whole = bounds[partition.store_id]
-        work = RangeRequest(OffsetRange(partition, whole.earliest, whole.latest), endpoint, token)
+        work = RangeRequest(OffsetRange(partition, whole.earliest, whole.latest), Route(endpoint, token))
         for batch in read_range(settings, pool, work, fail_on_loss):
             found.update(batch.columns.message(row).value for row in range(len(batch.columns)))
     return found

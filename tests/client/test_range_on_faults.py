@@ -8,10 +8,10 @@ from tests.client.ranges import ROW, TOPIC, hurry, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.range_reader import RangeRequest, read_range
+from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
-from tubemq_spark.model import Endpoint, OffsetRange
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.constants import Method, OpType
@@ -57,7 +57,7 @@ def write(server, numbers, partitions=1):
 
 def batches(server, start=0, end=COUNT * ROW, on_loss=fail_on_loss, token=0, **changes):
     work = RangeRequest(
-        OffsetRange(partition(), start, end), Endpoint.parse(server.broker), token, own_store=False
+        OffsetRange(partition(), start, end), Route(Endpoint.parse(server.broker), token), own_store=False
     )
     with ChannelPool() as pool:
         yield from read_range(config(server, **changes), pool, work, on_loss, hurry)

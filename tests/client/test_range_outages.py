@@ -4,11 +4,11 @@ import pytest
 
 from tests.client.ranges import ROW, TOPIC, hurry, values, values_of
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.range_reader import RangeRequest, read_range
+from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQTimeoutError
-from tubemq_spark.model import Endpoint, OffsetRange, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 
@@ -53,8 +53,7 @@ class Reader:
     def batches(self, broker, wait=hurry, **changes):
         work = RangeRequest(
             OffsetRange(TopicPartition(TOPIC, broker, 0), 0, COUNT * ROW),
-            Endpoint.parse(self._server.brokers[broker]),
-            0,
+            Route(Endpoint.parse(self._server.brokers[broker]), 0),
             own_store=self._partitions == 1,
         )
         return read_range(self._config(**changes), self._pool, work, fail_on_loss, wait)

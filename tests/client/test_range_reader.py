@@ -22,14 +22,14 @@ from tests.client.ranges import (
     values_of,
 )
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.range_reader import RangeRequest, read_range
+from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.errors import (
     LocalProtocolError,
     OffsetFormatError,
     RpcError,
     TubeMQTimeoutError,
 )
-from tubemq_spark.model import Endpoint, OffsetRange
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
@@ -37,9 +37,11 @@ from tubemq_spark.protocol.pb import broker_pb2
 
 
 def test_an_empty_range_asks_no_broker():
-    nobody = RangeRequest(OffsetRange(partition(), 280, 280), Endpoint("127.0.0.1", 1), TOKEN)
+    nobody = RangeRequest(OffsetRange(partition(), 280, 280), Route(Endpoint("127.0.0.1", 1), TOKEN))
     with ChannelPool() as pool:
-        assert list(read_range(ClientConfig((nobody.endpoint,), "etl"), pool, nobody, fail_on_loss)) == []
+        assert (
+            list(read_range(ClientConfig((nobody.route.endpoint,), "etl"), pool, nobody, fail_on_loss)) == []
+        )
 
 
 @pytest.mark.parametrize(
@@ -52,13 +54,13 @@ def test_an_empty_range_asks_no_broker():
     ],
 )
 def test_a_range_that_is_none_is_refused_at_once(start, end, error):
-    nobody = RangeRequest(OffsetRange(partition(), start, end), Endpoint("127.0.0.1", 1), TOKEN)
+    nobody = RangeRequest(OffsetRange(partition(), start, end), Route(Endpoint("127.0.0.1", 1), TOKEN))
     with ChannelPool() as pool, pytest.raises(error):
-        read_range(ClientConfig((nobody.endpoint,), "etl"), pool, nobody, fail_on_loss)
+        read_range(ClientConfig((nobody.route.endpoint,), "etl"), pool, nobody, fail_on_loss)
 
 
 def test_a_request_travels_to_a_task():
-    work = RangeRequest(OffsetRange(partition(), 0, 28), Endpoint("host", 8123), TOKEN)
+    work = RangeRequest(OffsetRange(partition(), 0, 28), Route(Endpoint("host", 8123), TOKEN))
 
     assert pickle.loads(pickle.dumps(work)) == work
 

@@ -1,15 +1,14 @@
 """A cluster of one topic without any server: a test says what it holds, and what goes wrong."""
 
-from tubemq_spark.cluster.base import TopicsLayout
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.errcodes import rpc_error
 
 BROKER = Endpoint("broker", 8123)
 NO_SUCH_TOPIC = rpc_error(431, "no such topic", peer="master", during="testing")
 
 
-def partition(number, topic="demo"):
-    return TopicPartition(topic, 1, number)
+def partition(number, topic="demo", broker_id=1):
+    return TopicPartition(topic, broker_id, number)
 
 
 class FakeCluster:

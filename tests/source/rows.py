@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tubemq_spark.client.range_reader import FetchedBatch
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.columns import MessageColumns
+from tubemq_spark.protocol.columns import FetchedBatch, MessageColumns
 
 PARTITION = TopicPartition("demo", 3, 10_001)
 GAP = b"--"

@@ -11,9 +11,8 @@ from pyspark.sql.types import StructField, StructType
 
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.source.rows import PARTITION, fetched
-from tubemq_spark.client.range_reader import FetchedBatch
 from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.protocol.columns import decode_fetch
+from tubemq_spark.protocol.columns import FetchedBatch, decode_fetch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import COLUMNS, default_schema

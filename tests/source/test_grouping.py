@@ -3,13 +3,13 @@
 from hypothesis import given, strategies as st
 
 from tests.source.fake_cluster import partition
-from tubemq_spark.client.range_reader import RangeRequest
-from tubemq_spark.model import Endpoint, OffsetRange
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.source.grouping import MOST_RANGES, MOST_ROWS, SMALL_RANGE_ROWS, grouped
 
 
 def request(number, rows, broker=1):
-    return RangeRequest(OffsetRange(partition(number), 28, 28 + 28 * rows), Endpoint("broker", broker), 7)
+    wanted = OffsetRange(partition(number, broker_id=broker), 28, 28 + 28 * rows)
+    return RangeRequest(wanted, Route(Endpoint("broker", broker), 7))
 
 
 def sizes(requests):
@@ -29,7 +29,7 @@ def test_a_large_range_is_a_task_of_its_own():
 def test_brokers_do_not_share_tasks():
     """One that is away must not hold up ranges of others."""
     tasks = grouped([request(0, 1, broker=1), request(1, 1, broker=2), request(2, 1, broker=1)])
-    assert [{one.endpoint.port for one in task} for task in tasks] == [{1}, {2}]
+    assert [{one.range.partition.broker_id for one in task} for task in tasks] == [{1}, {2}]
 
 
 @given(st.lists(st.tuples(st.integers(1, 2 * SMALL_RANGE_ROWS), st.integers(1, 3)), max_size=100))
@@ -38,9 +38,12 @@ def test_every_range_is_in_one_task(shape):
 
     tasks = grouped(requests)
 
-    assert sorted((one for task in tasks for one in task), key=lambda one: one.range.partition) == requests
+    assert (
+        sorted((one for task in tasks for one in task), key=lambda one: one.range.partition.partition_id)
+        == requests
+    )
     for task in tasks:
-        assert len({one.endpoint for one in task}) == 1
+        assert len({one.range.partition.broker_id for one in task}) == 1
         rows = [(one.range.end - one.range.start) // 28 for one in task]
         assert len(task) == 1 or (
             max(rows) <= SMALL_RANGE_ROWS and sum(rows) <= MOST_ROWS and len(task) <= MOST_RANGES

@@ -347,7 +347,7 @@ def test_a_task_has_all_it_needs_and_travels(planner, cluster):
     [task] = pickle.loads(pickle.dumps(planner.partitions(ranges, cluster.partitions, fail_on_loss)))
 
     assert [work.range for work in task.requests] == ranges
-    assert [(work.endpoint, work.visit_token) for work in task.requests] == [(BROKER, 1)] * 2
+    assert [(work.route.endpoint, work.route.visit_token) for work in task.requests] == [(BROKER, 1)] * 2
     assert [work.own_store for work in task.requests] == [True, False]
     assert task.value == "demo/1:0 [28, 56) and 1 more"
     assert work_of(task) is task.requests

@@ -4,12 +4,12 @@ import collections
 import math
 from typing import Final
 
-from tubemq_spark.client.receipts import Receipt, describe_message
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.protocol.payload import Payload
 from tubemq_spark.protocol.send import SendEncoder
 from tubemq_spark.protocol.send_answers import SendAnswerReader
+from tubemq_spark.receipts import Receipt, describe_message
 
 _SERIAL_MIN: Final = -(1 << 31)
 _SERIAL_MAX: Final = (1 << 31) - 1

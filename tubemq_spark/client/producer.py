@@ -9,7 +9,6 @@ from typing import Self
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import ProducerSession
 from tubemq_spark.client.outgoing import BrokerLinks, OutgoingMessage
-from tubemq_spark.client.receipts import Receipt, describe_message, summarise
 from tubemq_spark.client.routing import ProducerRouting, PublishedTopic
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
@@ -19,6 +18,7 @@ from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol.constants import ATTRIBUTE_ALLOWANCE_BYTES
 from tubemq_spark.protocol.payload import Payload, encode_payload
+from tubemq_spark.receipts import Receipt, describe_message, summarise
 
 __all__ = ["Producer", "Receipt"]
 

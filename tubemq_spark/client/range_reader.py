@@ -9,7 +9,6 @@ is only right with all of its records. What is gone for good goes to the loss po
 confirmed it.
 """
 
-import dataclasses
 import functools
 import logging
 import time
@@ -26,12 +25,12 @@ from tubemq_spark.client.lease import Lease
 from tubemq_spark.client.patience import Patience
 from tubemq_spark.client.whereabouts import Locate, find_partition, what_is_gone, where_it_is
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError, TubeMQError
-from tubemq_spark.model import Endpoint, OffsetRange, TopicPartition
+from tubemq_spark.model import RangeRequest
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned
-from tubemq_spark.protocol.columns import MessageColumns
+from tubemq_spark.protocol.columns import FetchedBatch, MessageColumns
 from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
@@ -40,32 +39,6 @@ _LOOK_EVERY: Final = 10
 """After so many pauses, which are about 7 s, the master is asked where the broker is."""
 _NO_SUCH_PARTITION: Final = "Wrong partition value"
 """How a broker says that a topic has fewer partitions; the code is 500, as with any trouble inside."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RangeRequest:
-    """What to read and where; small and picklable, because it travels to a task."""
-
-    range: OffsetRange
-    endpoint: Endpoint
-    """The partition's broker."""
-    visit_token: int
-    """Proof that a master knew us when the range was planned."""
-    own_store: bool = False
-    """Whether no other partition is in the store: every offset of the range is then one of its records,
-    and one that the broker passes over is missing."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class FetchedBatch:
-    """Some records of a range: those of the partition with ``start <= offset < next``, in index bytes."""
-
-    partition: TopicPartition
-    start: int
-    next: int
-    columns: MessageColumns
-    dense: bool
-    """Whether row ``i`` has the offset ``start + 28 * columns.ordinals[i]``; else rows have none."""
 
 
 def read_range(
@@ -116,7 +89,13 @@ def _read(
         return
     partition = work.range.partition
     with Lease(
-        config, pool, partition, work.endpoint, work.visit_token, query_priority=MEMORY_TOO, wait=wait
+        config,
+        pool,
+        partition,
+        work.route.endpoint,
+        work.route.visit_token,
+        query_priority=MEMORY_TOO,
+        wait=wait,
     ) as lease:
         reader = _RangeReader(config, lease, work, on_loss, wait, locate)
         try:

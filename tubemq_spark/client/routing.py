@@ -9,7 +9,6 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import ProducerSession, PublishRoutes
 from tubemq_spark.client.outgoing import BrokerLinks, Destination, OutgoingMessage
 from tubemq_spark.client.partitioner import Partitioner
-from tubemq_spark.client.receipts import Receipt
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.topics import configured_partitions
 from tubemq_spark.errors import ProduceError, TubeMQError
@@ -20,6 +19,7 @@ from tubemq_spark.net.retry import Backoff, Wait
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, UNDEFINED
 from tubemq_spark.protocol.payload import sent_address
 from tubemq_spark.protocol.send import SendEncoder
+from tubemq_spark.receipts import Receipt
 
 _ASK_AGAIN_MS: Final = 200
 _ASK_AGAIN_AT_MOST_MS: Final = 1_000

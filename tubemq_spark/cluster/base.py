@@ -4,33 +4,15 @@ The interface is stateless between calls, so that it can be served by a process 
 by a direct connection, with the same results and the same errors.
 """
 
-import dataclasses
-import functools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.range_reader import FetchedBatch, RangeRequest
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.model import OffsetBounds, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
-
-
-@dataclasses.dataclass(frozen=True)
-class TopicsLayout:
-    """Where the partitions of some topics are, and the token that proves we asked the master."""
-
-    partitions: Mapping[TopicPartition, Endpoint]
-    """All partitions that exist, in their order, also those that cannot be read now."""
-    visit_token: int
-    missing_topics: frozenset[str] = frozenset()
-    """Topics that were asked for and do not exist."""
-
-    @functools.cached_property
-    def stores(self) -> Mapping[StoreId, Endpoint]:
-        """The stores the partitions live in, with their brokers."""
-        return {partition.store_id: endpoint for partition, endpoint in self.partitions.items()}
+from tubemq_spark.protocol.columns import FetchedBatch
 
 
 class Cluster(Protocol):

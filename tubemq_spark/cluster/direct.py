@@ -10,15 +10,24 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.first_readable import first_readable
 from tubemq_spark.client.master import BalanceSession
 from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.range_reader import FetchedBatch, RangeRequest, read_range
+from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.topics import refuse_unknown_topic
-from tubemq_spark.cluster.base import Cluster, TopicsLayout
+from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import RpcError
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.model import (
+    Endpoint,
+    OffsetBounds,
+    RangeRequest,
+    StoreBounds,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Backoff, Wait
 from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.protocol.columns import FetchedBatch
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.model import Message
+from tubemq_spark.model import Message, TopicPartition
 from tubemq_spark.protocol import rpc, varints
 from tubemq_spark.protocol.payload import FLAG_ATTRIBUTES, parse_attributes
 from tubemq_spark.protocol.pb import broker_pb2
@@ -113,6 +113,18 @@ class MessageColumns:
             self.attribute_end[rows],
             self.has_attributes[rows],
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class FetchedBatch:
+    """Some records of a range: those of the partition with ``start <= offset < next``, in index bytes."""
+
+    partition: TopicPartition
+    start: int
+    next: int
+    columns: MessageColumns
+    dense: bool
+    """Whether row ``i`` has the offset ``start + 28 * columns.ordinals[i]``; otherwise rows have none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

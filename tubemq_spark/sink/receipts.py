@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tubemq_spark.client.receipts import Receipt, summarise
+from tubemq_spark.receipts import Receipt, summarise
 
 
 @dataclasses.dataclass

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tubemq_spark.client.range_reader import FetchedBatch
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
+from tubemq_spark.protocol.columns import FetchedBatch
 
 TARGET_ROWS: Final = 10_000
 TARGET_BYTES: Final = 8 << 20

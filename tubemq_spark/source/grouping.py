@@ -7,8 +7,7 @@ takes several small ranges of one broker, one after the other. A range of many r
 from collections.abc import Iterable
 from typing import Final
 
-from tubemq_spark.client.range_reader import RangeRequest
-from tubemq_spark.model import Endpoint
+from tubemq_spark.model import RangeRequest
 from tubemq_spark.offsets.units import rows_between
 
 SMALL_RANGE_ROWS: Final = 1_000
@@ -22,10 +21,10 @@ MOST_ROWS: Final = 8_000
 def grouped(requests: Iterable[RangeRequest]) -> list[list[RangeRequest]]:
     """Return the tasks' ranges: each range in one task, in the order given."""
     tasks: list[list[RangeRequest]] = []
-    filling: dict[Endpoint, tuple[list[RangeRequest], int]] = {}
+    filling: dict[int, tuple[list[RangeRequest], int]] = {}
     for request in requests:
         rows = rows_between(request.range.start, request.range.end)
-        task, held = filling.get(request.endpoint, ([], MOST_ROWS))
+        task, held = filling.get(request.range.partition.broker_id, ([], MOST_ROWS))
         if rows > SMALL_RANGE_ROWS:
             tasks.append([request])
             continue
@@ -33,5 +32,5 @@ def grouped(requests: Iterable[RangeRequest]) -> list[list[RangeRequest]]:
             task, held = [], 0
             tasks.append(task)
         task.append(request)
-        filling[request.endpoint] = task, held + rows
+        filling[request.range.partition.broker_id] = task, held + rows
     return tasks

@@ -12,9 +12,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from tubemq_spark.cluster.base import TopicsLayout
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.units import rows_between
 
 logger = logging.getLogger(__name__)

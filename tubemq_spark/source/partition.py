@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from tubemq_spark.client.range_reader import RangeRequest
+from tubemq_spark.model import RangeRequest
 
 
 @dataclasses.dataclass(init=False)

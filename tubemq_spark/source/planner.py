@@ -23,11 +23,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from tubemq_spark.client.range_reader import RangeRequest
-from tubemq_spark.cluster.base import Cluster, TopicsLayout
+from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.model import OffsetBounds, OffsetRange, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.model import OffsetBounds, OffsetRange, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.loss import LossPolicy
@@ -199,12 +198,11 @@ class Planner:
         layout = self._layout_listing([range_.partition for range_ in ranges])
         alone = _partitions_alone(planned)
         for range_ in ranges:
-            endpoint = layout.partitions.get(range_.partition)
-            if endpoint is None:
+            if range_.partition not in layout.partitions:
                 removal(range_.partition, range_.start, range_.end, layout.partitions).report(on_loss)
                 continue
             own_store = range_.partition.store_id in alone
-            requests.append(RangeRequest(range_, endpoint, layout.visit_token, own_store=own_store))
+            requests.append(layout.request(range_, own_store=own_store))
         return [OffsetRangePartition(task) for task in grouped(requests)]
 
     def _look_every(self) -> float:

@@ -18,10 +18,11 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from tubemq_spark.client.range_reader import FetchedBatch, RangeRequest
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.model import RangeRequest
 from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.protocol.columns import FetchedBatch
 from tubemq_spark.source.arrow import BatchBuilder
 
 _READ_AHEAD_BATCHES: Final = 2

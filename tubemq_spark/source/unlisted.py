@@ -9,8 +9,7 @@ is its stored configuration.
 from collections.abc import Collection
 from typing import Final
 
-from tubemq_spark.cluster.base import TopicsLayout
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import TopicPartition, TopicsLayout
 
 UNLISTED_SECONDS: Final = 20.0
 """How long a partition may be missing before it counts as gone."""

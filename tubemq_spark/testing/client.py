@@ -3,7 +3,6 @@
 from typing import Self, TypedDict, Unpack
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.range_reader import RangeRequest
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.model import Endpoint, Message, OffsetRange
 from tubemq_spark.net.pool import ChannelPool
@@ -61,11 +60,7 @@ class TopicClient:
         found: list[Message] = []
         for partition in sorted(layout.partitions):
             held = bounds[partition.store_id]
-            work = RangeRequest(
-                OffsetRange(partition, held.earliest, held.latest),
-                layout.partitions[partition],
-                layout.visit_token,
-            )
+            work = layout.request(OffsetRange(partition, held.earliest, held.latest))
             for batch in self._cluster.read_range(work, fail_on_loss):
                 found += [batch.columns.message(row) for row in range(len(batch.columns))]
         return found

@@ -7,9 +7,8 @@ import pytest
 from tubemq_spark.cli.demo.check import Truth
 from tubemq_spark.cli.demo.input import select_paths
 from tubemq_spark.cli.demo.topics import Stand, publish, take_stand
-from tubemq_spark.cluster.base import TopicsLayout
 from tubemq_spark.errors import OptionError, RpcError
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.errcodes import rpc_error
 
 BROKER = Endpoint("127.0.0.1", 8123)
