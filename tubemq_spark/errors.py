@@ -13,6 +13,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, and tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
     "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct the row.",
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
+    "TUBEMQ_MASTERS_AND_GATEWAYS": "Both masters and gateways are named; name one or the other.",
+    "TUBEMQ_GATEWAY_UNSUPPORTED": "This version does not connect through gateways ({gateways}); name the masters.",
     # The columns of a frame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema names no column; name some of: {known}.",
     "TUBEMQ_SCHEMA_UNKNOWN_COLUMN": (

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tests.offsets.strategies import tp
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.client.config import ClientConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.positions import Edge, Specific
@@ -132,16 +132,16 @@ def test_keys_come_in_lower_case():
 
 
 def test_reader_groups_may_be_named():
-    assert batch(readerGroups="r1, r2").client.reader_groups == ("r1", "r2")
+    assert batch(readerGroups="r1, r2").cluster.client.reader_groups == ("r1", "r2")
 
 
 def test_the_default_group_is_made_of_the_topics():
     """Two queries of one group must read the same topics, else the master refuses the second."""
-    assert batch(subscribe="orders,demo").client.group == batch(subscribe="demo,orders").client.group
-    assert batch(subscribe="orders,demo").client.group == "tubemq_spark-demo-orders"
-    assert batch(subscribe="x" * 64).client.group == f"tubemq_spark-{'x' * 64}"
+    assert batch(subscribe="orders,demo").cluster.client.group == batch(subscribe="demo,orders").cluster.client.group
+    assert batch(subscribe="orders,demo").cluster.client.group == "tubemq_spark-demo-orders"
+    assert batch(subscribe="x" * 64).cluster.client.group == f"tubemq_spark-{'x' * 64}"
     long = {
-        batch(subscribe=",".join(f"{head}{'x' * 60}" for head in heads)).client.group
+        batch(subscribe=",".join(f"{head}{'x' * 60}" for head in heads)).cluster.client.group
         for heads in ("abcd", "abce")
     }
     assert len(long) == 2
@@ -243,7 +243,7 @@ def test_wrong_offsets_and_unknown_options_are_refused_before_the_mode_is_known(
 
 
 def test_a_group_too_long_for_its_reader_groups_is_refused():
-    assert "reader" in batch(readerGroups="reader", **{"tubemq.group": "g" * 1024}).client.reader_groups
+    assert "reader" in batch(readerGroups="reader", **{"tubemq.group": "g" * 1024}).cluster.client.reader_groups
     refused("TUBEMQ_BAD_SETTING", batch, **{"tubemq.group": "g" * 1024})
 
 

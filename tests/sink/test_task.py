@@ -47,7 +47,7 @@ def producer(monkeypatch):
     fake = FakeProducer()
 
     class FakeCluster:
-        def producer(self, name):
+        def sender(self, name):
             assert name == "this task"
             return fake
 

@@ -1,18 +1,68 @@
-"""What the source and the sink need of TubeMQ, in the connector's words and not in RPCs.
+"""What the source and the sink need of TubeMQ: two protocols, in the connector's words and not in RPCs.
 
-The interface is stateless between calls, so that it can be served by a process in between as well as
-by a direct connection, with the same results and the same errors.
+A ``Cluster`` keeps no state between calls, so a process in between can serve it as well as a direct
+connection can, with the same results and the same errors. Everything that crosses this boundary is a value
+of ``model``, ``receipts``, ``offsets`` or ``protocol`` and could travel over a network.
+
+``tests/cluster/test_contract.py`` is what every implementation has to pass.
 """
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
-from tubemq_spark.client.producer import Producer
 from tubemq_spark.model import OffsetBounds, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.receipts import Receipt
+
+
+class Sender(Protocol):
+    """Sends messages to any number of topics, at least once; for use by one thread.
+
+    As a context manager it flushes and closes; when the block fails, it closes at once.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        message_type: str | None = None,
+        message_time: str | None = None,
+        key: bytes | None = None,
+        partition: tuple[int, int] | None = None,
+    ) -> None:
+        """Accept a message; wait while as many are in flight as the window holds.
+
+        Raises:
+            ProduceError: an earlier message could not be stored, or this one is too long, or its topic or
+                partition does not exist or could not be published to in time.
+            OptionError: the value is empty, or an attribute cannot be written.
+            TubeMQConnectionError: no master answered in time.
+        """
+
+    def flush(self) -> None:
+        """Return when every accepted message is stored.
+
+        Raises:
+            ProduceError: one could not be stored.
+        """
+
+    def receipts(self) -> list[Receipt]:
+        """Return what each partition has acknowledged so far, in the partitions' order."""
 
 
 class Cluster(Protocol):
@@ -68,5 +118,5 @@ class Cluster(Protocol):
             TubeMQConnectionError: no master answered.
         """
 
-    def producer(self, name: str = "") -> Producer:
-        """Return a new producer, which calls itself so in errors and in the log; the caller closes it."""
+    def sender(self, name: str = "") -> Sender:
+        """Return a new sender, which goes by that name in errors and in the log; the caller closes it."""

@@ -1,14 +1,20 @@
 """How everything above gets a cluster."""
 
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.errors import OptionError
 from tubemq_spark.net.pool import process_pool
 
 
-def open_cluster(config: ClientConfig) -> Cluster:
+def open_cluster(config: ClusterConfig) -> Cluster:
     """Return the cluster a configuration names; cheap, since a process shares its channels.
 
     Spark reuses its Python workers for many tasks, so the channels outlive a task.
+
+    Raises:
+        OptionError: the configuration names gateways.
     """
-    return DirectCluster(config, process_pool())
+    if config.gateways:
+        raise OptionError("TUBEMQ_GATEWAY_UNSUPPORTED", gateways=", ".join(map(str, config.gateways)))
+    return DirectCluster(config.client, process_pool())

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self, TypeVar, cast
 
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
+from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.offsets.positions import Edge, Position, mentions
 from tubemq_spark.options import table
@@ -34,7 +35,7 @@ _TABLE_HINT: Final = (
 class ReadOptions:
     """Everything a read needs, checked; picklable; safe to log."""
 
-    client: ClientConfig
+    cluster: ClusterConfig
     """How TubeMQ is reached."""
     topics: tuple[str, ...]
     """Topics to read, in the order given, each once."""
@@ -60,7 +61,7 @@ class ReadOptions:
 class WriteOptions:
     """Everything a write needs, checked; picklable; safe to log."""
 
-    client: ClientConfig
+    cluster: ClusterConfig
     """How TubeMQ is reached."""
     topic: str | None = None
     """The topic of all rows; None when each row names its own."""
@@ -145,7 +146,7 @@ class OptionSet:
             delivery_timeout_ms=self._value(table.DELIVERY_TIMEOUT),
         )
         return WriteOptions(
-            client=client.validate(),
+            cluster=ClusterConfig(client).validate(),
             topic=self._optional(table.SINK_TOPIC),
             message_time=self._value(table.MESSAGE_TIME),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
@@ -171,7 +172,7 @@ class OptionSet:
             client, reader_groups=groups, fetch_timeout_ms=self._value(table.FETCH_TIMEOUT)
         )
         return ReadOptions(
-            client=client.validate(),
+            cluster=ClusterConfig(client).validate(),
             topics=topics,
             starting=starting,
             ending=ending,

@@ -12,4 +12,4 @@ def look_at_topic(options: WriteOptions) -> None:
         TubeMQConnectionError: no master answered.
     """
     if options.topic is not None:
-        open_cluster(options.client).refuse_unknown_topic(options.topic)
+        open_cluster(options.cluster).refuse_unknown_topic(options.topic)

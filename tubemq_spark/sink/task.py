@@ -24,10 +24,10 @@ def write_rows(
     task = task_name()
     mended = Mended()
     rows = 0
-    with open_cluster(options.client).producer(task) as producer:
+    with open_cluster(options.cluster).sender(task) as sender:
         for batch in batches:
             for message in columns.messages(batch, mended, rows + 1):
-                producer.send(
+                sender.send(
                     message.topic,
                     message.value,
                     attributes=message.attributes,
@@ -37,6 +37,6 @@ def write_rows(
                     partition=message.partition,
                 )
             rows += batch.num_rows
-        producer.flush()
+        sender.flush()
         mended.tell(task)
-        return TubeMQCommitMessage(tuple(producer.receipts()))
+        return TubeMQCommitMessage(tuple(sender.receipts()))

@@ -91,9 +91,9 @@ class Planner:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._patience_ms = (
-            options.offset_fetch_attempts * options.offset_fetch_retry_ms + options.client.rpc_timeout_ms
+            options.offset_fetch_attempts * options.offset_fetch_retry_ms + options.cluster.client.rpc_timeout_ms
         )
-        self._cluster: Cluster = open_cluster(options.client)
+        self._cluster: Cluster = open_cluster(options.cluster)
         self._layout: TopicsLayout | None = None
         self._layout_time = 0.0
         self._ask_layout_at = 0.0

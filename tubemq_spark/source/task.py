@@ -145,7 +145,7 @@ class _Reading:
 
 def _read(work: Sequence[RangeRequest], options: ReadOptions, schema: StructType, feed: _Feed) -> None:
     reading = _Reading(BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone)), feed)
-    cluster, on_loss = open_cluster(options.client), loss_policy(options)
+    cluster, on_loss = open_cluster(options.cluster), loss_policy(options)
     for request in work:
         fetched = cluster.read_range(request, on_loss, reading.wait)
         try:
