@@ -30,8 +30,10 @@ from integration_tests.produce import client_config
 from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.server_process import ServerProcess
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.lease import Lease
 from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
@@ -66,7 +68,7 @@ class Bench:
     def send(self, topic: str, size: int, count: int) -> float:
         """Send equal messages and return how many the server accepted in a second."""
         value = os.urandom(size)
-        with open_cluster(self.config).producer() as producer:
+        with TubeMQClient(self.config) as client, client.producer() as producer:
             producer.send(topic, value)
             producer.flush()
             start = time.perf_counter()
@@ -80,7 +82,7 @@ class Bench:
 
         Its 32 clients each wait for an answer before they send the next message.
         """
-        cluster = open_cluster(self.config)
+        cluster = open_cluster(ClusterConfig(self.config))
         layout = cluster.layout([topic])
 
         def stored() -> int:
@@ -112,7 +114,7 @@ class Bench:
 
     def partition(self, topic: str) -> tuple[TopicPartition, Endpoint, int, int]:
         """Return a topic's only partition, its broker, a visit token and the offset where it ends."""
-        cluster = open_cluster(self.config)
+        cluster = open_cluster(ClusterConfig(self.config))
         layout = cluster.layout([topic])
         ((partition, endpoint),) = layout.partitions.items()
         return (
@@ -259,7 +261,11 @@ def measure_recovery(folder: Path) -> Figures:
 def _send_until_killed(master: str) -> None:
     values = [os.urandom(size) for size in (100, KIB, 10 * KIB, 200 * KIB)]
     impatient = dataclasses.replace(client_config(master, "load"), delivery_timeout_ms=3_000)
-    with contextlib.suppress(TubeMQError), open_cluster(impatient).producer() as producer:
+    with (
+        contextlib.suppress(TubeMQError),
+        TubeMQClient(impatient) as client,
+        client.producer() as producer,
+    ):
         while True:
             producer.send("big", random.choice(values))
 

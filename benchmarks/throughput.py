@@ -24,8 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from integration_tests.servers import Server, embedded_server, real_server
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.model import Endpoint
 
 SIZES = {"100 B": 100, "1 KiB": 1024}
@@ -67,7 +66,7 @@ def rows_of(spark: SparkSession, rows: int, size: int) -> DataFrame:
 def fill(server: Server, topic: str, rows: int, size: int) -> None:
     """Send messages with the client's producer."""
     config = ClientConfig((Endpoint.parse(server.master),), "bench")
-    with open_cluster(config).producer() as producer:
+    with TubeMQClient(config) as client, client.producer() as producer:
         for number in range(rows):
             producer.send(topic, b"%012d" % number + b"x" * (size - 12))
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from integration_tests.samples import Sample
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client import ClientConfig, TubeMQClient
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import Endpoint
 
@@ -13,9 +15,14 @@ def client_config(master: str, group: str = "it_group") -> ClientConfig:
     return ClientConfig((Endpoint.parse(master),), group)
 
 
+def cluster_of(config: ClientConfig) -> Cluster:
+    """Return the cluster that these settings name, as the source and the sink see it."""
+    return open_cluster(ClusterConfig(config))
+
+
 def produce(master: str, topic: str, samples: Iterable[Sample]) -> None:
     """Send messages and wait until all are stored."""
-    with open_cluster(client_config(master)).producer() as producer:
+    with TubeMQClient(client_config(master)) as client, client.producer() as producer:
         for sample in samples:
             producer.send(
                 topic,

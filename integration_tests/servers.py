@@ -13,7 +13,7 @@ from integration_tests.real.java_config import Login
 from integration_tests.real.waiting import wait_until
 from integration_tests.runs import Size
 from integration_tests.store_check import logs
-from testkit.admin import BrokerAdmin, MasterAdmin
+from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
@@ -163,7 +163,7 @@ def embedded_server(data: Path) -> Iterator[Server]:
             "embedded",
             running.master,
             running.broker,
-            MasterAdmin(running.master_web),
+            MasterAdmin(running.master_web, token="abc"),
             BrokerAdmin(running.broker_web),
             add_topic=add_topic,
             restart_broker=restart,

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from integration_tests.produce import client_config
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.producer import Producer
-from tubemq_spark.cluster.open import open_cluster
 
 _ROWS_PER_BURST: Final = 50
 _PAUSE_S: Final = 0.1
@@ -45,7 +45,7 @@ class SteadyLoad:
 
     def _run(self) -> None:
         try:
-            with open_cluster(client_config(self._master)).producer() as producer:
+            with TubeMQClient(client_config(self._master)) as client, client.producer() as producer:
                 while not self._stop.wait(_PAUSE_S):
                     with self._burst:
                         self._write(producer)

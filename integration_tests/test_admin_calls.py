@@ -9,7 +9,7 @@ import pytest
 
 from integration_tests.raw_client import RawClient
 from integration_tests.real.waiting import wait_until
-from testkit.admin import AdminError
+from tubemq_spark.errors import AdminError
 
 HISTORY_TOPIC = "__offset_history__"
 HISTORY_BYTES = 28

@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.produce import client_config, produce_numbers
+from integration_tests.produce import client_config, cluster_of, produce_numbers
 from integration_tests.queries import Collected, read_stream, run, start
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
@@ -11,7 +11,6 @@ from integration_tests.real.waiting import wait_until
 from integration_tests.servers import await_files, server_of
 from integration_tests.store_check import first_offset_from, logs
 from integration_tests.truth import assert_same_rows
-from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
@@ -68,7 +67,7 @@ class Store:
 
     def first_readable(self):
         """Return the first offset that the broker gives a message for."""
-        client = open_cluster(client_config(self._cluster.master))
+        client = cluster_of(client_config(self._cluster.master))
         held = OffsetBounds(0, self.count * INDEX_ENTRY_BYTES)
         return client.first_readable(client.layout([TOPIC]), {PARTITION: held})[PARTITION]
 

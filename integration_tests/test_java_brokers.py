@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 from integration_tests.produce import client_config
 from integration_tests.servers import await_files, server_of
 from integration_tests.truth import assert_same_rows
-from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError
 
@@ -53,7 +53,7 @@ class Topic:
             for partition in partitions or ((STAYS, 0), (GOES, 0))
             for _ in range(ROWS)
         ]
-        with open_cluster(client_config(self._master)).producer() as producer:
+        with TubeMQClient(client_config(self._master)) as client, client.producer() as producer:
             for value in values:
                 place = value.split()[0].split(b":")
                 producer.send(self.name, value, partition=(int(place[0]), int(place[1])))

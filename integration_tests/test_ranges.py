@@ -12,12 +12,11 @@ from itertools import pairwise
 
 import pytest
 
-from integration_tests.produce import client_config, produce_numbers
+from integration_tests.produce import client_config, cluster_of, produce_numbers
 from integration_tests.runs import chance_of
 from integration_tests.servers import SHAPES
 from integration_tests.truth import assert_same_rows
 from tubemq_spark.client.broker import BrokerSession, Claim
-from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.net.pool import process_pool
@@ -36,7 +35,7 @@ class Log:
     def __init__(self, server, shape="2x3"):
         self.topic = server.fresh_topic(shape)
         self.own_store = SHAPES[shape][1] == 1
-        self.cluster = open_cluster(client_config(server.master))
+        self.cluster = cluster_of(client_config(server.master))
 
     def look(self):
         """Return where the topic's stores begin and end now."""

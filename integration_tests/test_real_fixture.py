@@ -13,7 +13,8 @@ from integration_tests.real.cache import ChecksumError
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.java_client import JavaClientError, OutgoingMessage
 from integration_tests.real.waiting import wait_until
-from testkit.admin import AdminError, OffsetRange
+from tubemq_spark.errors import AdminError
+from tubemq_spark.model import OffsetBounds
 
 pytestmark = pytest.mark.real
 
@@ -89,7 +90,7 @@ def test_one_thread_keeps_the_order(cluster, java_client):
 
     assert [m.body for m in received] == [m.body for m in messages]
     assert [s.append_offset for s in sent] == [28 * number for number in range(50)]
-    assert cluster.brokers[1].admin.pubinfo(["plain"]) == {("plain", 0): OffsetRange(0, 28 * 50)}
+    assert cluster.brokers[1].admin.pubinfo(["plain"]) == {("plain", 0): OffsetBounds(0, 28 * 50)}
 
 
 def test_java_client_tells_what_is_wrong(cluster, java_client):

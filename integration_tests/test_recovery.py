@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 import pytest
 
 from integration_tests import store_check
-from integration_tests.produce import client_config
+from integration_tests.produce import client_config, cluster_of
 from integration_tests.runs import chance_of, form
 from integration_tests.server_process import ServerProcess
-from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.log.store import StoreSettings
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetRange
@@ -55,7 +55,11 @@ class Load(threading.Thread):
         self._config = dataclasses.replace(client_config(master, "load"), delivery_timeout_ms=3_000)
 
     def run(self):
-        with contextlib.suppress(TubeMQError), open_cluster(self._config).producer() as producer:
+        with (
+            contextlib.suppress(TubeMQError),
+            TubeMQClient(self._config) as client,
+            client.producer() as producer,
+        ):
             try:
                 self._send(producer)
             finally:
@@ -75,7 +79,7 @@ class Load(threading.Thread):
 
 def fill(master):
     """Write much to the first store."""
-    with open_cluster(client_config(master)).producer() as producer:
+    with TubeMQClient(client_config(master)) as client, client.producer() as producer:
         for number in range(FILLED // (64 * KIB)):
             producer.send("demo", FILLER[number : number + 64 * KIB], partition=(1, 0))
 
@@ -120,7 +124,7 @@ def cuts_told(log):
 def count_by_client(master):
     """Read everything as a query does and return how many messages each partition has."""
     config = client_config(master)
-    cluster = open_cluster(config)
+    cluster = cluster_of(config)
     layout = cluster.layout(["demo"])
     counts = Counter()
     for partition in layout.partitions:

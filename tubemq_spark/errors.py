@@ -15,6 +15,10 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
     "TUBEMQ_MASTERS_AND_GATEWAYS": "Both masters and gateways are named; name one or the other.",
     "TUBEMQ_GATEWAY_UNSUPPORTED": "This version does not connect through gateways ({gateways}); name the masters.",
+    "TUBEMQ_ADMIN_NO_ANSWER": "The web server {server} gave no usable answer: {cause}; check the web port of the master or broker.",
+    "TUBEMQ_ADMIN_NO_TOKEN": "{method} changes the cluster and needs its token; pass token= (confModAuthToken of the masters).",
+    "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code}: {reason}",
+    "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
     # The columns of a frame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema names no column; name some of: {known}.",
     "TUBEMQ_SCHEMA_UNKNOWN_COLUMN": (
@@ -172,6 +176,21 @@ class RpcError(TubeMQError):
     def code(self) -> int:
         """TubeMQ's result code (``protocol.errcodes``); 0 when the peer sent none."""
         return int(self.parameters.get("code", 0))
+
+
+class AdminError(TubeMQError):
+    """A server refused an administration call, or one item of it."""
+
+    @property
+    def code(self) -> int:
+        """The refusal's ``errCode``; -1 when the server sent none."""
+        code = self.parameters["code"]
+        return code if isinstance(code, int) else -1
+
+    @property
+    def reason(self) -> str:
+        """The server's own words."""
+        return str(self.parameters["reason"])
 
 
 class ProtocolError(TubeMQError):

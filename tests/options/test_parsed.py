@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tests.offsets.strategies import tp
-from tubemq_spark.cluster.client.config import ClientConfig
+from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.positions import Edge, Specific
@@ -18,6 +18,10 @@ MASTERS = (Endpoint("m1", 8000), Endpoint("m2", 8715))
 
 def batch(**options):
     return OptionSet.parse({**READ, **options}).for_batch_read()
+
+
+def group(**options):
+    return batch(**options).cluster.client.group
 
 
 def stream(**options):
@@ -137,13 +141,10 @@ def test_reader_groups_may_be_named():
 
 def test_the_default_group_is_made_of_the_topics():
     """Two queries of one group must read the same topics, else the master refuses the second."""
-    assert batch(subscribe="orders,demo").cluster.client.group == batch(subscribe="demo,orders").cluster.client.group
-    assert batch(subscribe="orders,demo").cluster.client.group == "tubemq_spark-demo-orders"
-    assert batch(subscribe="x" * 64).cluster.client.group == f"tubemq_spark-{'x' * 64}"
-    long = {
-        batch(subscribe=",".join(f"{head}{'x' * 60}" for head in heads)).cluster.client.group
-        for heads in ("abcd", "abce")
-    }
+    assert group(subscribe="orders,demo") == batch(subscribe="demo,orders").cluster.client.group
+    assert group(subscribe="orders,demo") == "tubemq_spark-demo-orders"
+    assert group(subscribe="x" * 64) == f"tubemq_spark-{'x' * 64}"
+    long = {group(subscribe=",".join(f"{head}{'x' * 60}" for head in heads)) for heads in ("abcd", "abce")}
     assert len(long) == 2
     assert all(group.startswith("tubemq_spark-4topics-") and len(group) == 29 for group in long)
 
@@ -243,7 +244,9 @@ def test_wrong_offsets_and_unknown_options_are_refused_before_the_mode_is_known(
 
 
 def test_a_group_too_long_for_its_reader_groups_is_refused():
-    assert "reader" in batch(readerGroups="reader", **{"tubemq.group": "g" * 1024}).cluster.client.reader_groups
+    assert (
+        "reader" in batch(readerGroups="reader", **{"tubemq.group": "g" * 1024}).cluster.client.reader_groups
+    )
     refused("TUBEMQ_BAD_SETTING", batch, **{"tubemq.group": "g" * 1024})
 
 

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tubemq_spark.client.producer import Receipt
+from tests.memory_cluster import MemoryCluster
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.receipts import Receipt
 from tubemq_spark.sink import look, task
 from tubemq_spark.sink.receipts import TubeMQCommitMessage, summary
 
@@ -17,42 +18,16 @@ SCHEMA = StructType([StructField("value", StringType())])
 OPTIONS = {"tubemq.master.servers": "master:8715", "topic": "demo"}
 
 
-class FakeProducer:
-    """Notes what it is told to do."""
-
-    def __init__(self):
-        self.said = []
-        self.times = set()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.said.append("close")
-
-    def send(self, topic, value, **how):
-        self.said.append((topic, value))
-        self.times.add(how["message_time"])
-
-    def flush(self):
-        self.said.append("flush")
-
-    def receipts(self):
-        count = sum(isinstance(what, tuple) for what in self.said)
-        return [Receipt(TopicPartition("demo", 1, 0), count, 0, 28 * (count - 1))]
-
-
 @pytest.fixture
-def producer(monkeypatch):
-    fake = FakeProducer()
+def cluster(monkeypatch):
+    """The cluster that every task writes to."""
+    made = MemoryCluster(demo=(1, 1))
+    monkeypatch.setattr(task, "open_cluster", lambda _: made)
+    return made
 
-    class FakeCluster:
-        def sender(self, name):
-            assert name == "this task"
-            return fake
 
-    monkeypatch.setattr(task, "open_cluster", lambda _: FakeCluster())
-    return fake
+def stored(cluster):
+    return [value for log in cluster.logs.values() for _, (value, _) in log]
 
 
 @pytest.fixture(autouse=True)
@@ -77,23 +52,22 @@ def batches(*values):
 
 
 @pytest.mark.parametrize("kind", ["writer", "streamWriter"])
-def test_rows_are_sent_and_flushed_and_receipted(producer, kind):
+def test_rows_are_stored_and_receipted(cluster, kind):
     writer = getattr(TubeMQDataSource(OPTIONS), kind)(SCHEMA, False)
 
     message = pickle.loads(pickle.dumps(writer)).write(batches(["a", "b"], [], ["c"]))
 
-    sent = [("demo", value) for value in (b"a", b"b", b"c")]
-    assert producer.said == [*sent, "flush", "close"]
+    assert stored(cluster) == [b"a", b"b", b"c"]
     assert summary([pickle.loads(pickle.dumps(message))]) == "3 rows to 1 partitions"
 
 
-def test_a_row_that_cannot_be_sent_ends_the_task_without_receipts(producer):
+def test_a_row_that_cannot_be_sent_ends_the_task_without_receipts(cluster):
     writer = TubeMQDataSource(OPTIONS).writer(SCHEMA, False)
 
     with pytest.raises(ProduceError):
         writer.write(batches(["a", None, "c"]))
 
-    assert producer.said == [("demo", b"a"), "close"]
+    assert stored(cluster) == [b"a"]
 
 
 def test_the_driver_says_what_was_written(caplog):
@@ -138,11 +112,11 @@ def test_a_batch_write_without_any_master_fails_on_the_driver(master):
         TubeMQDataSource(OPTIONS).writer(SCHEMA, False)
 
 
-def test_a_micro_batch_begins_while_masters_are_away(master, producer):
+def test_a_micro_batch_begins_while_masters_are_away(master, cluster):
     """Its tasks wait for them."""
     master.error = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="x", tried="y")
     TubeMQDataSource(OPTIONS).streamWriter(SCHEMA, False).write(batches(["a"]))
-    assert ("demo", b"a") in producer.said
+    assert stored(cluster) == [b"a"]
 
 
 def test_topics_of_a_column_are_not_looked_at(master):
@@ -153,9 +127,10 @@ def test_topics_of_a_column_are_not_looked_at(master):
 
 
 @pytest.mark.parametrize(("setting", "stamped"), [({}, True), ({"messageTime": "column"}, False)])
-def test_rows_without_timestamp_get_the_time_of_writing_unless_told_otherwise(producer, setting, stamped):
+def test_rows_without_timestamp_get_the_time_of_writing_unless_told_otherwise(cluster, setting, stamped):
     TubeMQDataSource(OPTIONS | setting).writer(SCHEMA, False).write(batches(["a"]))
-    assert (producer.times == {None}) is not stamped
+    ((_, (_, attributes)),) = next(iter(cluster.logs.values()))
+    assert ("$msgTime$" in (attributes or "")) is stamped
 
 
 def test_a_topic_is_not_overwritten():

@@ -1,1 +1,46 @@
-"""TubeMQ's verbs: register, fetch, commit, produce; a complete client that works without Spark."""
+"""TubeMQ in Python, without Spark: produce, read, look at topics, administer a cluster.
+
+    from tubemq_spark.client import TubeMQClient
+
+    with TubeMQClient.connect("10.1.2.3:8715,10.1.2.4:8715", group="my_job") as client:
+        with client.producer() as producer:
+            producer.send("clicks", b"home", key=b"anna")
+        for record in client.read("clicks"):
+            print(record.partition, record.offset, record.value)
+
+The names below are public; the modules of this package are not. Each is loaded when it is first asked for, so
+that importing one module does not cost the others.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
+    from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.client.producer import Producer
+    from tubemq_spark.client.records import Record
+    from tubemq_spark.client.tubemq import TubeMQClient
+    from tubemq_spark.receipts import Receipt
+
+__all__ = ["BrokerAdmin", "ClientConfig", "MasterAdmin", "Producer", "Receipt", "Record", "TubeMQClient"]
+
+_MODULES: Final = {
+    "BrokerAdmin": "tubemq_spark.client.admin",
+    "ClientConfig": "tubemq_spark.client.config",
+    "MasterAdmin": "tubemq_spark.client.admin",
+    "Producer": "tubemq_spark.client.producer",
+    "Receipt": "tubemq_spark.receipts",
+    "Record": "tubemq_spark.client.records",
+    "TubeMQClient": "tubemq_spark.client.tubemq",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,44 +1,32 @@
-"""The HTTP administration API of a TubeMQ master and of a broker.
+"""The administration API of a TubeMQ master and of a broker, over HTTP.
 
-Works with any server that speaks this API: nothing here knows how the server was started.
+Every server has one page, ``/webapi.htm``, that takes a ``method`` and its parameters as a form and answers
+with JSON (TubeMQ's ``WebServer`` and ``BrokerAdminServlet``). Calls that change the cluster need its token
+(``confModAuthToken``); queries do not.
 """
 
-from __future__ import annotations
-
+import dataclasses
+import http.client
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from http.client import HTTPException
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
-INDEX_ENTRY_BYTES: Final = 28
-"""What one message adds to an offset."""
-
-PARTITIONS_PER_STORE: Final = 10_000
-"""Partition ids count up to this within a store; the next store starts at its multiple."""
+from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError
+from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, OffsetBounds
+from tubemq_spark.offsets.units import rows_between
 
 _NO_PARTITION: Final = 99_999_999
 """A partition id beyond every store."""
-
-MAX_LIST_ITEMS: Final = 100
+_MOST_LIST_ITEMS: Final = 100
 """How many comma-separated values a server accepts in one parameter."""
 
 Parameter: TypeAlias = str | int | bool
 
 
-class AdminError(Exception):
-    """A server refused an administration call, or an item in it."""
-
-    def __init__(self, method: str, code: int, reason: str) -> None:
-        super().__init__(f"{method} was refused with code {code}: {reason}")
-        self.method = method
-        self.code = code
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class TopicOnBroker:
     """A topic on one broker, as the master publishes it to clients at the moment."""
 
@@ -48,82 +36,94 @@ class TopicOnBroker:
     accepts_subscribe: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class BrokerRunStatus:
-    """What the master knows of a broker's life."""
+    """How a master sees a broker."""
 
     broker_id: int
     run_status: str
-    """`unRegister`, `notRegister` or `running`."""
+    """``unRegister``, ``notRegister`` or ``running``."""
 
     sub_status: str
-    """`idle`, or `processing_event` while a change of configuration is under way."""
+    """``idle``, or ``processing_event`` while a change of configuration is under way."""
 
     is_online: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """What a broker holds for one partition: from `minimum` up to, not with, `maximum`."""
-
-    minimum: int
-    maximum: int
-
-    @property
-    def message_count(self) -> int:
-        """How many messages the partition's *store* holds."""
-        return (self.maximum - self.minimum) // INDEX_ENTRY_BYTES
-
-
-class _HttpApi:
-    """One server's `/webapi.htm`."""
+class _WebApi:
+    """One server's ``/webapi.htm``."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
-        self._url = f"http://{address}/webapi.htm"
+        self._server = Endpoint.parse(address)
         self._timeout_s = timeout_s
 
     def call(self, method: str, **parameters: Parameter) -> dict[str, Any]:
         """Make one call and return its whole answer.
 
+        Args:
+            method: the method's name, such as ``admin_query_topic_info``.
+            parameters: its parameters; ``True`` and ``False`` are written in lower case.
+
         Raises:
-            AdminError: the answer says the call failed.
-            OSError: no usable answer came.
+            AdminError: the server refused the call.
+            TubeMQConnectionError: no usable answer came.
         """
-        answer = self.ask(method=method, **parameters)
+        answer = self._ask({"method": method, **parameters}, by_get=False)
         if not answer.get("result"):
-            raise AdminError(method, answer.get("errCode", -1), str(answer.get("errMsg")))
+            raise self._refusal(method, answer.get("errCode"), answer.get("errMsg"))
         return answer
 
     def ask(self, *, by_get: bool = False, **parameters: Parameter) -> dict[str, Any]:
-        """Send any parameters and return the whole answer, a refusal too.
+        """Send parameters as they are and return the whole answer, including a refusal.
+
+        Args:
+            by_get: send them in the URL instead of a form. Servers and proxies log URLs: never with a token.
+            parameters: ``method`` and its parameters.
 
         Raises:
-            OSError: no usable answer came.
+            TubeMQConnectionError: no usable answer came.
         """
-        method = parameters.get("method")
-        form = urlencode({key: _text(value) for key, value in parameters.items()})
-        url, body = (f"{self._url}?{form}", None) if by_get else (self._url, form.encode())
+        return self._ask(parameters, by_get=by_get)
+
+    def _ask(self, parameters: Mapping[str, Parameter], *, by_get: bool) -> dict[str, Any]:
+        form = urllib.parse.urlencode({key: _text(value) for key, value in parameters.items()})
+        url = f"http://{self._server}/webapi.htm"
+        target, body = (f"{url}?{form}", None) if by_get else (url, form.encode())
         try:
-            with urlopen(url, body, self._timeout_s) as response:
+            with urllib.request.urlopen(target, body, self._timeout_s) as response:  # noqa: S310 (http, see url)
                 answer = json.loads(response.read())
-        except (HTTPException, ValueError) as error:
-            raise ConnectionError(f"{self._url} gave no JSON answer to {method}") from error
+        except (http.client.HTTPException, OSError, ValueError) as error:
+            raise self._no_answer(str(error)) from error
         if not isinstance(answer, dict):
-            raise ConnectionError(f"{self._url} answered {method} with {answer!r}")
+            raise self._no_answer("its answer is not a JSON object")
         return answer
 
+    def _refusal(self, method: str, code: object, reason: object) -> AdminError:
+        return AdminError(
+            "TUBEMQ_ADMIN_REFUSED", server=self._server, method=method, code=code, reason=str(reason)
+        )
 
-class MasterAdmin(_HttpApi):
-    """Administer a cluster through its master's web address."""
+    def _no_answer(self, cause: str) -> TubeMQConnectionError:
+        return TubeMQConnectionError("TUBEMQ_ADMIN_NO_ANSWER", server=self._server, cause=cause)
+
+
+class MasterAdmin(_WebApi):
+    """Administers a cluster through the web address of its active master."""
 
     def __init__(
-        self,
-        address: str,
-        *,
-        token: str = "abc",
-        user: str = "integration_tests",
-        timeout_s: float = 10.0,
+        self, address: str, *, token: str | None = None, user: str = "tubemq_spark", timeout_s: float = 10.0
     ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            address: host and port of the master's web server (port 8080 as shipped).
+            token: the cluster's ``confModAuthToken``; queries do not need it.
+            user: who the cluster's records name as the author of changes.
+            timeout_s: how long an answer may take, in seconds.
+
+        Raises:
+            OptionError: the address is not one.
+        """
         super().__init__(address, timeout_s)
         self._token = token
         self._user = user
@@ -132,12 +132,12 @@ class MasterAdmin(_HttpApi):
         """Say whether this master is up and leads its group."""
         try:
             nodes = self.group_nodes()
-        except (OSError, AdminError):
+        except (TubeMQConnectionError, AdminError):
             return False
         return any(status.upper() == "MASTER" for status in nodes.values())
 
     def group_nodes(self) -> dict[str, str]:
-        """Return the role of each master of the group by its `host:port`."""
+        """Return the role of each master of the group by its ``host:port``."""
         return {
             f"{node['hostName']}:{node['port']}": node["statusInfo"]["nodeStatus"]
             for node in self.call("admin_query_master_group_info")["data"]
@@ -146,7 +146,7 @@ class MasterAdmin(_HttpApi):
     def add_broker(
         self, broker_id: int, host: str, port: int, web_port: int, **properties: Parameter
     ) -> None:
-        """Make a broker known; `properties` are the defaults for topics on it."""
+        """Make a broker known; ``properties`` are the defaults for topics on it."""
         self._modify(
             "admin_add_broker_configure",
             brokerId=broker_id,
@@ -196,7 +196,7 @@ class MasterAdmin(_HttpApi):
             )
 
     def modify_topic(self, topic: str, broker_ids: Iterable[int], **properties: Parameter) -> None:
-        """Change properties of a topic, such as `acceptPublish` or `numPartitions`."""
+        """Change properties of a topic, such as ``acceptPublish`` or ``numPartitions``."""
         self._modify(
             "admin_modify_topic_info",
             topicName=topic,
@@ -206,7 +206,7 @@ class MasterAdmin(_HttpApi):
         )
 
     def delete_topic(self, topic: str, broker_ids: Iterable[int]) -> None:
-        """Close a topic and mark it deleted; its data stays until `remove_topic`."""
+        """Close a topic and mark it deleted; its data stays until ``remove_topic``."""
         broker_ids = tuple(broker_ids)
         self.modify_topic(topic, broker_ids, acceptPublish=False, acceptSubscribe=False)
         self._modify(
@@ -219,7 +219,7 @@ class MasterAdmin(_HttpApi):
     def remove_topic(self, topic: str, broker_ids: Iterable[int]) -> None:
         """Let the brokers drop a deleted topic's data.
 
-        They do so in their own time; the topic is gone when `topic_brokers` is empty.
+        They do so in their own time; the topic is gone when ``topic_brokers`` is empty.
         """
         self._modify(
             "admin_remove_topic_info",
@@ -262,37 +262,39 @@ class MasterAdmin(_HttpApi):
         return self.call("admin_query_consume_group_detail", groupName=group)
 
     def _modify(self, method: str, **parameters: Parameter) -> None:
-        """Make a changing call; the call succeeds only if every item of it did."""
+        """Make a changing call; it succeeds only if every item of it did."""
+        if self._token is None:
+            raise OptionError("TUBEMQ_ADMIN_NO_TOKEN", method=method)
         answer = self.call(method, confModAuthToken=self._token, **parameters)
         for item in answer.get("data", []):
             if not item.get("success", True):
-                reason = f"{item.get('errInfo')} (item {item})"
-                raise AdminError(method, item.get("errCode", -1), reason)
+                raise self._refusal(method, item.get("errCode"), f"{item.get('errInfo')} (item {item})")
 
 
-class BrokerAdmin(_HttpApi):
+class BrokerAdmin(_WebApi):
     """Ask one broker, through its web address, about what it stores."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+        """Ask nothing yet; see ``MasterAdmin``. Brokers listen for it on port 8081 as shipped."""
         super().__init__(address, timeout_s)
 
     def is_up(self) -> bool:
         """Say whether the broker's web server answers."""
         try:
             self.pubinfo()
-        except (OSError, AdminError):
+        except (TubeMQConnectionError, AdminError):
             return False
         return True
 
-    def pubinfo(self, topics: Iterable[str] = ()) -> dict[tuple[str, int], OffsetRange]:
-        """Return the offsets by topic and partition id, of the stores that are open.
+    def pubinfo(self, topics: Iterable[str] = ()) -> dict[tuple[str, int], OffsetBounds]:
+        """Return where stores begin and end by topic and partition id, of the stores that are open.
 
         A store opens with its first use, so a topic nobody used yet is absent.
         """
         parameters = {"topicName": ",".join(topics)} if topics else {}
         answer = self.call("admin_query_pubinfo", **parameters)
         return {
-            (topic["topicName"], place["partitionId"]): OffsetRange(place["offsetMin"], place["offsetMax"])
+            (topic["topicName"], place["partitionId"]): OffsetBounds(place["offsetMin"], place["offsetMax"])
             for topic in answer["dataSet"]
             for place in topic["offsetInfo"]
         }
@@ -300,7 +302,7 @@ class BrokerAdmin(_HttpApi):
     def knows_topic(self, topic: str) -> bool:
         """Say whether the master's configuration of the topic has reached this broker.
 
-        Unlike `group_offset` on a partition that exists, asking this opens no store.
+        Unlike ``group_offset`` on a partition that exists, asking this opens no store.
         """
         try:
             self.group_offset(topic, "nobody", _NO_PARTITION)
@@ -310,19 +312,19 @@ class BrokerAdmin(_HttpApi):
 
     def message_count(self, topic: str) -> int:
         """Return how many messages of a topic this broker holds, over all its stores."""
-        # All partitions of a store tell the same range, so one of each store counts.
+        # All partitions of a store tell the same bounds, so one of each store counts.
         by_store = {
-            partition_id // PARTITIONS_PER_STORE: offsets
-            for (_, partition_id), offsets in self.pubinfo([topic]).items()
+            partition_id // PARTITIONS_PER_STORE: held
+            for (_, partition_id), held in self.pubinfo([topic]).items()
         }
-        return sum(offsets.message_count for offsets in by_store.values())
+        return sum(rows_between(*held) for held in by_store.values())
 
     def group_offset(
         self, topic: str, group: str, partition_id: int, *, real_offset: bool = False
     ) -> dict[str, Any]:
-        """Return a partition's `minOffset` and `maxOffset`, opening its store if need be.
+        """Return a partition's ``minOffset`` and ``maxOffset``, opening its store if need be.
 
-        With `real_offset` the answer has the group's committed offset as `zkOffset` too, but a
+        With ``real_offset`` the answer has the group's committed offset as ``zkOffset`` too, but a
         group without a record then *gets* one at offset 0.
         """
         return self.call(
@@ -359,5 +361,5 @@ def _listed(values: Iterable[Parameter]) -> str:
 def _batches(values: Iterable[str]) -> Iterable[str]:
     """Cut names into comma-separated lists no longer than a server accepts."""
     names = list(values)
-    for start in range(0, len(names), MAX_LIST_ITEMS):
-        yield ",".join(names[start : start + MAX_LIST_ITEMS])
+    for start in range(0, len(names), _MOST_LIST_ITEMS):
+        yield ",".join(names[start : start + _MOST_LIST_ITEMS])

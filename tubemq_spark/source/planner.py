@@ -90,9 +90,8 @@ class Planner:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._patience_ms = (
-            options.offset_fetch_attempts * options.offset_fetch_retry_ms + options.cluster.client.rpc_timeout_ms
-        )
+        retries_ms = options.offset_fetch_attempts * options.offset_fetch_retry_ms
+        self._patience_ms = retries_ms + options.cluster.client.rpc_timeout_ms
         self._cluster: Cluster = open_cluster(options.cluster)
         self._layout: TopicsLayout | None = None
         self._layout_time = 0.0

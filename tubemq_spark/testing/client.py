@@ -44,7 +44,7 @@ class TopicClient:
             ProduceError: a message could not be stored.
             TubeMQConnectionError: the master does not answer.
         """
-        with self._cluster.producer() as producer:
+        with self._cluster.sender() as producer:
             for value in values:
                 producer.send(topic, value.encode() if isinstance(value, str) else value, **fields)
 

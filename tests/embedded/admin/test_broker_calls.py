@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from testkit.admin import AdminError, BrokerAdmin
 from tests.embedded.web import ask
+from tubemq_spark.client.admin import BrokerAdmin
+from tubemq_spark.errors import AdminError
 from tubemq_spark.protocol.payload import encode_payload
 
 
@@ -36,7 +37,7 @@ def test_pubinfo_knows_open_stores_only(server, broker_admin, connect):
     connect(server).send(b"x", b"y", partition_id=10_001)
     info = broker_admin.pubinfo()
     assert set(info) == {("demo", 10_000), ("demo", 10_001), ("demo", 10_002)}
-    assert {(item.minimum, item.maximum) for item in info.values()} == {(0, 56)}
+    assert set(info.values()) == {(0, 56)}
     assert broker_admin.message_count("demo") == 2
     assert broker_admin.pubinfo(["nosuch"]) == {}
     answer = ask(server.broker_web, method="admin_query_pubinfo")

@@ -2,11 +2,12 @@
 
 import pytest
 
-from testkit.admin import AdminError, MasterAdmin
 from tests.embedded.web import TOKEN, ask, change
 from tests.embedded.wire import MasterClient
+from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.controls import ClusterSetting
+from tubemq_spark.errors import AdminError
 
 ADD = "admin_add_broker_configure"
 UPDATE = "admin_update_broker_configure"
@@ -24,7 +25,7 @@ def server(start):
 
 @pytest.fixture
 def master_admin(server):
-    return MasterAdmin(server.master_web)
+    return MasterAdmin(server.master_web, token="abc")
 
 
 def setup(server):

@@ -9,9 +9,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from testkit.admin import MasterAdmin
 from tests.embedded.web import TOKEN, ask
 from tests.embedded.wire import connect, is_closed
+from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 
@@ -22,7 +22,7 @@ def server(start):
 
 @pytest.fixture
 def master_admin(server):
-    return MasterAdmin(server.master_web)
+    return MasterAdmin(server.master_web, token="abc")
 
 
 # --- the frame of every call

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from testkit.admin import MasterAdmin
 from tests.embedded.web import TOKEN, ask, change
+from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, ConsumeControl, TopicControl
 
@@ -17,7 +17,7 @@ def server(start):
 
 @pytest.fixture
 def master_admin(server):
-    return MasterAdmin(server.master_web)
+    return MasterAdmin(server.master_web, token="abc")
 
 
 def test_a_topics_life(server, master_admin, connect):
@@ -133,7 +133,7 @@ def test_two_at_once_do_not_both_add_a_topic(server):
 )
 def test_ages_are_shown_in_the_largest_unit_that_fits(start, retention_ms, policy):
     server = start(topics={"demo": TopicSpec(retention_ms=retention_ms)})
-    (item,) = MasterAdmin(server.master_web).topic_info("demo")
+    (item,) = MasterAdmin(server.master_web, token="abc").topic_info("demo")
     assert item["topicInfo"][0]["deletePolicy"] == policy
 
 
@@ -143,7 +143,7 @@ def test_who_changed_a_topic_is_kept(start, tmp_path):
     method = "admin_modify_topic_info"
     ask(server.master_web, method=method, topicName="demo", brokerId=1, unflushInterval=5, **who)
     server.close()
-    (item,) = MasterAdmin(start(data=tmp_path).master_web).topic_info("demo")
+    (item,) = MasterAdmin(start(data=tmp_path).master_web, token="abc").topic_info("demo")
     (place,) = item["topicInfo"]
     assert (place["createUser"], place["modifyUser"]) == ("systemSelf", "changer")
     assert place["modifyDate"] == "20200102030405"

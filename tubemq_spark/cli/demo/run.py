@@ -13,7 +13,8 @@ from tubemq_spark.cli.demo.input import Selection
 from tubemq_spark.cli.demo.job import WordCountJob, follow, read_counts, read_lines
 from tubemq_spark.cli.demo.screen import Phase, Screen
 from tubemq_spark.cli.demo.topics import Stand, publish, take_stand
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client import ClientConfig, TubeMQClient
+from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
@@ -58,7 +59,7 @@ class DemoRun:
         self._plan = plan
         self._session = session
         self._screen = screen
-        self._cluster = open_cluster(plan.client_config())
+        self._cluster = open_cluster(ClusterConfig(plan.client_config()))
         self._truth = Truth()
         self._faults: list[str] = []
         self._batches = 0
@@ -92,7 +93,8 @@ class DemoRun:
         total = self._plan.selection.line_count
         with (
             self._screen.phase("publish lines", "lines", total) as phase,
-            self._cluster.producer() as producer,
+            TubeMQClient(self._plan.client_config()) as client,
+            client.producer() as producer,
         ):
             publish(producer, self._plan.lines_topic, self._plan.selection.files, self._truth, phase.advance)
 

@@ -1,0 +1,141 @@
+"""The public client: what a user without Spark does, on a server of three brokers."""
+
+import pytest
+
+import tubemq_spark.client
+from tubemq_spark.client import BrokerAdmin, TubeMQClient
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import AdminError, DataLossError, OptionError, RpcError, TubeMQConnectionError
+from tubemq_spark.model import OffsetRange, TopicPartition
+from tubemq_spark.offsets.loss import LossRecorder
+
+
+@pytest.fixture(scope="module")
+def server():
+    with EmbeddedTubeMQ(topics={"plain": (1, 1), "shared": (1, 2)}, brokers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    with TubeMQClient.connect(server.master) as opened:
+        yield opened
+
+
+def test_everything_public_is_there():
+    for name in tubemq_spark.client.__all__:
+        assert getattr(tubemq_spark.client, name).__name__ == name
+    assert set(tubemq_spark.client.__all__) <= set(dir(tubemq_spark.client))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tubemq_spark.client.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("form", ["{}", "tubemq://{}", "127.0.0.1:1,{}"])
+def test_a_cluster_is_named_by_addresses_or_a_url(server, form):
+    with TubeMQClient.connect(form.format(server.master)) as client:
+        assert len(client.layout("plain").partitions) == 3
+
+
+def test_addresses_may_come_one_by_one(server):
+    with TubeMQClient.connect([server.master, "127.0.0.1:1"]) as client:
+        assert len(client.layout("plain").partitions) == 3
+
+
+def test_what_is_produced_is_read(client):
+    with client.producer() as producer:
+        for number in range(60):
+            producer.send("plain", b"%d" % number, attributes={"n": str(number)})
+
+    records = list(client.read("plain"))
+
+    assert sorted(int(record.value) for record in records) == list(range(60))
+    for record in records:
+        assert record.topic == "plain"
+        assert record.attributes == {"n": record.value.decode()}
+        assert client.bounds(client.layout("plain")).known[record.partition.store_id].latest > record.offset
+    by_partition = {record.partition for record in records}
+    assert len(by_partition) == 3
+    for partition in by_partition:
+        offsets = [record.offset for record in records if record.partition == partition]
+        assert offsets == list(range(0, 28 * len(offsets), 28))
+
+
+def test_offsets_in_a_shared_store_are_not_told(client):
+    with client.producer() as producer:
+        for _ in range(12):
+            producer.send("shared", b"x")
+
+    records = list(client.read("shared"))
+
+    assert len(records) == 12
+    assert {record.offset for record in records} == {None}
+
+
+def test_a_range_is_read_alone(client):
+    layout = client.layout("plain")
+    partition = next(iter(layout.partitions))
+    with client.producer() as producer:
+        for number in range(5):
+            producer.send(
+                "plain", b"ranged %d" % number, partition=(partition.broker_id, partition.partition_id)
+            )
+    end = client.bounds(layout).known[partition.store_id].latest
+
+    records = client.read_range(layout, OffsetRange(partition, end - 56, end))
+
+    assert [record.value for record in records] == [b"ranged 3", b"ranged 4"]
+
+
+def test_losses_go_to_the_policy(client):
+    layout = client.layout("plain")
+    partition = next(iter(layout.partitions))
+    end = client.bounds(layout).known[partition.store_id].latest
+    recorder = LossRecorder()
+
+    with pytest.raises(DataLossError):
+        list(client.read_range(layout, OffsetRange(partition, end, end + 28)))
+    assert list(client.read_range(layout, OffsetRange(partition, end, end + 28), on_loss=recorder)) == []
+    assert len(recorder.records) == 1
+
+
+def test_a_partition_of_another_topic_is_refused(client):
+    wanted = OffsetRange(TopicPartition("other", 1, 0), 0, 28)
+    with pytest.raises(OptionError, match="TUBEMQ_PARTITION_NOT_LISTED"):
+        client.read_range(client.layout("plain"), wanted)
+
+
+def test_an_unknown_topic_is_an_error(client):
+    with pytest.raises(RpcError) as refused:
+        list(client.read("nowhere"))
+    assert refused.value.code == 431
+
+
+@pytest.mark.parametrize("masters", ["", "host:port", "http://host:1/x y"])
+def test_what_is_not_an_address_is_refused(masters):
+    with pytest.raises(OptionError):
+        TubeMQClient.connect(masters)
+
+
+def test_topics_are_administered(server, client):
+    admin = client.admin(server.master_web, token="abc")
+    admin.add_topic("made", [1, 2], partitions=2)
+
+    assert admin.topic_brokers("made") == {1, 2}
+    assert len(client.layout("made").partitions) == 4
+
+
+def test_a_change_without_the_token_is_refused_here(server, client):
+    with pytest.raises(OptionError, match="TUBEMQ_ADMIN_NO_TOKEN"):
+        client.admin(server.master_web).add_topic("made", [1])
+
+
+def test_a_refusal_names_the_call_and_never_the_token(server, client):
+    with pytest.raises(AdminError) as refused:
+        client.admin(server.master_web, token="wrong-secret").add_topic("made", [1])
+    assert "admin_add_new_topic_record" in str(refused.value)
+    assert "wrong-secret" not in str(refused.value)
+
+
+def test_a_web_server_that_is_not_there_is_a_connection_error():
+    with pytest.raises(TubeMQConnectionError, match="TUBEMQ_ADMIN_NO_ANSWER"):
+        BrokerAdmin("127.0.0.1:1").pubinfo()

@@ -1,0 +1,183 @@
+"""What every cluster has to do, however it is reached: the same questions to all of them.
+
+A new implementation is one more entry of ``CLUSTERS``.
+"""
+
+import contextlib
+import pickle
+
+import pytest
+
+from tests.memory_cluster import MemoryCluster
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError
+from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
+from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
+
+TOPICS = {"plain": (2, 1), "shared": (1, 3), "empty": (1, 1)}
+ROW = 28
+
+
+@contextlib.contextmanager
+def direct():
+    with EmbeddedTubeMQ(topics=TOPICS, brokers=3) as server:
+        config = ClientConfig((Endpoint.parse(server.master),), "contract", rpc_timeout_ms=2_000)
+        yield open_cluster(ClusterConfig(config).validate())
+
+
+@contextlib.contextmanager
+def memory():
+    yield MemoryCluster(**TOPICS)
+
+
+CLUSTERS = {"direct": direct, "memory": memory}
+
+
+@pytest.fixture(params=CLUSTERS)
+def cluster(request):
+    with CLUSTERS[request.param]() as opened:
+        yield opened
+
+
+def send(cluster, topic, *values, **how):
+    with cluster.sender("contract") as sender:
+        for value in values:
+            sender.send(topic, value, **how)
+        sender.flush()
+        return sender.receipts()
+
+
+def whole(cluster, topic):
+    """Return the layout, and for each partition what its store holds now."""
+    layout = cluster.layout([topic])
+    bounds = cluster.bounds(layout).complete()
+    return layout, {partition: bounds[partition.store_id] for partition in layout.partitions}
+
+
+def read(cluster, layout, partition, start, end, on_loss=fail_on_loss):
+    request = pickle.loads(pickle.dumps(layout.request(OffsetRange(partition, start, end))))
+    batches = list(cluster.read_range(request, on_loss))
+    for batch in batches:
+        assert batch.partition == partition
+        assert start <= batch.start < batch.next <= end
+    return [batch.columns.message(row) for batch in batches for row in range(len(batch.columns))]
+
+
+def test_a_layout_lists_the_partitions_of_all_topics_in_order(cluster):
+    layout = cluster.layout(["plain", "shared"])
+
+    assert list(layout.partitions) == sorted(layout.partitions)
+    assert {one.topic for one in layout.partitions} == {"plain", "shared"}
+    assert layout.missing_topics == frozenset()
+    assert {store.topic for store in layout.stores} == {"plain", "shared"}
+
+
+def test_a_topic_that_does_not_exist_is_refused_or_named(cluster):
+    with pytest.raises(RpcError) as refused:
+        cluster.layout(["plain", "nowhere"])
+    assert refused.value.code == 431
+
+    layout = cluster.layout(["plain", "nowhere"], missing_ok=True)
+    assert layout.missing_topics == {"nowhere"}
+    assert {one.topic for one in layout.partitions} == {"plain"}
+
+
+def test_an_empty_store_has_equal_bounds(cluster):
+    layout, held = whole(cluster, "empty")
+
+    assert set(held.values()) == {OffsetBounds(0, 0)}
+    assert cluster.first_readable(layout, held) == dict.fromkeys(held, 0)
+
+
+def test_bounds_are_of_the_stores_asked_for(cluster):
+    layout = cluster.layout(["plain"])
+    store = next(iter(layout.stores))
+
+    answer = cluster.bounds(layout, [store], timeout_ms=1_000)
+
+    assert (set(answer.known), answer.failures) == ({store}, {})
+
+
+@pytest.mark.parametrize("topic", ["plain", "shared"])
+def test_what_was_sent_is_read_once_and_receipted(cluster, topic):
+    sent = {b"value %d" % number for number in range(40)}
+    receipts = send(cluster, topic, *sent)
+
+    layout, held = whole(cluster, topic)
+    found = {one: read(cluster, layout, one, *bounds) for one, bounds in held.items()}
+
+    assert {message.value for messages in found.values() for message in messages} == sent
+    assert {one.partition: one.count for one in receipts} == {
+        partition: len(messages) for partition, messages in found.items() if messages
+    }
+    for receipt in receipts:
+        assert 0 <= receipt.first_offset <= receipt.last_offset < held[receipt.partition].latest
+
+
+def test_a_message_keeps_what_belongs_to_it(cluster):
+    named = next(iter(cluster.layout(["plain"]).partitions))
+    send(
+        cluster,
+        "plain",
+        b"body",
+        attributes={"a": "1"},
+        message_type="red",
+        message_time="202401020304",
+        partition=(named.broker_id, named.partition_id),
+    )
+
+    layout, held = whole(cluster, "plain")
+    (message,) = read(cluster, layout, named, *held[named])
+
+    assert message.value == b"body"
+    assert message.attributes == {"a": "1", "$msgType$": "red", "$msgTime$": "202401020304"}
+
+
+def test_equal_keys_share_a_partition(cluster):
+    receipts = send(cluster, "plain", *[b"x"] * 20, key=b"the key")
+
+    assert [one.count for one in receipts] == [20]
+
+
+def test_ranges_cut_a_partition_without_gaps_and_repeats(cluster):
+    named = next(iter(cluster.layout(["plain"]).partitions))
+    values = [b"%d" % number for number in range(10)]
+    send(cluster, "plain", *values, partition=(named.broker_id, named.partition_id))
+    layout, _ = whole(cluster, "plain")
+
+    pieces = [read(cluster, layout, named, ROW * a, ROW * b) for a, b in ((0, 3), (3, 3), (3, 10))]
+
+    assert [[message.value for message in piece] for piece in pieces] == [values[:3], [], values[3:]]
+
+
+def test_a_range_beyond_the_end_is_a_loss_by_the_policy(cluster):
+    named = next(iter(cluster.layout(["plain"]).partitions))
+    send(cluster, "plain", b"0", b"1", partition=(named.broker_id, named.partition_id))
+    layout, _ = whole(cluster, "plain")
+    recorder = LossRecorder()
+
+    assert len(read(cluster, layout, named, 0, 5 * ROW, recorder)) == 2
+    assert [(one.loss.value, one.start, one.end) for one in recorder.records] == [("TRUNCATED", 56, 140)]
+    with pytest.raises(DataLossError):
+        read(cluster, layout, named, 0, 5 * ROW)
+
+
+def test_a_topic_that_does_not_exist_is_refused_when_writing(cluster):
+    cluster.refuse_unknown_topic("plain")
+    with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNKNOWN"):
+        cluster.refuse_unknown_topic("nowhere")
+
+
+def test_masters_and_gateways_exclude_each_other():
+    here = Endpoint("127.0.0.1", 1)
+    with pytest.raises(OptionError, match="TUBEMQ_MASTERS_AND_GATEWAYS"):
+        ClusterConfig(ClientConfig((here,), "group"), (here,)).validate()
+
+
+def test_a_way_that_does_not_exist_yet_is_refused():
+    config = ClusterConfig(ClientConfig((), "group"), (Endpoint("127.0.0.1", 1),)).validate()
+    with pytest.raises(OptionError, match="TUBEMQ_GATEWAY_UNSUPPORTED"):
+        open_cluster(config)

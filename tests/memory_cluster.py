@@ -1,0 +1,111 @@
+"""A cluster in memory, for tests of what stands above the boundary: what is sent to it can be read."""
+
+import collections
+import itertools
+import zlib
+
+from tests.source.rows import columns
+from tubemq_spark.errors import ProduceError
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.offsets.loss import Loss
+from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.protocol.errcodes import rpc_error
+from tubemq_spark.protocol.payload import encode_payload
+from tubemq_spark.receipts import Receipt
+
+ROW = 28
+NOWHERE = Endpoint("memory", 1)
+
+
+class MemoryCluster:
+    """Topics on one broker, each given as (stores, partitions per store)."""
+
+    def __init__(self, **topics):
+        self.partitions = {
+            topic: [
+                TopicPartition(topic, 1, 10_000 * store + i) for store in range(stores) for i in range(each)
+            ]
+            for topic, (stores, each) in topics.items()
+        }
+        self.logs = collections.defaultdict(list)
+        """What each store holds: pairs of a partition and a message as (value, text of the attributes)."""
+        self.expired = collections.Counter()
+        """How many messages at the beginning of a store are gone."""
+
+    def layout(self, topics, *, missing_ok=False):
+        topics = tuple(topics)
+        missing = frozenset(topics) - self.partitions.keys()
+        if missing and not missing_ok:
+            raise rpc_error(431, f"no topic {sorted(missing)}", peer="memory", during="asking for a layout")
+        found = sorted(one for topic in topics for one in self.partitions.get(topic, ()))
+        return TopicsLayout(dict.fromkeys(found, NOWHERE), 0, missing)
+
+    def bounds(self, layout, stores=None, *, timeout_ms=None):
+        asked = layout.stores if stores is None else stores
+        return StoreBounds({store: self.held(store) for store in asked}, {})
+
+    def held(self, store):
+        return OffsetBounds(ROW * self.expired[store], ROW * len(self.logs[store]))
+
+    def first_readable(self, layout, begins):
+        return {partition: self.held(partition.store_id).earliest for partition in begins}
+
+    def read_range(self, work, on_loss, wait=None):
+        partition, start, end = work.range.partition, work.range.start, work.range.end
+        held = self.held(partition.store_id)
+        if start < min(held.earliest, end):
+            on_loss(Loss.EXPIRED, partition, start, held.earliest)
+            start = min(held.earliest, end)
+        if max(start, held.latest) < end:
+            on_loss(Loss.TRUNCATED, partition, held.latest, end)
+            end = max(start, held.latest)
+        log = self.logs[partition.store_id][start // ROW : end // ROW]
+        messages = [message for owner, message in log if owner == partition]
+        if messages:
+            yield FetchedBatch(partition, start, end, columns(messages), len(messages) == len(log))
+
+    def refuse_unknown_topic(self, topic):
+        if topic not in self.partitions:
+            raise ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic=topic)
+
+    def sender(self, name=""):
+        return MemorySender(self)
+
+
+class MemorySender:
+    """Stores a message at once; a context manager for form's sake."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._turn = itertools.count()
+        self._offsets = collections.defaultdict(list)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def send(
+        self, topic, value, *, attributes=None, message_type=None, message_time=None, key=None, partition=None
+    ):
+        self._cluster.refuse_unknown_topic(topic)
+        payload = encode_payload(value, attributes, message_type, message_time)
+        text = payload.data[4 : len(payload.data) - len(value)].decode() if payload.flag else None
+        place = self._place(self._cluster.partitions[topic], key, partition)
+        log = self._cluster.logs[place.store_id]
+        self._offsets[place].append(ROW * len(log))
+        log.append((place, (value, text)))
+
+    def _place(self, partitions, key, named):
+        if named is not None:
+            return next(one for one in partitions if (one.broker_id, one.partition_id) == named)
+        turn = next(self._turn) if key is None else zlib.crc32(key)
+        return partitions[turn % len(partitions)]
+
+    def flush(self):
+        pass
+
+    def receipts(self):
+        offsets = sorted(self._offsets.items())
+        return [Receipt(place, len(stored), stored[0], stored[-1]) for place, stored in offsets]

@@ -1,0 +1,78 @@
+"""Where the partitions of topics are, asked in a short session of its own."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master import BalanceSession
+from tubemq_spark.errors import RpcError
+from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Backoff
+from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.protocol.errcodes import ErrCode
+
+_GROUP_BUSY: Final = frozenset({ErrCode.CLIENT_INCONSISTENT_TOPICSET, ErrCode.CLIENT_INCONSISTENT_FILTERSET})
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 1_000
+
+
+def topics_layout(
+    config: ClientConfig, pool: ChannelPool, topics: Iterable[str], *, missing_ok: bool = False
+) -> TopicsLayout:
+    """Register the group at the master, take the layout and leave again.
+
+    A short session instead of one for the life of a query: a master remembers a group's topics while a
+    member is there, so a long one would refuse a second query of the group with other topics (425), and
+    would list removed topics as long as it lives. A driver that is killed in the middle of one stays a
+    member for 30 s, so it is waited for as long as for a dead reader's lease.
+
+    Args:
+        config: the settings; its group must be allowed to read the topics.
+        pool: the channels.
+        topics: the topics' names.
+        missing_ok: answer for the topics that exist when others do not, instead of raising 431.
+
+    Raises:
+        RpcError: a topic does not exist (431), or the group may not read it (450, 455).
+        TubeMQConnectionError: no master answered.
+    """
+    wanted = tuple(topics)
+    try:
+        return _ask(config, pool, wanted)
+    except RpcError as error:
+        if error.code != ErrCode.TOPIC_NOT_DEPLOYED or not missing_ok:
+            raise
+    return _ask_one_by_one(config, pool, wanted)
+
+
+def _ask_one_by_one(config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]) -> TopicsLayout:
+    """Ask topic by topic: the master refuses all topics when one of them does not exist."""
+    partitions: dict[TopicPartition, Endpoint] = {}
+    visit_token, missing = UNDEFINED, set()
+    for topic in topics:
+        try:
+            found = _ask(config, pool, (topic,))
+        except RpcError as error:
+            if error.code != ErrCode.TOPIC_NOT_DEPLOYED:
+                raise
+            missing.add(topic)
+        else:
+            partitions |= found.partitions
+            visit_token = found.visit_token
+    return TopicsLayout(partitions, visit_token, frozenset(missing))
+
+
+def _ask(config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]) -> TopicsLayout:
+    deadline = Deadline.after_ms(config.lease_wait_ms)
+    backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
+    while True:
+        try:
+            with BalanceSession(config, pool, topics) as session:
+                partitions = session.layout().partitions
+                return TopicsLayout(partitions, session.visit_token)
+        except RpcError as error:
+            # Another query of the group is asking for other topics at this very moment.
+            if error.code not in _GROUP_BUSY or not backoff.wait(deadline):
+                raise

@@ -1,0 +1,138 @@
+"""The entry to TubeMQ without Spark: one object that owns the connections."""
+
+import collections
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Self
+
+from tubemq_spark.client.admin import MasterAdmin
+from tubemq_spark.client.bounds import store_bounds
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.layout import topics_layout
+from tubemq_spark.client.producer import Producer
+from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.client.records import Record, records
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT
+
+_DEFAULT_GROUP: Final = "tubemq_spark"
+
+
+class TubeMQClient:
+    """A client of one cluster. Threads may share it; a producer belongs to one thread.
+
+    Making one reaches no server. As a context manager it closes its connections at the end; close producers
+    before that.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        """Use these settings; ``connect`` takes the usual ones by name.
+
+        Raises:
+            OptionError: a setting makes no sense.
+        """
+        self._config = config.validate()
+        self._pool = ChannelPool(config.connect_timeout_ms)
+
+    @classmethod
+    def connect(
+        cls,
+        masters: str | Iterable[str],
+        *,
+        group: str = _DEFAULT_GROUP,
+        username: str | None = None,
+        password: str | None = None,
+    ) -> Self:
+        """Return a client of a cluster.
+
+        Args:
+            masters: ``host:port`` of each master, in one text with commas between or one by one. The text may
+                be a URL, ``tubemq://host:port,host:port``. Without a port it is 8715.
+            group: the consumer group under which this client reads; it moves no position of that group.
+            username: the user's name, for clusters that ask for one; with ``password``.
+            password: the user's password.
+
+        Raises:
+            OptionError: an address or a setting cannot be used.
+        """
+        listed = masters.split(",") if isinstance(masters, str) else masters
+        endpoints = tuple(Endpoint.parse(address, DEFAULT_MASTER_PORT) for address in listed)
+        return cls(ClientConfig(endpoints, group, username, password))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; reads that are under way end with an error."""
+        self._pool.close()
+
+    def producer(self, name: str = "") -> Producer:
+        """Return a new producer, which goes by that name in errors and in the log; the caller closes it."""
+        return Producer(self._config, self._pool, name=name)
+
+    def layout(self, *topics: str) -> TopicsLayout:
+        """Return where the partitions of topics are.
+
+        Raises:
+            RpcError: a topic does not exist (431), or the group may not read it (450, 455).
+            TubeMQConnectionError: no master answered.
+        """
+        return topics_layout(self._config, self._pool, topics)
+
+    def bounds(self, layout: TopicsLayout) -> StoreBounds:
+        """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
+        return store_bounds(self._config, self._pool, layout.stores, layout.visit_token)
+
+    def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> Iterator[Record]:
+        """Yield all records that topics hold now, one partition after the other and each in its order.
+
+        Args:
+            topics: the topics' names.
+            on_loss: what to do about records that are gone or damaged; by default it is an error.
+
+        Raises:
+            RpcError: a topic does not exist, or the group may not read it.
+            DataLossError: records are gone or damaged, by ``on_loss``.
+            TubeMQConnectionError: no master answered, or a broker is away.
+        """
+        layout = self.layout(*topics)
+        bounds = self.bounds(layout).complete()
+        ranges = {partition: bounds[partition.store_id] for partition in layout.partitions}
+        for partition, held in ranges.items():
+            yield from self.read_range(layout, OffsetRange(partition, *held), on_loss=on_loss)
+
+    def read_range(
+        self, layout: TopicsLayout, wanted: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
+    ) -> Iterator[Record]:
+        """Yield the records of one partition between two offsets, in index bytes.
+
+        Raises:
+            OptionError: the layout does not list the partition.
+            OffsetFormatError: an offset is not a multiple of 28, or negative.
+            DataLossError: records are gone or damaged, by ``on_loss``.
+            TubeMQError: as ``read``.
+        """
+        if wanted.partition not in layout.partitions:
+            raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=wanted.partition)
+        alone = _is_alone(wanted.partition, layout.partitions)
+        request = layout.request(wanted, own_store=alone)
+        return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
+
+    @staticmethod
+    def admin(web_address: str, *, token: str | None = None) -> MasterAdmin:
+        """Return the administration of a cluster; see ``MasterAdmin``.
+
+        Raises:
+            OptionError: the address is not one.
+        """
+        return MasterAdmin(web_address, token=token)
+
+
+def _is_alone(partition: TopicPartition, partitions: Mapping[TopicPartition, Endpoint]) -> bool:
+    stores = collections.Counter(other.store_id for other in partitions if other.topic == partition.topic)
+    return stores[partition.store_id] == 1
