@@ -17,7 +17,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_GATEWAY_UNSUPPORTED": "This version does not connect through gateways ({gateways}); name the masters.",
     "TUBEMQ_ADMIN_NO_ANSWER": "The web server {server} gave no usable answer: {cause}; check the web port of the master or broker.",
     "TUBEMQ_ADMIN_NO_TOKEN": "{method} changes the cluster and needs its token; pass token= (confModAuthToken of the masters).",
-    "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code}: {reason}",
+    "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call.",
     "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
     # The columns of a frame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema names no column; name some of: {known}.",
