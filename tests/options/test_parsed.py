@@ -6,6 +6,7 @@ import pytest
 
 from tests.offsets.strategies import tp
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.positions import Edge, Specific
@@ -41,16 +42,18 @@ def refused(condition, make, **options):
 
 def test_defaults_of_a_batch_read():
     client = ClientConfig(masters=MASTERS, group="tubemq_spark-demo")
-    assert batch() == ReadOptions(client, ("demo",), starting=Edge.EARLIEST, ending=Edge.LATEST)
+    assert batch() == ReadOptions(
+        ClusterConfig(client), ("demo",), starting=Edge.EARLIEST, ending=Edge.LATEST
+    )
 
 
 def test_defaults_of_a_stream():
     client = ClientConfig(masters=MASTERS, group="tubemq_spark-demo")
-    assert stream() == ReadOptions(client, ("demo",), starting=Edge.LATEST)
+    assert stream() == ReadOptions(ClusterConfig(client), ("demo",), starting=Edge.LATEST)
 
 
 def test_defaults_of_a_write():
-    assert write() == WriteOptions(ClientConfig(masters=MASTERS, group="tubemq_spark"))
+    assert write() == WriteOptions(ClusterConfig(ClientConfig(masters=MASTERS, group="tubemq_spark")))
 
 
 def test_every_option_of_a_stream_arrives():
@@ -74,15 +77,17 @@ def test_every_option_of_a_stream_arrives():
         }
     )
     assert options == ReadOptions(
-        ClientConfig(
-            MASTERS,
-            "my-group",
-            username="alice",
-            password=" pass word ",
-            rpc_timeout_ms=1,
-            connect_timeout_ms=2,
-            fetch_timeout_ms=3,
-            reader_groups=("my-group_r00", "my-group_r01"),
+        ClusterConfig(
+            ClientConfig(
+                MASTERS,
+                "my-group",
+                username="alice",
+                password=" pass word ",
+                rpc_timeout_ms=1,
+                connect_timeout_ms=2,
+                fetch_timeout_ms=3,
+                reader_groups=("my-group_r00", "my-group_r01"),
+            )
         ),
         ("demo", "orders"),
         starting=Specific({"demo": {tp("demo/1:0"): 280}, "orders": Edge.EARLIEST}),
@@ -127,7 +132,7 @@ def test_every_option_of_a_write_arrives():
         max_in_flight_bytes=4,
         delivery_timeout_ms=5,
     )
-    assert options == WriteOptions(client, "demo", MessageTime.COLUMN, "Asia/Shanghai")
+    assert options == WriteOptions(ClusterConfig(client), "demo", MessageTime.COLUMN, "Asia/Shanghai")
 
 
 def test_keys_come_in_lower_case():
