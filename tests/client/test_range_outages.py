@@ -4,8 +4,8 @@ import pytest
 
 from tests.client.ranges import ROW, TOPIC, hurry, values, values_of
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
-from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
@@ -41,7 +41,7 @@ class Reader:
         self._server = server
         self._pool = pool
         self._partitions = partitions
-        with DirectCluster(self._config(), pool).producer() as producer:
+        with Producer(self._config(), pool) as producer:
             for broker in (AWAY, THERE):
                 for number in range(COUNT):
                     producer.send(TOPIC, b"value %d" % number, partition=(broker, number % partitions))

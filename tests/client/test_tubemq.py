@@ -12,7 +12,7 @@ from tubemq_spark.offsets.loss import LossRecorder
 
 @pytest.fixture(scope="module")
 def server():
-    with EmbeddedTubeMQ(topics={"plain": (1, 1), "shared": (1, 2)}, brokers=3) as running:
+    with EmbeddedTubeMQ(topics={"plain": (1, 1), "ranged": (1, 1), "shared": (1, 2)}, brokers=3) as running:
         yield running
 
 
@@ -72,12 +72,12 @@ def test_offsets_in_a_shared_store_are_not_told(client):
 
 
 def test_a_range_is_read_alone(client):
-    layout = client.layout("plain")
+    layout = client.layout("ranged")
     partition = next(iter(layout.partitions))
     with client.producer() as producer:
         for number in range(5):
             producer.send(
-                "plain", b"ranged %d" % number, partition=(partition.broker_id, partition.partition_id)
+                "ranged", b"ranged %d" % number, partition=(partition.broker_id, partition.partition_id)
             )
     end = client.bounds(layout).known[partition.store_id].latest
 
