@@ -17,8 +17,9 @@ from tests.client.scripted_master import (
     token,
 )
 from tubemq_spark.client import master_session
-from tubemq_spark.client.master import BalanceSession, ProducerSession
+from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.master_session import MasterCaller
+from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool

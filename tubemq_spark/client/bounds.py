@@ -18,7 +18,7 @@ from typing import Final
 from tubemq_spark.client import ids
 from tubemq_spark.client.broker import FLUSHED_ONLY, BrokerSession, Claim, Position, Started
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import fresh_visit_token
+from tubemq_spark.client.producer_session import fresh_visit_token
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import (
     PARTITIONS_PER_STORE,

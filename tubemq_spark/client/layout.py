@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import BalanceSession
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline

@@ -13,7 +13,7 @@ from typing import Final, Self
 from tubemq_spark.client import ids
 from tubemq_spark.client.broker import BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import fresh_visit_token
+from tubemq_spark.client.producer_session import fresh_visit_token
 from tubemq_spark.errors import LocalProtocolError, RpcError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.channel import RpcChannel

@@ -9,7 +9,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
@@ -22,7 +22,7 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.net.scheduler import Task, process_scheduler
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import auth, infostrings
 from tubemq_spark.protocol.constants import UNDEFINED, Method, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
@@ -262,3 +262,13 @@ class MasterSession(abc.ABC):
 
     def _take_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
         self.visit_token = info.visitAuthorizedToken
+
+
+def broker_endpoints(texts: Iterable[str]) -> dict[int, Endpoint]:
+    """Return the addresses in a master's list of brokers, by broker id.
+
+    Raises:
+        RemoteProtocolError: an entry does not parse.
+    """
+    infos = map(infostrings.parse_broker_info, texts)
+    return {info.broker_id: info.endpoint for info in infos}

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ProducerSession
 from tubemq_spark.client.outgoing import BrokerLinks, OutgoingMessage
+from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.routing import ProducerRouting, PublishedTopic
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ProducerSession, PublishRoutes
 from tubemq_spark.client.outgoing import BrokerLinks, Destination, OutgoingMessage
 from tubemq_spark.client.partitioner import Partitioner
+from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.topics import configured_partitions
 from tubemq_spark.errors import ProduceError, TubeMQError

@@ -1,7 +1,8 @@
 """Whether a topic exists: producers are not told, but readers are."""
 
+from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import BalanceSession, ProducerSession
+from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool

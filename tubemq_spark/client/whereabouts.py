@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import BalanceSession
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool

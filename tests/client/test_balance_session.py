@@ -1,0 +1,137 @@
+"""What masters tell consumers: where partitions are to be read."""
+
+import pytest
+
+from tests.client.scripted_master import (
+    FIRST,
+    SECOND,
+    ScriptedMaster,
+    balance,
+    config_for,
+    meta,
+    partition,
+)
+from tubemq_spark.errors import RemoteProtocolError, RpcError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+
+
+@pytest.fixture
+def pool():
+    with ChannelPool(1_000) as made:
+        yield made
+
+
+def test_the_layout_names_every_partition_and_its_broker(pool):
+    answer = meta("demo#1:2:3:1,2:1:1:0", "other#2:1:2:1")
+    with (
+        ScriptedMaster(balance_partition_meta=answer) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        layout = session.layout()
+
+    assert layout.partitions == {
+        **{partition(1, number): FIRST for number in (0, 1, 2, 10000, 10001, 10002)},
+        partition(2, 0): SECOND,
+        partition(2, 0, "other"): SECOND,
+        partition(2, 1, "other"): SECOND,
+    }
+    assert layout.not_subscribable == {partition(2, 0)}
+
+
+def test_lists_that_did_not_change_are_not_sent_again(pool):
+    def answer(request):
+        news = request.topicMetaInfoId != 9
+        return meta(*(["demo#1:1:1:1"] if news else []), meta_id=9)
+
+    with (
+        ScriptedMaster(balance_partition_meta=answer) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        layouts = [session.layout() for _ in range(3)]
+
+        asked = [
+            (item.brokerConfigId, item.topicMetaInfoId) for item in master.of(Method.BALANCE_PARTITION_META)
+        ]
+        assert asked == [(5, -2), (5, 9), (5, 9)]
+    assert layouts[0] == layouts[1] == layouts[2]
+
+
+def test_a_list_that_changes_alone_changes_the_layout(pool):
+    moved = {"brokerConfigId": 6, "brokerConfigList": ["1:10.9.9.9:8123"]}
+    answers = [meta("demo#1:1:1:1"), meta(**moved), meta("demo#1:1:2:1", meta_id=10, brokerConfigId=6)]
+    with (
+        ScriptedMaster(balance_partition_meta=answers) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        layouts = [dict(session.layout().partitions) for _ in range(3)]
+
+    there = Endpoint("10.9.9.9", 8123)
+    assert layouts == [
+        {partition(1, 0): FIRST},
+        {partition(1, 0): there},
+        {partition(1, 0): there, partition(1, 1): there},
+    ]
+
+
+def test_brokers_that_come_with_the_layout_count_at_once(pool):
+    answer = meta("demo#3:1:1:1", brokerConfigId=6, brokerConfigList=["3:10.1.2.12: "])
+    with (
+        ScriptedMaster(balance_partition_meta=answer) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        assert session.layout().partitions == {partition(3, 0): Endpoint("10.1.2.12", 8123)}
+
+
+def test_a_broker_that_is_not_listed_is_asked_for(pool):
+    answers = [meta("demo#3:1:1:1"), meta("demo#3:1:1:1", brokerConfigList=["3:10.1.2.12: "])]
+    with (
+        ScriptedMaster(balance_partition_meta=answers) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        assert session.layout().partitions == {partition(3, 0): Endpoint("10.1.2.12", 8123)}
+
+        again = master.of(Method.BALANCE_PARTITION_META)[1]
+        assert (again.brokerConfigId, again.topicMetaInfoId) == (-2, -2)
+
+
+def test_a_broker_that_is_never_listed_is_an_error(pool):
+    with (
+        ScriptedMaster(balance_partition_meta=meta("demo#3:1:1:1")) as master,
+        balance(config_for(master), pool) as session,
+        pytest.raises(RemoteProtocolError, match=r"\[3\]"),
+    ):
+        session.layout()
+
+
+def test_a_broker_that_left_the_list_is_forgotten(pool):
+    answers = [
+        meta("demo#1:1:1:1,2:1:1:1"),
+        meta(brokerConfigId=6, brokerConfigList=["1:10.1.2.10: "]),
+        meta(brokerConfigId=6),
+    ]
+    with (
+        ScriptedMaster(balance_partition_meta=answers) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        assert session.layout().partitions == {partition(1, 0): FIRST, partition(2, 0): SECOND}
+        with pytest.raises(RemoteProtocolError, match=r"\[2\]"):
+            session.layout()
+
+
+def test_a_layout_is_asked_again_after_the_master_forgot_us(pool):
+    answers = [meta(code=411), meta("demo#1:1:1:1")]
+    with (
+        ScriptedMaster(balance_partition_meta=answers) as master,
+        balance(config_for(master), pool) as session,
+    ):
+        assert session.layout().partitions == {partition(1, 0): FIRST}
+        assert len(master.of(Method.BALANCE_REGISTER)) == 2
+
+
+def test_a_layout_that_is_refused_is_an_error(pool):
+    with ScriptedMaster(balance_partition_meta=meta(code=400)) as master:
+        with balance(config_for(master), pool) as session, pytest.raises(RpcError) as caught:
+            session.layout()
+        assert caught.value.code == 400

@@ -1,0 +1,172 @@
+"""A consumer's session with the masters that is told where partitions are (methods 20, 21, 22 and 6)."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from tubemq_spark.client import ids
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master_session import MasterSession, broker_endpoints
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.protocol import infostrings
+from tubemq_spark.protocol.constants import UNDEFINED, Method
+from tubemq_spark.protocol.pb import master_pb2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the partitions of a session's topics are.
+
+    ``not_subscribable`` are those of ``partitions`` that the master advises not to read now (broker
+    offline, topic closed for reading, group barred); they have not been removed.
+    """
+
+    partitions: Mapping[TopicPartition, Endpoint]
+    not_subscribable: frozenset[TopicPartition]
+
+
+class BalanceSession(MasterSession):
+    """A registered consumer that is told where partitions are and chooses by itself what to read.
+
+    As long as one is open, its group is bound to these topics: the master refuses other members with
+    other topics (425), and goes on to list removed topics as not subscribable.
+    """
+
+    def __init__(
+        self, config: ClientConfig, pool: ChannelPool, topics: Iterable[str], wait: Wait = time.sleep
+    ) -> None:
+        super().__init__(config, pool, ids.consumer_id(config.group), wait)
+        self._topics = tuple(sorted(set(topics)))
+        self._broker_config_id = UNDEFINED
+        self._topic_meta_id = UNDEFINED
+        self._brokers: dict[int, Endpoint] = {}
+        self._metas: tuple[infostrings.TopicMeta, ...] = ()
+
+    def layout(self) -> Layout:
+        """Ask the master where the partitions are.
+
+        Raises:
+            RpcError: the master refuses.
+            TubeMQConnectionError: no master answered.
+            RemoteProtocolError: the master lists a partition of a broker that it does not list.
+        """
+        with self._lock:
+            self._answer(self._ask_layout)
+            if self._unlisted_brokers():
+                # Both lists change at different times: ask once more for both, whole.
+                self._broker_config_id = self._topic_meta_id = UNDEFINED
+                self._answer(self._ask_layout)
+            return self._expand()
+
+    def _register(self) -> None:
+        # A master that does not know us may be another one, whose ids mean something else.
+        self._broker_config_id = self._topic_meta_id = UNDEFINED
+        request = master_pb2.RegisterRequestC2MV2(
+            clientId=self.client_id,
+            groupName=self._config.group,
+            hostName=self.host,
+            sourceCount=UNDEFINED,
+            nodeId=UNDEFINED,
+            topicList=self._topics,
+            subRepInfo=self._report(),
+            authInfo=self._caller.credentials(),
+            jdkVersion=ids.RUNTIME,
+        )
+        answer = self._caller.call(
+            Method.BALANCE_REGISTER,
+            request,
+            master_pb2.RegisterResponseM2CV2,
+            f"registering group {self._config.group} for the topics {', '.join(self._topics)}",
+        )
+        self._take(answer)
+
+    def _heartbeat(self) -> None:
+        request = master_pb2.HeartRequestC2MV2(
+            clientId=self.client_id,
+            groupName=self._config.group,
+            subRepInfo=self._report(),
+            authInfo=self._caller.credentials(),
+        )
+        during = f"renewing the registration of group {self._config.group}"
+        answer = self._caller.call(Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2, during)
+        self._take(answer)
+
+    def _ask_layout(self) -> None:
+        request = master_pb2.GetPartMetaRequestC2M(
+            clientId=self.client_id,
+            groupName=self._config.group,
+            brokerConfigId=self._broker_config_id,
+            topicMetaInfoId=self._topic_meta_id,
+            authInfo=self._caller.credentials(),
+        )
+        answer = self._caller.call(
+            Method.BALANCE_PARTITION_META,
+            request,
+            master_pb2.GetPartMetaResponseM2C,
+            f"asking for the partitions of {', '.join(self._topics)}",
+        )
+        self._take_brokers(answer)
+        if answer.topicMetaInfoList:
+            self._metas = tuple(map(infostrings.parse_topic_meta, answer.topicMetaInfoList))
+            self._topic_meta_id = answer.topicMetaInfoId
+
+    def _leave(self) -> None:
+        request = master_pb2.CloseRequestC2M(
+            clientId=self.client_id, groupName=self._config.group, authInfo=self._caller.credentials()
+        )
+        during = f"closing a consumer of group {self._config.group}"
+        self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
+
+    def _report(self) -> master_pb2.ClientSubRepInfo:
+        return master_pb2.ClientSubRepInfo(
+            brokerConfigId=self._broker_config_id, topicMetaInfoId=self._topic_meta_id, reportSubInfo=False
+        )
+
+    def _take(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
+        self._take_brokers(answer)
+        if answer.HasField("authorizedInfo"):
+            self._take_token(answer.authorizedInfo)
+
+    def _take_brokers(
+        self,
+        answer: master_pb2.RegisterResponseM2CV2
+        | master_pb2.HeartResponseM2CV2
+        | master_pb2.GetPartMetaResponseM2C,
+    ) -> None:
+        if answer.brokerConfigList:
+            self._brokers = broker_endpoints(answer.brokerConfigList)
+            self._broker_config_id = answer.brokerConfigId
+
+    def _unlisted_brokers(self) -> set[int]:
+        return {item.broker_id for meta in self._metas for item in meta.items} - self._brokers.keys()
+
+    def _expand(self) -> Layout:
+        if unlisted := self._unlisted_brokers():
+            raise RemoteProtocolError(
+                "TUBEMQ_PROTOCOL_VIOLATION",
+                what=f"the master lists partitions of the unknown brokers {sorted(unlisted)}",
+            )
+        return _expand(self._metas, tuple(sorted(self._brokers.items())))
+
+
+@functools.lru_cache(maxsize=8)
+def _expand(metas: tuple[infostrings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
+    """Return the layout that a master's lists describe; a driver asks often, and the lists seldom change."""
+    endpoints = dict(brokers)
+    partitions: dict[TopicPartition, Endpoint] = {}
+    closed: set[TopicPartition] = set()
+    for meta in metas:
+        for item in meta.items:
+            found = [
+                TopicPartition(meta.topic, item.broker_id, number)
+                for number in infostrings.partition_ids(item.stores, item.partitions)
+            ]
+            partitions.update(dict.fromkeys(found, endpoints[item.broker_id]))
+            if not item.subscribable:
+                closed.update(found)
+    return Layout(MappingProxyType(dict(sorted(partitions.items()))), frozenset(closed))

@@ -1,0 +1,166 @@
+"""A producer's session with the masters, which tell where topics can be published (methods 1, 2 and 3)."""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from tubemq_spark.client import ids
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master_session import MasterSession, broker_endpoints
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.protocol import infostrings
+from tubemq_spark.protocol.constants import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES_LIMIT,
+    UNDEFINED,
+    Method,
+)
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PublishRoutes:
+    """Where a topic can be published now; no partitions: the topic is unknown or closed for writing."""
+
+    partitions: Mapping[TopicPartition, Endpoint]
+    max_message_bytes: int
+    """Limit of an encoded message without the allowance for attributes."""
+
+
+class ProducerSession(MasterSession):
+    """A registered producer."""
+
+    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
+        super().__init__(config, pool, ids.producer_id(), wait)
+        self._authorized_token = ""
+        self._broker_checksum = -1
+        self._config_id = UNDEFINED
+        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self._brokers: dict[int, Endpoint] = {}
+        self._topics: set[str] = set()
+        self._routes: Mapping[str, PublishRoutes] = {}
+        self.heartbeats = 0
+        """How many heartbeats a master has answered; each answer brings routes and a visit token."""
+
+    def publish(self, topics: Iterable[str]) -> None:
+        """Add topics to those this producer publishes and ask for their routes at once.
+
+        Raises:
+            RpcError: the master refuses.
+            TubeMQConnectionError: no master answered.
+        """
+        with self._lock:
+            self._topics.update(topics)
+            self.refresh()
+
+    def withdraw(self, topic: str) -> None:
+        """Leave a topic out of later heartbeats: it does not exist, or nothing was published to it."""
+        with self._lock:
+            self._topics.discard(topic)
+
+    def refresh_soon(self) -> None:
+        """Let the routes be asked for in the background; ``routes`` tells them when they have come."""
+        heartbeats = self._heartbeats
+        if heartbeats is not None:
+            heartbeats.hasten()
+
+    def refresh(self) -> None:
+        """Ask for the routes of all published topics now, not only with the next heartbeat.
+
+        Raises:
+            TubeMQError: as ``publish``.
+        """
+        with self._lock:
+            self._answer(self._heartbeat)
+
+    def routes(self, topic: str) -> PublishRoutes:
+        """Return the routes of a published topic as the last heartbeat told them."""
+        return self._routes.get(topic) or PublishRoutes(MappingProxyType({}), self._max_message_bytes)
+
+    @property
+    def broker_tokens(self) -> tuple[int, str]:
+        """What proves to a broker that a master knows us: the visit token, and the user's (blank: none)."""
+        return self.visit_token, self._authorized_token
+
+    def _register(self) -> None:
+        request = master_pb2.RegisterRequestP2M(
+            clientId=self.client_id,
+            topicList=sorted(self._topics),
+            brokerCheckSum=self._broker_checksum,
+            hostName=self.host,
+            authInfo=self._caller.credentials(),
+            jdkVersion=ids.RUNTIME,
+            appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
+        )
+        answer = self._caller.call(
+            Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P, "registering a producer"
+        )
+        self._take(answer)
+
+    def _heartbeat(self) -> None:
+        request = master_pb2.HeartRequestP2M(
+            clientId=self.client_id,
+            brokerCheckSum=self._broker_checksum,
+            hostName=self.host,
+            topicList=sorted(self._topics),
+            authInfo=self._caller.credentials(),
+            appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
+        )
+        answer = self._caller.call(
+            Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P, "asking for routes"
+        )
+        self._take(answer)
+        if answer.errCode != ErrCode.NOT_READY:
+            # Every answer holds the routes of all topics; one that is missing cannot be published now.
+            routes = [infostrings.parse_topic_route(text) for text in answer.topicInfos]
+            self._routes = {route.topic: self._expand(route) for route in routes}
+        self.heartbeats += 1
+
+    def _leave(self) -> None:
+        request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())
+        self._caller.call(Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P, "closing a producer")
+
+    def _take(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
+        if answer.brokerInfos:
+            self._brokers = broker_endpoints(answer.brokerInfos)
+            self._broker_checksum = answer.brokerCheckSum
+        if answer.HasField("authorizedInfo"):
+            self._take_token(answer.authorizedInfo)
+            self._authorized_token = (
+                answer.authorizedInfo.authAuthorizedToken.strip() or self._authorized_token
+            )
+        if answer.HasField("appdConfig"):
+            self._config_id = answer.appdConfig.configId
+            if answer.appdConfig.HasField("maxMsgSize"):
+                self._max_message_bytes = min(
+                    max(answer.appdConfig.maxMsgSize, DEFAULT_MAX_MESSAGE_BYTES), MAX_MESSAGE_BYTES_LIMIT
+                )
+
+    def _expand(self, route: infostrings.TopicRoute) -> PublishRoutes:
+        partitions: dict[TopicPartition, Endpoint] = {}
+        for item in route.routes:
+            endpoint = self._brokers.get(item.broker_id)
+            if endpoint is None:
+                # The next heartbeat asks for the whole list of brokers.
+                self._broker_checksum = -1
+                continue
+            for partition_id in infostrings.partition_ids(item.stores, item.partitions):
+                partitions[TopicPartition(route.topic, item.broker_id, partition_id)] = endpoint
+        return PublishRoutes(MappingProxyType(partitions), route.max_message_bytes or self._max_message_bytes)
+
+
+def fresh_visit_token(config: ClientConfig, pool: ChannelPool) -> int:
+    """Return a visit token the master gives now; brokers refuse those older than about 16 minutes.
+
+    A producer without topics gets one as well as a consumer does, and joins no group whose other members
+    may read other topics.
+
+    Raises:
+        TubeMQError: as ``MasterSession.open``.
+    """
+    with ProducerSession(config, pool) as session:
+        return session.visit_token
