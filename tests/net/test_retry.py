@@ -1,7 +1,8 @@
 import pytest
 
+from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import Backoff, pause
+from tubemq_spark.net.retry import Backoff, FixedPauses, pause, with_retries
 
 
 class Time:
@@ -72,3 +73,83 @@ def test_the_first_pause_may_be_longer_than_the_longest():
 
     assert backoff.wait(Deadline.after_ms(60_000, time.clock))
     assert time.waits == [500]
+
+
+def away():
+    return TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
+
+
+def refused(code):
+    return RpcError("TUBEMQ_RPC", peer="a peer", code=code, name="", during="a test", text="", hint="")
+
+
+class Calls:
+    """Raises the given errors, one per call, then answers."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.count = 0
+
+    def __call__(self):
+        self.count += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "answer"
+
+
+def test_transient_errors_are_retried_until_there_is_an_answer():
+    time, told = Time(), []
+    call = Calls(away(), away())
+    deadline = Deadline.after_ms(60_000, time.clock)
+    pauses = FixedPauses(200, 3, time.wait)
+
+    assert with_retries(call, pauses, deadline, on_retry=lambda *what: told.append(what)) == "answer"
+    assert time.waits == [200, 200]
+    assert [(type(error), attempt) for error, attempt in told] == [
+        (TubeMQConnectionError, 1),
+        (TubeMQConnectionError, 2),
+    ]
+
+
+def test_the_last_of_all_attempts_raises_its_error():
+    time = Time()
+    errors = [away() for _ in range(3)]
+    call = Calls(*errors)
+    with pytest.raises(TubeMQConnectionError) as raised:
+        with_retries(call, FixedPauses(200, 3, time.wait), Deadline.after_ms(60_000, time.clock))
+
+    assert raised.value is errors[-1]
+    assert time.waits == [200, 200]
+
+
+def test_no_attempt_begins_after_the_deadline():
+    time = Time()
+    call = Calls(*(away() for _ in range(9)))
+    with pytest.raises(TubeMQConnectionError):
+        with_retries(call, FixedPauses(200, 9, time.wait), Deadline.after_ms(300, time.clock))
+
+    assert call.count == 3
+
+
+def test_other_errors_are_not_retried():
+    time = Time()
+    call = Calls(refused(431))
+    with pytest.raises(RpcError):
+        with_retries(call, FixedPauses(200, 3, time.wait), Deadline.after_ms(60_000, time.clock))
+
+    assert (call.count, time.waits) == (1, [])
+
+
+def test_the_caller_says_which_errors_are_transient():
+    time = Time()
+    call = Calls(refused(425), refused(431))
+    with pytest.raises(RpcError) as raised:
+        with_retries(
+            call,
+            Backoff(100, 500, random=longest, wait=time.wait),
+            Deadline.after_ms(60_000, time.clock),
+            is_transient=lambda error: error.code == 425,
+        )
+
+    assert raised.value.code == 431
+    assert time.waits == [100]

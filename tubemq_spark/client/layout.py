@@ -5,11 +5,11 @@ from typing import Final
 
 from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.errors import RpcError
+from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff
+from tubemq_spark.net.retry import Backoff, with_retries
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -65,14 +65,16 @@ def _ask_one_by_one(config: ClientConfig, pool: ChannelPool, topics: tuple[str, 
 
 
 def _ask(config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]) -> TopicsLayout:
-    deadline = Deadline.after_ms(config.lease_wait_ms)
+    def ask() -> TopicsLayout:
+        with BalanceSession(config, pool, topics) as session:
+            partitions = session.layout().partitions
+            return TopicsLayout(partitions, session.visit_token)
+
     backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
-    while True:
-        try:
-            with BalanceSession(config, pool, topics) as session:
-                partitions = session.layout().partitions
-                return TopicsLayout(partitions, session.visit_token)
-        except RpcError as error:
-            # Another query of the group is asking for other topics at this very moment.
-            if error.code not in _GROUP_BUSY or not backoff.wait(deadline):
-                raise
+    deadline = Deadline.after_ms(config.lease_wait_ms)
+    return with_retries(ask, backoff, deadline, is_transient=_is_group_busy)
+
+
+def _is_group_busy(error: TubeMQError) -> bool:
+    """Tell whether another query of the group is asking for other topics at this very moment."""
+    return isinstance(error, RpcError) and error.code in _GROUP_BUSY

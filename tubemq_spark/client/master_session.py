@@ -20,7 +20,7 @@ from tubemq_spark.errors import HttpAnswerError, OptionError, RpcError, TubeMQCo
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import FixedPauses, Wait, with_retries
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.protocol import auth, infostrings
 from tubemq_spark.protocol.constants import UNDEFINED, Method, ServiceType
@@ -245,20 +245,15 @@ class MasterSession(abc.ABC):
         self._patiently(self._register)
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask, up to ``register_attempts`` times while what goes wrong may pass."""
-        # Tries and time-outs must not multiply: a master that never answers uses up the time of all tries,
-        # so no try begins after half a time-out.
+        """Ask, up to ``register_attempts`` times as long as errors are transient."""
+        # Attempts and time-outs must not multiply: a master that never answers uses up the time of all
+        # attempts, so none begins after half a time-out.
         deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2)
-        attempts = 1
-        while True:
-            try:
-                return ask()
-            except TubeMQError as error:
-                if not error.retriable or deadline.expired or attempts >= self._config.register_attempts:
-                    raise
-                logger.info("%s asks its masters again: %s", self.client_id, error)
-            attempts += 1
-            self._wait(self._config.register_retry_ms / 1000)
+        pauses = FixedPauses(self._config.register_retry_ms, self._config.register_attempts, self._wait)
+        return with_retries(ask, pauses, deadline, on_retry=self._log_retry)
+
+    def _log_retry(self, error: TubeMQError, attempt: int) -> None:
+        logger.info("%s asks its masters again after attempt %d: %s", self.client_id, attempt, error)
 
     def _take_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
         self.visit_token = info.visitAuthorizedToken

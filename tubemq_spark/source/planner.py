@@ -28,6 +28,7 @@ from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, OffsetRange, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import FixedPauses, with_retries
 from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.options import ReadOptions
@@ -256,19 +257,11 @@ class Planner:
         return Snapshot(layout, answer.known, expected)
 
     def _until_answered(self, ask: Callable[[], Answer]) -> Answer:
-        attempt = 1
-        # Tries and time-outs must not multiply.
+        options = self._options
+        # Attempts and time-outs must not multiply.
         deadline = Deadline.after_ms(self._patience_ms, time.monotonic)
-        while True:
-            try:
-                return ask()
-            except TubeMQError as error:
-                if not error.retriable or attempt >= self._options.offset_fetch_attempts or deadline.expired:
-                    raise
-                if attempt == 1:
-                    logger.warning("asking for offsets failed and is tried again: %s", error)
-            attempt += 1
-            time.sleep(self._options.offset_fetch_retry_ms / 1000)
+        pauses = FixedPauses(options.offset_fetch_retry_ms, options.offset_fetch_attempts, time.sleep)
+        return with_retries(ask, pauses, deadline, on_retry=_warn_once)
 
     def _layout_listing(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
         """Return a layout that lists these partitions, or has lacked some for so long that they are gone."""
@@ -311,6 +304,12 @@ class Planner:
             self._layout_time = time.monotonic()
         self._ask_layout_at = time.monotonic() + _LAYOUT_SECONDS
         return self._layout
+
+
+def _warn_once(error: TubeMQError, attempt: int) -> None:
+    """Warn about the first attempt that fails; the last one ends in an error."""
+    if attempt == 1:
+        logger.warning("asking for offsets failed; trying again: %s", error)
 
 
 def _partitions_alone(partitions: Collection[TopicPartition]) -> dict[StoreId, TopicPartition]:
