@@ -7,7 +7,7 @@ import zlib
 from tests.source.rows import columns
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, TopicPartition, TopicsLayout
-from tubemq_spark.offsets.loss import Loss
+from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.columns import FetchedBatch
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.protocol.payload import encode_payload
@@ -54,10 +54,10 @@ class MemoryCluster:
         partition, start, end = work.range.partition, work.range.start, work.range.end
         held = self.held(partition.store_id)
         if start < min(held.earliest, end):
-            on_loss(Loss.EXPIRED, partition, start, held.earliest)
+            on_loss(LossRecord(Loss.EXPIRED, partition, start, held.earliest))
             start = min(held.earliest, end)
         if max(start, held.latest) < end:
-            on_loss(Loss.TRUNCATED, partition, held.latest, end)
+            on_loss(LossRecord(Loss.TRUNCATED, partition, held.latest, end))
             end = max(start, held.latest)
         log = self.logs[partition.store_id][start // ROW : end // ROW]
         messages = [message for owner, message in log if owner == partition]

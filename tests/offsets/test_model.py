@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.offsets.strategies import tp
 from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
-from tubemq_spark.offsets.loss import Loss, LossRecorder
+from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder
 from tubemq_spark.offsets.positions import Edge, Specific
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, read_stream_offset
@@ -160,7 +160,7 @@ class Streams(RuleBasedStateMachine):
         for span in ranges_between(self.start_of(batch), end, self.losses):
             earliest = self.logs[span.partition.store_id].earliest
             if span.start < earliest:
-                self.losses(Loss.EXPIRED, span.partition, span.start, min(span.end, earliest))
+                self.losses(LossRecord(Loss.EXPIRED, span.partition, span.start, min(span.end, earliest)))
             rows |= self.read(span)
         if batch == len(self.sink):
             self.sink.append(rows)

@@ -28,7 +28,7 @@ from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcErro
 from tubemq_spark.model import RangeRequest
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
-from tubemq_spark.offsets.loss import Loss, LossPolicy
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned
 from tubemq_spark.protocol.columns import FetchedBatch, MessageColumns
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -162,11 +162,11 @@ class _RangeReader:
         found = self._cursor.seek(self._position)
         self._in_place = True
         if found.current > self._position:
-            self._on_loss(Loss.EXPIRED, self._partition, self._position, found.current)
+            self._report(Loss.EXPIRED, self._position, found.current)
             self._position = min(found.current, self._end)
         log_end = found.current if found.current < self._position else found.latest
         if log_end is not None and log_end < self._end:
-            self._on_loss(Loss.TRUNCATED, self._partition, log_end, self._end)
+            self._report(Loss.TRUNCATED, log_end, self._end)
             self._end = max(log_end, self._position)
 
     def _accept(self, step: Step) -> FetchedBatch | None:
@@ -214,17 +214,20 @@ class _RangeReader:
     def _report_skipped(self, step: Step) -> None:
         """Report records that the broker passed over without a word (MsgFileStore.getMessages)."""
         if self._own_store and not step.dense:
-            self._on_loss(Loss.SKIPPED, self._partition, step.start, min(step.next, self._end))
+            self._report(Loss.SKIPPED, step.start, min(step.next, self._end))
 
     def _report_corrupt(self, step: Step, corrupt: NDArray[np.int64]) -> None:
         if not len(corrupt):
             return
         if not step.dense:
-            self._on_loss(Loss.CORRUPT, self._partition, step.start, min(step.next, self._end))
+            self._report(Loss.CORRUPT, step.start, min(step.next, self._end))
             return
         for ordinal in corrupt.tolist():
             offset = step.start + INDEX_ENTRY_BYTES * ordinal
-            self._on_loss(Loss.CORRUPT, self._partition, offset, offset + INDEX_ENTRY_BYTES)
+            self._report(Loss.CORRUPT, offset, offset + INDEX_ENTRY_BYTES)
+
+    def _report(self, loss: Loss, start: int, end: int) -> None:
+        self._on_loss(LossRecord(loss, self._partition, start, end))
 
     def _recover(self, error: TubeMQError) -> None:
         """Make ready for another try, or raise."""
@@ -232,7 +235,7 @@ class _RangeReader:
         if _tells_of_removal(error):
             gone = what_is_gone(self._locate, self._partition, self._wait)
             if gone is not None:
-                self._on_loss(gone, self._partition, self._position, self._end)
+                self._report(gone, self._position, self._end)
                 self._end = self._position
                 return
         elif not _is_transient(error):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.admission import admit
 from tubemq_spark.offsets.audit import Audit, audit, removal
-from tubemq_spark.offsets.loss import Loss, LossPolicy
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.positions import resolve
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset
 
@@ -44,7 +44,7 @@ def next_offset(
         first = resolve(start.position, partitions, bounds, option="startingOffsets", on_loss=on_loss)
     found = audit(first or start.next_offsets, partitions, bounds)
     for loss in found.losses:
-        loss.report(on_loss)
+        on_loss(loss)
     latest = {store: held.latest for store, held in bounds.items()}
     if target is not None:
         _check_target(found, partitions, latest, target, on_loss)
@@ -70,6 +70,6 @@ def _check_target(
     for partition, end in sorted(target.items()):
         held_to = latest.get(partition.store_id, end)
         if partition not in existing and partition not in told:
-            removal(partition, end, end, partitions).report(on_loss)
+            on_loss(removal(partition, end, end, partitions))
         elif partition in found.positions and held_to < end:
-            on_loss(Loss.TRUNCATED, partition, held_to, end)
+            on_loss(LossRecord(Loss.TRUNCATED, partition, held_to, end))

@@ -1,7 +1,7 @@
-"""Records that cannot be read any more: the kinds, and what is done about them.
+"""Records that can no longer be read: the kinds of loss, and what is done about them.
 
-Nothing is skipped silently. Whoever finds a gap hands it to the query's one ``LossPolicy``, which
-raises (``failOnDataLoss=true``) or writes it down and lets reading go on.
+Nothing is skipped silently. Whoever finds a gap passes it to the query's one ``LossPolicy``, which raises
+(``failOnDataLoss=true``) or records the loss and lets reading continue.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ _REMEMBERED_LOSSES: Final = 1_000
 class Loss(enum.Enum):
     """Why records are missing; the value is the last segment of the error's condition.
 
-    A loss always comes with the offsets ``[start, end)`` that the missing records have, had or would
-    have, in index bytes.
+    A loss always comes with the offsets ``[start, end)`` that the missing records have, had or would have
+    had, in index bytes.
     """
 
     EXPIRED = "EXPIRED"
@@ -31,7 +31,7 @@ class Loss(enum.Enum):
     TRUNCATED = "TRUNCATED"
     """The log ends inside a range that was planned: from where it ends now to the end of the range."""
     CORRUPT = "CORRUPT"
-    """Records have a wrong checksum or cannot be taken apart."""
+    """Records have a wrong checksum or do not parse."""
     SKIPPED = "SKIPPED"
     """The broker passed over some of the records: their data expired before their index, or is damaged."""
     TOPIC_REMOVED = "TOPIC_REMOVED"
@@ -47,41 +47,37 @@ class Loss(enum.Enum):
         return f"TUBEMQ_DATA_LOSS.{self.value}"
 
 
-LossPolicy = Callable[[Loss, TopicPartition, int, int], None]
-"""Called with the kind, the partition and the ``start`` and ``end`` of what is missing (see ``Loss``)."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class LossRecord:
-    """One loss: what is missing of which partition."""
+    """One loss: why records of a partition are missing, and their offsets ``[start, end)`` (see ``Loss``)."""
 
     loss: Loss
     partition: TopicPartition
     start: int
     end: int
 
-    def report(self, policy: LossPolicy) -> None:
-        """Hand the loss to a policy."""
-        policy(self.loss, self.partition, self.start, self.end)
-
     def __str__(self) -> str:
         return f"{self.loss.value} {self.partition} [{self.start}, {self.end})"
 
 
-def fail_on_loss(loss: Loss, partition: TopicPartition, start: int, end: int) -> None:
-    """Be the policy of ``failOnDataLoss=true``.
+LossPolicy = Callable[[LossRecord], None]
+"""What is done about a loss: it raises, or it returns and reading continues behind the loss."""
+
+
+def fail_on_loss(record: LossRecord) -> None:
+    """Raise: the policy of ``failOnDataLoss=true``.
 
     Raises:
-        DataLossError: always; its condition is ``loss.condition``.
+        DataLossError: always; its condition is ``record.loss.condition``.
     """
-    raise DataLossError(loss.condition, partition=partition, start=start, end=end)
+    raise DataLossError(record.loss.condition, partition=record.partition, start=record.start, end=record.end)
 
 
 class LossRecorder:
-    """The policy of ``failOnDataLoss=false``: warn, remember, go on.
+    """The policy of ``failOnDataLoss=false``: warn, remember, continue.
 
-    The same loss may be found several times on its way (when a trigger is planned, and again when
-    its range is read); it is warned about once, as long as it is among the last that were found.
+    The same loss may be found several times (when a trigger is planned, and again when its range is read).
+    The user is warned once, as long as the loss is among the last that were found.
     """
 
     def __init__(self) -> None:
@@ -92,12 +88,11 @@ class LossRecorder:
         """The last losses, each once, oldest first."""
         return list(self._records)
 
-    def __call__(self, loss: Loss, partition: TopicPartition, start: int, end: int) -> None:
-        """Log the loss as a warning and keep it in ``records``."""
-        record = LossRecord(loss, partition, start, end)
+    def __call__(self, record: LossRecord) -> None:
+        """Log a loss as a warning and keep it in ``records``."""
         if record in self._records:
             return
         if len(self._records) >= _REMEMBERED_LOSSES:
             del self._records[next(iter(self._records))]
         self._records[record] = None
-        logger.warning("data is lost and failOnDataLoss=false, so reading goes on: %s", record)
+        logger.warning("data is lost; reading continues because failOnDataLoss=false: %s", record)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
-from tubemq_spark.offsets.loss import Loss, LossPolicy
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader
 
 EXAMPLE: Final = '{"demo":{"1:0":280,"1:10000":-2}}'
@@ -168,7 +168,7 @@ def _resolve_one(
             latest=bounds.latest,
         )
     if wanted < bounds.earliest:
-        on_loss(Loss.EXPIRED, partition, wanted, bounds.earliest)
+        on_loss(LossRecord(Loss.EXPIRED, partition, wanted, bounds.earliest))
         return bounds.earliest
     return wanted
 

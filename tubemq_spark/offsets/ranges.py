@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetRange, TopicPartition
 from tubemq_spark.offsets.audit import removals
-from tubemq_spark.offsets.loss import Loss, LossPolicy
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, start_of
 
 
@@ -22,12 +22,12 @@ def ranges_between(start: StreamOffset, end: SourceOffset, on_loss: LossPolicy) 
         DataLossError: by the policy.
     """
     for loss in removals(start.next_offsets, end.next_offsets.keys()):
-        loss.report(on_loss)
+        on_loss(loss)
     ranges = []
     for partition in sorted(end.next_offsets):
         begin, stop = start_of(partition, start, end), end.next_offsets[partition]
         if stop < begin:
-            on_loss(Loss.MOVED_BACK, partition, stop, begin)
+            on_loss(LossRecord(Loss.MOVED_BACK, partition, stop, begin))
         elif begin < stop:
             ranges.append(OffsetRange(partition, begin, stop))
     return ranges

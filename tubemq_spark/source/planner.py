@@ -199,7 +199,7 @@ class Planner:
         alone = _partitions_alone(planned)
         for range_ in ranges:
             if range_.partition not in layout.partitions:
-                removal(range_.partition, range_.start, range_.end, layout.partitions).report(on_loss)
+                on_loss(removal(range_.partition, range_.start, range_.end, layout.partitions))
                 continue
             own_store = range_.partition.store_id in alone
             requests.append(layout.request(range_, own_store=own_store))
