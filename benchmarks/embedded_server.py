@@ -31,8 +31,8 @@ from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.server_process import ServerProcess
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.client.lease import Lease
 from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.client.reader_groups import ReaderGroupHolder
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
@@ -132,9 +132,10 @@ class Bench:
         """
         partition, endpoint, token, end = self.partition(topic)
         pool = ChannelPool(self.config.connect_timeout_ms)
-        with contextlib.closing(pool), Lease(self.config, pool, partition, endpoint, token) as lease:
-            lease.take(0)
-            session, claim = lease.held
+        holder = ReaderGroupHolder(self.config, pool, partition, Route(endpoint, token))
+        with contextlib.closing(pool), holder:
+            holder.acquire(0)
+            session, claim = holder.lease.session, holder.lease.claim
             request = pb.GetMessageRequestC2B(
                 clientId=claim.client_id,
                 groupName=claim.group,

@@ -8,7 +8,7 @@ from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Sto
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.first_readable import first_readable
 from tubemq_spark.errors import RpcError
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetBounds, Route, StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 
 ROW = 28
@@ -29,7 +29,7 @@ def find(broker, earliest=0, latest=12 * ROW, **settings):
     partition = TopicPartition("demo", BROKER_ID, 0)
     with ChannelPool() as pool:
         held = OffsetBounds(earliest, latest)
-        return first_readable(config, pool, partition, broker.endpoint, TOKEN, held)
+        return first_readable(config, pool, partition, Route(broker.endpoint, TOKEN), held)
 
 
 def test_a_whole_log_begins_where_its_index_does():

@@ -173,7 +173,12 @@ class BrokerSession:
         return Started(self._start(Method.PARTITION_REGISTER, request, during), finish)
 
     def unregister(self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None) -> None:
-        """Give a lease up; what was fetched last is committed when ``consumed``, else dropped.
+        """Give a lease up.
+
+        Args:
+            claim: a partition that is held.
+            consumed: whether what was fetched last is committed; otherwise it is dropped.
+            timeout_ms: how long the answer may take, at most as long as every answer.
 
         Raises:
             RpcError: 411 nobody holds the partition, 412 somebody else does.
@@ -313,11 +318,12 @@ class BrokerSession:
         during: str,
         timeout_ms: int | None = None,
     ) -> PendingCall:
+        rpc_timeout_ms = self._config.rpc_timeout_ms
         return self.channel.start(
             ServiceType.BROKER_READ,
             method,
             request,
-            timeout_ms=timeout_ms or self._config.rpc_timeout_ms,
+            timeout_ms=min(timeout_ms or rpc_timeout_ms, rpc_timeout_ms),
             during=during,
             wait=self._wait,
         )

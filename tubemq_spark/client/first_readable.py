@@ -13,9 +13,9 @@ from typing import Final
 from tubemq_spark.client.broker import MEMORY_TOO
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.cursor import Cursor, Step
-from tubemq_spark.client.lease import Lease
+from tubemq_spark.client.reader_groups import ReaderGroupHolder
 from tubemq_spark.errors import TubeMQTimeoutError
-from tubemq_spark.model import Endpoint, OffsetBounds, TopicPartition
+from tubemq_spark.model import OffsetBounds, Route, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Backoff, Wait
@@ -29,8 +29,7 @@ def first_readable(
     config: ClientConfig,
     pool: ChannelPool,
     partition: TopicPartition,
-    endpoint: Endpoint,
-    visit_token: int,
+    route: Route,
     held: OffsetBounds,
     wait: Wait = time.sleep,
 ) -> int:
@@ -40,8 +39,7 @@ def first_readable(
         config: the settings.
         pool: the channels.
         partition: the only partition of its store.
-        endpoint: its broker.
-        visit_token: the proof that a master knows us.
+        route: its broker and a visit token.
         held: what the store's index holds.
         wait: how to wait when the broker has nothing to say yet.
 
@@ -53,12 +51,8 @@ def first_readable(
     """
     if held.earliest >= held.latest:
         return held.latest
-    with Lease(config, pool, partition, endpoint, visit_token, query_priority=MEMORY_TOO, wait=wait) as lease:
-        cursor = Cursor(lease, partition)
-        try:
-            return _search(cursor, partition, held, config.rpc_timeout_ms, wait)
-        finally:
-            cursor.forget_ahead()
+    with ReaderGroupHolder(config, pool, partition, route, query_priority=MEMORY_TOO, wait=wait) as holder:
+        return _search(Cursor(holder, partition), partition, held, config.rpc_timeout_ms, wait)
 
 
 def _search(
@@ -68,7 +62,8 @@ def _search(
     backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=wait)
     cursor.seek(held.earliest)
     while cursor.position < held.latest:
-        step = cursor.step(cursor.position)
+        cursor.fetch()
+        step = cursor.confirm()
         if step.fetched.count:
             return step.start if step.dense else _behind_the_gap(cursor, step)
         if step.pause_ms:
@@ -94,7 +89,8 @@ def _behind_the_gap(cursor: Cursor, step: Step) -> int:
     """
     candidate = step.next - INDEX_ENTRY_BYTES * step.fetched.count
     cursor.seek(candidate)
-    again = cursor.step(candidate)
+    cursor.fetch()
+    again = cursor.confirm()
     return candidate if again.start == candidate and _first(again) == _first(step) else step.start
 
 
@@ -103,4 +99,4 @@ def _first(step: Step) -> tuple[int, bytes] | None:
     columns = step.fetched.columns
     if not len(columns) or columns.ordinals[0] != 0:
         return None
-    return int(columns.message_ids[0]), columns.data[columns.value_start[0] : columns.value_end[0]]
+    return columns.identity(0)

@@ -1,7 +1,7 @@
-"""Where a partition is now, and whether it is gone.
+"""Where a partition is now, and whether it has been removed.
 
-A broker answers 403 for a topic that it does not have, but also while it starts and its configuration is
-not loaded, and when a topic is closed. So nothing counts as gone before the master says so too.
+A broker answers 403 for a topic that it does not have, but also while it starts and has not loaded its
+configuration, and when a topic is closed. So nothing counts as removed before the master says so too.
 """
 
 import logging
@@ -19,10 +19,12 @@ from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
-_LOOKS: Final = 4
-_BETWEEN_LOOKS_S: Final = 5.0
-"""A master that has just started lists a broker's partitions when that broker has reported, which brokers
-do every 8 s with the settings TubeMQ ships (``heartbeatPeriodMs``)."""
+_ATTEMPTS: Final = 4
+_BETWEEN_ATTEMPTS_S: Final = 5.0
+"""A master that has just started lists a broker's partitions only after that broker has reported to it, which
+brokers do every 8 s with the settings TubeMQ ships (``heartbeatPeriodMs``)."""
+_NO_SUCH_PARTITION: Final = "Wrong partition value"
+"""How a broker says that a topic has fewer partitions; the code is 500, as with any internal error."""
 
 Locate: TypeAlias = Callable[[TopicPartition], Endpoint | Loss]
 """Returns the partition's broker, or that the topic or the partition does not exist; raises TubeMQError when
@@ -45,29 +47,37 @@ def find_partition(config: ClientConfig, pool: ChannelPool, partition: TopicPart
     return partitions.get(partition) or Loss.PARTITION_REMOVED
 
 
+def tells_of_removal(error: TubeMQError) -> bool:
+    """Tell whether a broker says that it does not have the topic or the partition."""
+    if not isinstance(error, RpcError):
+        return False
+    wrong_partition = error.code == ErrCode.INTERNAL_SERVER_ERROR and _NO_SUCH_PARTITION in str(error)
+    return wrong_partition or error.code == ErrCode.FORBIDDEN
+
+
 def what_is_gone(locate: Locate, partition: TopicPartition, wait: Wait) -> Loss | None:
-    """Return what the master says is gone, or None when the partition exists or that is not sure.
+    """Return what has been removed, or None when the partition exists or the master does not say.
 
     A topic that is not deployed is gone at once: that is the master's stored configuration. A partition is
-    gone when the master leaves it out for a while.
+    gone when the master has not listed it for a while.
     """
-    for _ in range(_LOOKS):
-        found = _look(locate, partition)
+    for _ in range(_ATTEMPTS):
+        found = _locate_if_possible(locate, partition)
         if found is not Loss.PARTITION_REMOVED:
             return found if isinstance(found, Loss) else None
-        wait(_BETWEEN_LOOKS_S)
+        wait(_BETWEEN_ATTEMPTS_S)
     return Loss.PARTITION_REMOVED
 
 
 def where_it_is(locate: Locate, partition: TopicPartition) -> Endpoint | None:
-    """Return a partition's broker, or None when the master does not tell."""
-    found = _look(locate, partition)
+    """Return a partition's broker, or None when the master does not say."""
+    found = _locate_if_possible(locate, partition)
     return found if isinstance(found, Endpoint) else None
 
 
-def _look(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:
+def _locate_if_possible(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:
     try:
         return locate(partition)
     except TubeMQError as error:
-        logger.info("the master does not tell where %s is: %s", partition, error)
+        logger.info("no master says where %s is: %s", partition, error)
         return None

@@ -16,6 +16,7 @@ from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.model import (
     OffsetBounds,
     RangeRequest,
+    Route,
     StoreBounds,
     StoreId,
     TopicPartition,
@@ -57,8 +58,8 @@ class DirectCluster(Cluster):
         """Read the first records of several partitions at once."""
 
         def ask(partition: TopicPartition) -> int:
-            endpoint, token = layout.partitions[partition], layout.visit_token
-            return first_readable(self._config, self._pool, partition, endpoint, token, begins[partition])
+            route = Route(layout.partitions[partition], layout.visit_token)
+            return first_readable(self._config, self._pool, partition, route, begins[partition])
 
         if len(begins) <= 1:
             return {partition: ask(partition) for partition in begins}

@@ -101,6 +101,10 @@ class MessageColumns:
             attributes = parse_attributes(text.decode(errors="replace"))
         return Message(value, attributes, int(self.message_ids[row]))
 
+    def identity(self, row: int) -> tuple[int, bytes]:
+        """Return what tells one row apart from the others of its store."""
+        return int(self.message_ids[row]), self.data[self.value_start[row] : self.value_end[row]]
+
     def take(self, rows: Rows) -> Self:
         """Return the given rows; ``data`` is shared."""
         return type(self)(
