@@ -47,7 +47,7 @@ def test_offsets_that_cannot_be_saved_are_told_once(start, connect, monkeypatch,
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tubemq_spark.embedded.broker.offsets.write_json", full)
+        patch.setattr("tubemq_spark.embedded.config.files.replace_text", full)
         broker.register()
         wait_until(lambda: len(failures) > 3)
     wait_until(lambda: "works again" in caplog.text)

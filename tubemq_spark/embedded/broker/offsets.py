@@ -4,14 +4,14 @@ import contextlib
 import errno
 import json
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.files import read_json, replace_text, write_json
+from tubemq_spark.embedded.config.files import JsonFile, replace_text
 from tubemq_spark.embedded.directories import make_directory
-from tubemq_spark.embedded.log.store import StoreBounds
+from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.protocol.constants import ReadStatus
 
 NO_WISH: Final = -1
@@ -130,10 +130,30 @@ class GroupPosition:
 
 
 class _Saved(NamedTuple):
-    """What the file has: offsets, and when groups changed them last, in ms since the epoch."""
+    """What the file holds: offsets, and when each group last changed one, in ms since the epoch."""
 
-    offsets: dict[Seat, int]
-    changed_at_ms: dict[str, int]
+    offsets: Mapping[Seat, int]
+    changed_at_ms: Mapping[str, int]
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Make the value from what ``to_json`` returned."""
+        offsets = {
+            Seat(group, topic, int(partition_id)): int(committed)
+            for group, topics in content["groups"].items()
+            for topic, partitions in topics.items()
+            for partition_id, committed in partitions.items()
+        }
+        # Files of the first release have no times.
+        times = content.get("changed_at_ms", {})
+        return cls(offsets, {group: int(changed_at_ms) for group, changed_at_ms in times.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the file holds."""
+        groups: dict[str, dict[str, dict[str, int]]] = {}
+        for seat, committed in sorted(self.offsets.items()):
+            groups.setdefault(seat.group, {}).setdefault(seat.topic, {})[str(seat.partition_id)] = committed
+        return {"groups": groups, "changed_at_ms": dict(sorted(self.changed_at_ms.items()))}
 
 
 class OffsetTable:
@@ -150,12 +170,10 @@ class OffsetTable:
         Raises:
             DataLossError: the file cannot be understood; it is left as it is.
         """
-        self._path = path
         self._now_ms = now_ms
-        self._lock = threading.Lock()
-        saved = read_json(path, _saved) or _Saved({}, {})
+        self._file = JsonFile(path, _Saved({}, {}), _Saved.from_json, _Saved.to_json)
+        saved = self._file.value
         self._positions = {seat: GroupPosition(committed) for seat, committed in saved.offsets.items()}
-        self._saved = saved.offsets
         self._changes = dict.fromkeys(saved.offsets, 0)
         self._changed_at_ms = {
             group: saved.changed_at_ms.get(group, now_ms())
@@ -213,7 +231,7 @@ class OffsetTable:
         and gives them all messages anew (DefaultOffsetManager.loopProcess).
         """
         self.save()  # It notes which groups have moved.
-        with self._lock:
+        with self._file.lock:
             since = self._now_ms() - expiry_ms
             idle = [
                 group
@@ -229,11 +247,11 @@ class OffsetTable:
         Raises:
             OSError: the file could not be written.
         """
-        with self._lock:
+        with self._file.lock:
             positions = self.all()
             current = {seat: found.committed for seat, found in positions.items()}
             changes = {seat: found.changes for seat, found in positions.items()}
-            if current == self._saved and changes == self._changes:
+            if current == self._file.value.offsets and changes == self._changes:
                 return
             now_ms = self._now_ms()
             moved = {seat.group for seat, count in changes.items() if count != self._changes.get(seat)}
@@ -242,8 +260,8 @@ class OffsetTable:
                 group: now_ms if group in moved else self._changed_at_ms.get(group, now_ms)
                 for group in groups
             }
-            write_json(self._path, _content(_Saved(current, changed_at_ms)))
-            self._saved, self._changes, self._changed_at_ms = current, changes, changed_at_ms
+            self._file.replace(_Saved(current, changed_at_ms))
+            self._changes, self._changed_at_ms = changes, changed_at_ms
 
     def back_up(self, directory: Path | None, broker_id: int) -> None:
         """Write the committed offsets of now to ``offsets.meta``, in TubeMQ's form (GroupOffsetStgInfo).
@@ -255,18 +273,18 @@ class OffsetTable:
             OSError: the file could not be written.
         """
         self.save()
-        own = self._path.parent.resolve()
+        own = self._file.path.parent.resolve()
         directory = (own / (directory or "conf")).resolve()
         if not directory.is_relative_to(own):
             raise PermissionError(errno.EACCES, f"backupPath must be below the data directory {own}")
         make_directory(directory)
-        with self._lock:
+        with self._file.lock:
             groups = {
                 group: {
                     "lstCommitTime": changed_at_ms,
                     "partOffsetInfo": {
                         f"{seat.topic}-{seat.partition_id}": _backup_item(seat, committed, changed_at_ms)
-                        for seat, committed in sorted(self._saved.items())
+                        for seat, committed in sorted(self._file.value.offsets.items())
                         if seat.group == group
                     },
                 }
@@ -295,22 +313,3 @@ def _backup_item(seat: Seat, committed: int, changed_at_ms: int) -> dict[str, An
         "createOffset": -2,
         "createTime": 0,
     }
-
-
-def _content(saved: _Saved) -> dict[str, Any]:
-    groups: dict[str, dict[str, dict[str, int]]] = {}
-    for seat, committed in sorted(saved.offsets.items()):
-        groups.setdefault(seat.group, {}).setdefault(seat.topic, {})[str(seat.partition_id)] = committed
-    return {"groups": groups, "changed_at_ms": dict(sorted(saved.changed_at_ms.items()))}
-
-
-def _saved(content: dict[str, Any]) -> _Saved:
-    offsets = {
-        Seat(group, topic, int(partition_id)): int(committed)
-        for group, topics in content["groups"].items()
-        for topic, partitions in topics.items()
-        for partition_id, committed in partitions.items()
-    }
-    # Files of the first release have no times.
-    times = content.get("changed_at_ms", {})
-    return _Saved(offsets, {group: int(changed_at_ms) for group, changed_at_ms in times.items()})

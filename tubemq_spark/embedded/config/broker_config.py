@@ -2,14 +2,13 @@
 
 import dataclasses
 import enum
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import TopicSpec, spec_from_json
-from tubemq_spark.embedded.config.files import read_json, write_json
+from tubemq_spark.embedded.config.files import JsonFile
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER, Stamp, next_stamp
 
 
@@ -79,55 +78,50 @@ class BrokerConfig:
         Raises:
             DataLossError: the file cannot be understood; it is left as it is.
         """
-        self._path = path
         self._now_ms = now_ms
-        self._lock = threading.Lock()
-        self._record: BrokerRecord | None = BrokerRecord()
-        if (kept := read_json(path, _kept)) is not None:
-            (self._record,) = kept
+        self._file = JsonFile[BrokerRecord | None](path, BrokerRecord(), _from_json, _to_json)
 
     @property
     def record(self) -> BrokerRecord | None:
         """The broker as it is configured now; None when an operator has deleted it."""
-        return self._record
+        return self._file.value
 
     @property
     def accept_publish(self) -> bool:
         """Whether producers may send to the broker now."""
-        record = self._record
+        record = self.record
         return record is not None and record.status.accept_publish
 
     @property
     def accept_subscribe(self) -> bool:
         """Whether consumers may read from the broker now."""
-        record = self._record
+        record = self.record
         return record is not None and record.status.accept_subscribe
 
     def replace(self, record: BrokerRecord, by: str, date: str | None = None, *, anew: bool = False) -> None:
         """Change the record, on the disk first; ``anew`` forgets who made the old one."""
-        with self._lock:
-            old = None if anew or self._record is None else self._record.stamp
+        with self._file.lock:
+            old = None if anew or self.record is None else self.record.stamp
             stamp = next_stamp(old, by, date, self._now_ms())
-            self._keep(dataclasses.replace(record, stamp=stamp))
+            self._file.replace(dataclasses.replace(record, stamp=stamp))
 
     def delete(self) -> None:
         """Forget the record, on the disk first: the broker serves nobody until it is added again."""
-        with self._lock:
-            self._keep(None)
-
-    def _keep(self, record: BrokerRecord | None) -> None:
-        write_json(self._path, {"broker": None if record is None else dataclasses.asdict(record)})
-        self._record = record
+        with self._file.lock:
+            self._file.replace(None)
 
 
-def _kept(content: dict[str, Any]) -> tuple[BrokerRecord | None]:
-    """Return the record in a tuple, for none is not the same as no file."""
+def _to_json(record: BrokerRecord | None) -> dict[str, Any]:
+    return {"broker": None if record is None else dataclasses.asdict(record)}
+
+
+def _from_json(content: dict[str, Any]) -> BrokerRecord | None:
     fields = content["broker"]
     if fields is None:
-        return (None,)
+        return None
     values = {
         "status": ManageStatus(fields["status"]),
         "defaults": spec_from_json(fields["defaults"]),
         "stamp": Stamp(**fields["stamp"]),
     }
-    return (BrokerRecord(**{**fields, **values}),)
+    return BrokerRecord(**{**fields, **values})

@@ -2,14 +2,13 @@
 
 import dataclasses
 import enum
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.files import read_json, write_json
+from tubemq_spark.embedded.config.files import JsonFile
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER, Stamp, next_stamp
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import PARTITIONS_PER_STORE
@@ -93,6 +92,28 @@ SYSTEM_TOPICS: Final[Mapping[str, TopicSpec]] = MappingProxyType(
 """Topics that every broker has: nobody can make, change or remove them."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Topics:
+    """All topics at one moment, each with its stamp if it has one."""
+
+    specs: Mapping[str, TopicSpec] = dataclasses.field(default_factory=dict)
+    stamps: Mapping[str, Stamp] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Make the value from what ``to_json`` returned."""
+        specs = {name: spec_from_json(fields) for name, fields in content["topics"].items()}
+        # Releases before this one kept no stamps.
+        return cls(specs, {name: Stamp(**fields) for name, fields in content.get("stamps", {}).items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the file holds."""
+        return {
+            "topics": {name: dataclasses.asdict(spec) for name, spec in self.specs.items()},
+            "stamps": {name: dataclasses.asdict(stamp) for name, stamp in self.stamps.items()},
+        }
+
+
 class Catalog:
     """The topics by name; looking one up takes no lock, changing one writes the file."""
 
@@ -102,13 +123,8 @@ class Catalog:
         Raises:
             DataLossError: the file cannot be understood; it is left as it is.
         """
-        self._path = path
         self._now_ms = now_ms
-        self._lock = threading.Lock()
-        self._topics: dict[str, TopicSpec] = {}
-        self._stamps: dict[str, Stamp] = {}
-        if (content := read_json(path, _content)) is not None:
-            self._topics, self._stamps = content
+        self._file = JsonFile(path, _Topics(), _Topics.from_json, _Topics.to_json)
         self._version = now_ms()
 
     @property
@@ -118,7 +134,7 @@ class Catalog:
 
     def get(self, topic: str) -> TopicSpec | None:
         """Return a topic, also one that is being removed or is the system's."""
-        return self._topics.get(topic) or SYSTEM_TOPICS.get(topic)
+        return self._file.value.specs.get(topic) or SYSTEM_TOPICS.get(topic)
 
     def with_system_topics(self) -> dict[str, TopicSpec]:
         """Return all topics by name, those of the system first."""
@@ -126,16 +142,15 @@ class Catalog:
 
     def all(self) -> dict[str, TopicSpec]:
         """Return all topics but the system's by name, in the order of their names."""
-        with self._lock:
-            return dict(sorted(self._topics.items()))
+        return dict(sorted(self._file.value.specs.items()))
 
     def stamp(self, topic: str) -> Stamp:
         """Return who made a topic and who changed it last."""
-        return self._stamps.get(topic) or Stamp(create_user=SYSTEM_USER, modify_user=SYSTEM_USER)
+        return self._file.value.stamps.get(topic) or Stamp(create_user=SYSTEM_USER, modify_user=SYSTEM_USER)
 
     def touch(self) -> None:
         """Raise the version: something else changed that clients must learn of."""
-        with self._lock:
+        with self._file.lock:
             self._raise_version()
 
     def add(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
@@ -154,30 +169,29 @@ class Catalog:
             raise OptionError("TUBEMQ_BAD_TOPIC_NAME", topic=topic)
         if (problem := spec.problem()) is not None:
             raise OptionError("TUBEMQ_BAD_TOPIC_SHAPE", topic=topic, what=problem)
-        with self._lock:
-            old = self._topics.get(topic, spec)
+        with self._file.lock:
+            topics = self._file.value
+            old = topics.specs.get(topic, spec)
             if spec.stores < old.stores or spec.partitions < old.partitions:
                 what = f"it has {old.stores} stores of {old.partitions} partitions and can only grow"
                 raise OptionError("TUBEMQ_BAD_TOPIC_SHAPE", topic=topic, what=what)
-            stamp = next_stamp(self._stamps.get(topic), by, date, self._now_ms())
-            self._change({**self._topics, topic: spec}, {**self._stamps, topic: stamp})
+            stamp = next_stamp(topics.stamps.get(topic), by, date, self._now_ms())
+            self._change(_Topics({**topics.specs, topic: spec}, {**topics.stamps, topic: stamp}))
 
     def remove(self, topic: str) -> None:
         """Forget a topic; its data are not touched."""
-        with self._lock:
+        with self._file.lock:
+            topics = self._file.value
             self._change(
-                {name: spec for name, spec in self._topics.items() if name != topic},
-                {name: stamp for name, stamp in self._stamps.items() if name != topic},
+                _Topics(
+                    {name: spec for name, spec in topics.specs.items() if name != topic},
+                    {name: stamp for name, stamp in topics.stamps.items() if name != topic},
+                )
             )
 
-    def _change(self, topics: dict[str, TopicSpec], stamps: dict[str, Stamp]) -> None:
-        if topics != self._topics:
-            content = {
-                "topics": {name: dataclasses.asdict(spec) for name, spec in topics.items()},
-                "stamps": {name: dataclasses.asdict(stamp) for name, stamp in stamps.items()},
-            }
-            write_json(self._path, content)
-            self._topics, self._stamps = topics, stamps
+    def _change(self, topics: _Topics) -> None:
+        if topics.specs != self._file.value.specs:
+            self._file.replace(topics)
             self._raise_version()
 
     def _raise_version(self) -> None:
@@ -187,9 +201,3 @@ class Catalog:
 def spec_from_json(fields: Mapping[str, Any]) -> TopicSpec:
     """Return what ``dataclasses.asdict`` made the fields of."""
     return TopicSpec(**{**fields, "status": TopicStatus(fields["status"])})
-
-
-def _content(content: dict[str, Any]) -> tuple[dict[str, TopicSpec], dict[str, Stamp]]:
-    topics = {name: spec_from_json(fields) for name, fields in content["topics"].items()}
-    # Releases before this one kept no stamps.
-    return topics, {name: Stamp(**fields) for name, fields in content.get("stamps", {}).items()}

@@ -1,14 +1,13 @@
 """What an operator has set for the cluster, its groups and its topics, kept in one JSON file."""
 
 import dataclasses
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import TopicSpec, spec_from_json
-from tubemq_spark.embedded.config.files import read_json, write_json
+from tubemq_spark.embedded.config.files import JsonFile
 from tubemq_spark.embedded.config.stamps import Stamp, next_stamp
 from tubemq_spark.protocol.constants import UNDEFINED
 
@@ -106,7 +105,7 @@ class _Records:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """Make the value of what ``to_json`` gave."""
+        """Make the value from what ``to_json`` returned."""
         cluster = content["cluster"]
         return cls(
             None if cluster is None else _cluster_setting(cluster),
@@ -146,11 +145,9 @@ class Controls:
         Raises:
             DataLossError: the file cannot be understood; it is left as it is.
         """
-        self._path = path
         self._default = default or ClusterSetting()
         self._now_ms = now_ms
-        self._lock = threading.Lock()
-        self._records = read_json(path, _Records.from_json) or _Records()
+        self._file = JsonFile(path, _Records(), _Records.from_json, _Records.to_json)
         self._changes = 0
 
     @property
@@ -189,20 +186,20 @@ class Controls:
 
     def set_cluster(self, setting: ClusterSetting, by: str, date: str | None = None) -> None:
         """Replace the cluster's setting."""
-        with self._lock:
+        with self._file.lock:
             stamped = self._stamp(setting, self._records.cluster, by, date)
             self._change(dataclasses.replace(self._records, cluster=stamped))
 
     def set_group(self, name: str, control: GroupControl, by: str, date: str | None = None) -> None:
         """Add or replace a group's resource control."""
-        with self._lock:
+        with self._file.lock:
             groups = self._records.groups
             stamped = self._stamp(control, groups.get(name), by, date)
             self._change(dataclasses.replace(self._records, groups={**groups, name: stamped}))
 
     def remove_group(self, name: str) -> None:
         """Forget a group's resource control; that there is none is fine."""
-        with self._lock:
+        with self._file.lock:
             groups = {key: control for key, control in self._records.groups.items() if key != name}
             self._change(dataclasses.replace(self._records, groups=groups))
 
@@ -210,14 +207,14 @@ class Controls:
         self, group: str, topic: str, control: ConsumeControl, by: str, date: str | None = None
     ) -> None:
         """Add or replace what a group may do with a topic."""
-        with self._lock:
+        with self._file.lock:
             consumes = self._records.consumes
             stamped = self._stamp(control, consumes.get((group, topic)), by, date)
             self._change(dataclasses.replace(self._records, consumes={**consumes, (group, topic): stamped}))
 
     def remove_consume(self, group: str, topic: str) -> None:
         """Forget what a group may do with a topic; that there is nothing is fine."""
-        with self._lock:
+        with self._file.lock:
             consumes = {
                 key: control for key, control in self._records.consumes.items() if key != (group, topic)
             }
@@ -225,14 +222,14 @@ class Controls:
 
     def set_topic(self, name: str, control: TopicControl, by: str, date: str | None = None) -> None:
         """Add or replace a topic's control."""
-        with self._lock:
+        with self._file.lock:
             topics = self._records.topics
             stamped = self._stamp(control, topics.get(name), by, date)
             self._change(dataclasses.replace(self._records, topics={**topics, name: stamped}))
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic's control; that there is none is fine."""
-        with self._lock:
+        with self._file.lock:
             topics = {key: control for key, control in self._records.topics.items() if key != name}
             self._change(dataclasses.replace(self._records, topics=topics))
 
@@ -242,9 +239,12 @@ class Controls:
         return dataclasses.replace(record, stamp=stamp)
 
     def _change(self, records: _Records) -> None:
-        write_json(self._path, records.to_json())
-        self._records = records
+        self._file.replace(records)
         self._changes += 1
+
+    @property
+    def _records(self) -> _Records:
+        return self._file.value
 
 
 def _stamped(fields: Mapping[str, Any]) -> dict[str, Any]:

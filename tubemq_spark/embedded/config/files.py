@@ -3,9 +3,10 @@
 import fcntl
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from tubemq_spark.embedded.directories import sync_directory
 from tubemq_spark.errors import DataLossError, OptionError
@@ -15,13 +16,48 @@ _FORMAT_VERSION: Final = 1
 Value = TypeVar("Value")
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a file of our own form, as ``replace_text`` does."""
-    replace_text(path, json.dumps({"version": _FORMAT_VERSION, **content}, indent=1))
+class JsonFile(Generic[Value]):
+    """A value that is kept in a JSON file.
+
+    Reading ``value`` takes no lock, because a change replaces it as a whole, in the file first. Hold ``lock``
+    from reading the old value to replacing it with one that was made from it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        default: Value,
+        from_json: Callable[[Any], Value],
+        to_json: Callable[[Value], Mapping[str, Any]],
+    ) -> None:
+        """Read the file; if there is none, the value is ``default``.
+
+        Raises:
+            DataLossError: the file cannot be understood; it is left as it is.
+        """
+        self.path = path
+        self.lock = threading.Lock()
+        self._to_json = to_json
+        self._value = _read(path, from_json) if path.exists() else default
+
+    @property
+    def value(self) -> Value:
+        """The present value."""
+        return self._value
+
+    def replace(self, value: Value) -> None:
+        """Write a value to the file, and use it from then on; hold ``lock``.
+
+        Raises:
+            OSError: the file could not be written; the old value stays.
+        """
+        content = {"version": _FORMAT_VERSION, **self._to_json(value)}
+        replace_text(self.path, json.dumps(content, indent=1))
+        self._value = value
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a file at once: whoever reads it, after a kill too, sees the old content or the new."""
+    """Replace a file in one step: a reader sees the old content or the new, even after a kill."""
     beside = path.with_name(path.name + ".new")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -31,19 +67,12 @@ def replace_text(path: Path, text: str) -> None:
     sync_directory(path.parent)
 
 
-def read_json(path: Path, build: Callable[[Any], Value]) -> Value | None:
-    """Read what ``write_json`` wrote and make a value of it; None when there is no file.
-
-    Raises:
-        DataLossError: the file cannot be understood; it is left as it is.
-    """
-    if not path.exists():
-        return None
+def _read(path: Path, from_json: Callable[[Any], Value]) -> Value:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != _FORMAT_VERSION:
             raise ValueError(f"it has format {content['version']}, this release knows {_FORMAT_VERSION}")
-        return build(content)
+        return from_json(content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         what = f"it cannot be read: {error!r}"
         raise DataLossError("TUBEMQ_STORE_DAMAGED", path=path, what=what) from error
