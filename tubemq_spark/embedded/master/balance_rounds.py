@@ -28,7 +28,7 @@ _BOUND_ROUNDS: Final = 2
 
 
 class BalanceRounds:
-    """Plans events for all groups; ``run`` is one round."""
+    """Plans events for all groups; ``run_round`` is one round."""
 
     def __init__(self, state: MasterState, settings: EmbeddedSettings) -> None:
         """Take what the master's handlers share."""
@@ -39,7 +39,7 @@ class BalanceRounds:
         self._patience = max(_PATIENCE_ROUNDS, rounds)
         self._last_id = 0
 
-    def run(self) -> None:
+    def run_round(self) -> None:
         """Balance every group that has carried out what it was told."""
         with self._state.lock:
             if self._state.standby.is_set():
