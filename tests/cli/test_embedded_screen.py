@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from tubemq_spark.cli.embedded_screen import Meter, line, live, table
-from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.nodes import BrokerCondition
 from tubemq_spark.embedded.overview import Overview
 from tubemq_spark.model import OffsetBounds, StoreId

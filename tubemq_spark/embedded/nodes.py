@@ -14,7 +14,7 @@ from tubemq_spark.embedded.config.broker_config import BrokerConfig
 from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.stamps import SYSTEM_USER
 from tubemq_spark.embedded.directories import make_directory
-from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.master.brokers import KnownBroker, Presence
 from tubemq_spark.embedded.running import Common, Ending, Place, RunningBroker
 from tubemq_spark.errors import OptionError

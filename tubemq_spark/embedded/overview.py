@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.nodes import BrokerCondition, BrokerNode, BrokerNodes
 from tubemq_spark.embedded.running import RunningMaster
 from tubemq_spark.model import OffsetBounds, StoreId

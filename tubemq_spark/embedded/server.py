@@ -18,7 +18,7 @@ from tubemq_spark.embedded.config.settings import DEFAULT_ADMIN_TOKEN, EmbeddedS
 from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.fault_rules import MASTER, InterceptorOf
 from tubemq_spark.embedded.faults import Faults
-from tubemq_spark.embedded.log.store import Traffic
+from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.master.brokers import Brokers
 from tubemq_spark.embedded.master.master import Master
 from tubemq_spark.embedded.master.members import Members

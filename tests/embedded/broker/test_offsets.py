@@ -7,7 +7,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tubemq_spark.embedded.broker.offsets import NO_WISH, GroupPosition, OffsetTable, Seat
-from tubemq_spark.embedded.log.store import StoreBounds
+from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.errors import DataLossError
 
 STEP = 28

@@ -3,7 +3,7 @@
 import pytest
 
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
-from tubemq_spark.embedded.log.store import StoreBounds
+from tubemq_spark.embedded.log.bounds import StoreBounds
 
 BOUNDS = StoreBounds(0, 560, 280, 0, 10_000)
 ENTRY = 28

@@ -16,9 +16,10 @@ from tubemq_spark.embedded.broker.visibility import View, read_bytes
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
+from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits
 from tubemq_spark.embedded.log.records import RECORD_HEADER
-from tubemq_spark.embedded.log.store import Store, StoreBounds
+from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol import infostrings

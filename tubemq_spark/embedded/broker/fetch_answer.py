@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from tubemq_spark.embedded.log.blocks import Records
+from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.embedded.log.reading import Batch
-from tubemq_spark.embedded.log.store import StoreBounds
 from tubemq_spark.protocol import varints
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import broker_pb2 as pb

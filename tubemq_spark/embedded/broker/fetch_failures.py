@@ -3,7 +3,7 @@
 from typing import Final
 
 from tubemq_spark.embedded.broker.visibility import View
-from tubemq_spark.embedded.log.store import StoreBounds
+from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 

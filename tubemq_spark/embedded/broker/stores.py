@@ -9,7 +9,8 @@ from pathlib import Path
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import SYSTEM_TOPICS, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
-from tubemq_spark.embedded.log.store import Store, StoreSettings, Traffic
+from tubemq_spark.embedded.log.store import Store, StoreSettings
+from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.troubles import Troubles
 
 StoreKey = tuple[str, int]

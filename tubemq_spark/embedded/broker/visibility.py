@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Final
 
+from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
-from tubemq_spark.embedded.log.store import StoreBounds
 
 _FLUSHED_ONLY: Final = 1
 """Up to this level a consumer sees only what is on the disk."""

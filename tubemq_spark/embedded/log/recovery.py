@@ -7,6 +7,7 @@ sees to it that this is never much, however large its files are (``store.StoreSe
 """
 
 import dataclasses
+import logging
 import os
 import struct
 import zlib
@@ -20,6 +21,8 @@ from tubemq_spark.embedded.log.blocks import Bools, Entries, read_block
 from tubemq_spark.embedded.log.records import INDEX_DTYPE, INDEX_ENTRY, RECORD_HEADER
 from tubemq_spark.embedded.log.segments import SegmentedLog
 from tubemq_spark.protocol.constants import MAX_FRAME_BYTES
+
+logger = logging.getLogger(__name__)
 
 _POINT: Final = struct.Struct(">qqI")
 _ENTRIES_PER_STEP: Final = 4096
@@ -36,7 +39,7 @@ class LogPoint:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cut:
+class _Cut:
     """What recovery looked at and what it took away: bytes of the index log and of the data log."""
 
     checked_bytes: int
@@ -69,8 +72,31 @@ class FlushedPointFile:
             os.close(fd)
 
 
-def recover(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> Cut:
-    """Cut both logs to the end of the last record that is whole in both, and say how much that took."""
+def recover(store: str, index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> None:
+    """Cut both logs to the end of the last record that is whole in both.
+
+    What had to be checked, and what was cut, is logged under the name of the store.
+    """
+    cut = _cut_torn_tail(index, data, flushed)
+    if cut.checked_bytes:
+        logger.info(
+            "Store %s was not closed properly: checked the last %d bytes of its data",
+            store,
+            cut.checked_bytes,
+        )
+    if cut.index_bytes or cut.data_bytes:
+        logger.warning(
+            "Store %s was not closed properly: cut off %d unfinished index entries (%d bytes) "
+            "and %d bytes of data; %d messages are left",
+            store,
+            -(-cut.index_bytes // INDEX_ENTRY.size),
+            cut.index_bytes,
+            cut.data_bytes,
+            (index.end - index.start) // INDEX_ENTRY.size,
+        )
+
+
+def _cut_torn_tail(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> _Cut:
     point = (
         flushed if flushed is not None and _covers(index, data, flushed) else _last_sound_start(index, data)
     )
@@ -86,7 +112,7 @@ def recover(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -
         if count < len(sound):
             break
     data_end = max(point.data, data.start)
-    cut = Cut(checked_bytes, index.end - point.index, data.end - data_end)
+    cut = _Cut(checked_bytes, index.end - point.index, data.end - data_end)
     if cut.index_bytes:
         index.truncate(point.index)
     if cut.data_bytes:

@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Final
 
 from tubemq_spark.embedded.clock import monotonic_ms, wall_ms
+from tubemq_spark.embedded.log import search
+from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.damage import DamagedRecords
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits, read_batch
 from tubemq_spark.embedded.log.records import INDEX_ENTRY, RECORD_HEADER, NewRecord
 from tubemq_spark.embedded.log.recovery import FlushedPointFile, LogPoint, recover
 from tubemq_spark.embedded.log.segments import SegmentedLog
+from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.log.writing import Appended, encode_batch
 
 logger = logging.getLogger(__name__)
 
 _ENTRY_BYTES: Final = INDEX_ENTRY.size
-_MOST_DAMAGED: Final = 10_000
-"""So many offsets of damaged records are remembered; further ones are neither counted nor logged."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,43 +49,6 @@ class StoreSettings:
     wait_bytes: int = 128 << 20
     """With so much that is not flushed an append waits for the disk. It bounds what is looked at when the
     store is opened after a kill; half of it makes a flush due."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoreBounds:
-    """Where a store begins and ends: offsets in index bytes, ``data_*`` in bytes of the data log."""
-
-    earliest: int
-    latest: int
-    flushed: int
-    """``latest`` as far as it is on the disk."""
-    data_earliest: int
-    data_latest: int
-
-    def clamp(self, offset: int) -> int:
-        """Return the offset of this store that is nearest, rounded down to an entry."""
-        inside = min(max(offset, self.earliest), self.latest)
-        return inside - inside % _ENTRY_BYTES
-
-
-@dataclasses.dataclass(slots=True)
-class Traffic:
-    """Messages and payload bytes that came in and went out since the start."""
-
-    messages_in: int = 0
-    bytes_in: int = 0
-    messages_out: int = 0
-    bytes_out: int = 0
-    damaged: int = 0
-    """Records found damaged and not delivered, each counted once."""
-
-    def add(self, other: "Traffic") -> None:
-        """Count what another counted as well."""
-        self.messages_in += other.messages_in
-        self.bytes_in += other.bytes_in
-        self.messages_out += other.messages_out
-        self.bytes_out += other.bytes_out
-        self.damaged += other.damaged
 
 
 class Store:
@@ -113,16 +78,16 @@ class Store:
         self._readers = 0
         self._closed = False
         self._traffic = Traffic()
-        self._damaged: set[int] = set()
+        self._damaged = DamagedRecords(directory.name)
         with contextlib.ExitStack() as undo:
             self._data = SegmentedLog(directory, ".tube", settings.data_segment_bytes)
             undo.callback(self._data.close)
             self._index = SegmentedLog(directory / "index", ".index", settings.index_segment_bytes)
             undo.callback(self._index.close)
             self._point_file = FlushedPointFile(directory / "flushed")
-            self._recover()
-            self._earliest = self._first_readable()
-            self._last_id = self._newest_id()
+            recover(directory.name, self._index, self._data, self._point_file.load())
+            self._earliest = search.first_readable(self._index, self._data)
+            self._last_id = search.newest_message_id(self._index, self._data)
             self._flushed = LogPoint(-1, -1)
             self._flushed_at_ms = elapsed_ms()
             self.flush()
@@ -206,7 +171,9 @@ class Store:
                     self._traffic.messages_out += len(batch.records)
                     self._traffic.bytes_out += int(batch.records.sizes.sum())
         if batch is not None and batch.damaged:
-            self._tell_damage(batch.damaged)
+            new = self._damaged.report(batch.damaged)
+            with self._lock:
+                self._traffic.damaged += new
         return batch
 
     def flush_if_due(self) -> None:
@@ -274,7 +241,7 @@ class Store:
                 self._data.roll()
             for log in (self._index, self._data):
                 log.drop_before(log.expired_end(now_ms - older_than_ms), now_ms)
-            self._earliest = self._first_readable()
+            self._earliest = search.first_readable(self._index, self._data)
             return self._earliest
 
     def first_since(self, time_ms: int) -> int:
@@ -285,7 +252,7 @@ class Store:
         """
         with self._lock:
             self._require_open()
-            return self._first_not(self._earliest, lambda entry: entry[4] < time_ms)
+            return search.first_since(self._index, self._earliest, time_ms)
 
     def lose_from(self, offset: int) -> int:
         """Cut off the messages from an offset on, as a crash does; return where the store ends then.
@@ -340,24 +307,6 @@ class Store:
         if self._closed:
             raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
 
-    def _tell_damage(self, offsets: Sequence[int]) -> None:
-        """Count and log damaged records, each once however often it is read."""
-        with self._lock:
-            new = [offset for offset in offsets if offset not in self._damaged]
-            new = new[: max(0, _MOST_DAMAGED - len(self._damaged))]
-            self._damaged.update(new)
-            self._traffic.damaged += len(new)
-        if new:
-            logger.error(
-                "Store %s: %d damaged records from offset %d to %d are not delivered; %d have been found "
-                "since the start. Look at the disk, or restore the directory from a copy",
-                self._directory.name,
-                len(new),
-                new[0],
-                new[-1],
-                len(self._damaged),
-            )
-
     @property
     def _failed_sync(self) -> OSError | None:
         return self._data.failed_sync or self._index.failed_sync
@@ -367,48 +316,3 @@ class Store:
         if (error := self._failed_sync) is not None:
             what = f"the disk did not keep what store {self._directory.name} holds ({error})"
             raise OSError(error.errno, f"{what}; check the disk and start the server again") from error
-
-    def _recover(self) -> None:
-        cut = recover(self._index, self._data, self._point_file.load())
-        name = self._directory.name
-        if cut.checked_bytes:
-            logger.info(
-                "Store %s was not closed properly: looked at the last %d bytes of data",
-                name,
-                cut.checked_bytes,
-            )
-        if cut.index_bytes or cut.data_bytes:
-            logger.warning(
-                "Store %s was not closed properly: cut %d unfinished index entries (%d bytes) "
-                "and %d bytes of data; %d messages are there",
-                name,
-                -(-cut.index_bytes // _ENTRY_BYTES),
-                cut.index_bytes,
-                cut.data_bytes,
-                (self._index.end - self._index.start) // _ENTRY_BYTES,
-            )
-
-    def _first_readable(self) -> int:
-        """Offset of the first entry whose record has not expired; positions rise, so halving finds it."""
-        return self._first_not(self._index.start, lambda entry: entry[1] < self._data.start)
-
-    def _first_not(self, start: int, is_before: Callable[[tuple[int, ...]], bool]) -> int:
-        """Return the offset of the first index entry from ``start`` on that ``is_before`` says no to."""
-        low, high = start // _ENTRY_BYTES, self._index.end // _ENTRY_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            entry = INDEX_ENTRY.unpack(self._index.read(middle * _ENTRY_BYTES, _ENTRY_BYTES))
-            if is_before(entry):
-                low = middle + 1
-            else:
-                high = middle
-        return low * _ENTRY_BYTES
-
-    def _newest_id(self) -> int:
-        """Id of the last message, so that ids go on rising after a restart whatever the clock does."""
-        raw = self._index.read(self._index.end - _ENTRY_BYTES, _ENTRY_BYTES)
-        if not raw:
-            return 0
-        _, position, *_ = INDEX_ENTRY.unpack(raw)
-        header = self._data.read(position, RECORD_HEADER.size)
-        return int(RECORD_HEADER.unpack(header)[8]) if len(header) == RECORD_HEADER.size else 0
