@@ -4,7 +4,6 @@ The parser, the reference page (``docs/options.md``) and the "did you mean" come
 """
 
 import dataclasses
-import difflib
 import enum
 from typing import Any, Final, Generic, TypeVar
 
@@ -25,6 +24,7 @@ from tubemq_spark.options.kinds import (
     integer,
     position,
 )
+from tubemq_spark.suggest import did_you_mean
 
 T = TypeVar("T")
 
@@ -376,7 +376,5 @@ def _nearest(lower: str) -> str:
     without_prefix = _BY_KEY.get(f"tubemq.{lower}")
     if without_prefix is not None:
         return f"did you mean '{without_prefix.name}'?"
-    close = difflib.get_close_matches(lower, _BY_KEY, n=1)
-    return (
-        f"did you mean '{_BY_KEY[close[0]].name}'?" if close else "see docs/options.md for those there are."
-    )
+    names = (option.name for option in _BY_KEY.values())
+    return did_you_mean(lower, names) or "see docs/options.md for all options."

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import datetime
-import difflib
 import logging
 import time
 import zoneinfo
@@ -28,6 +27,7 @@ from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import excerpt
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.sink.mended import Mended
+from tubemq_spark.suggest import did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -222,11 +222,11 @@ def _check_field(name: str, data_type: DataType) -> None:
         return
     known = SINK_COLUMNS.get(name)
     if known is None:
-        close = difflib.get_close_matches(name, SINK_COLUMNS, n=1, cutoff=0.6)
+        question = did_you_mean(name, SINK_COLUMNS)
         raise OptionError(
             "TUBEMQ_SINK_UNKNOWN_COLUMN",
             column=name,
-            suggestion=f"; did you mean '{close[0]}'?" if close else ".",
+            suggestion=f"; {question}" if question else ".",
             known=", ".join(SINK_COLUMNS),
         )
     types, expected = known

@@ -5,7 +5,6 @@ of the columns in any order, and only those are decoded.
 """
 
 import dataclasses
-import difflib
 from typing import Final
 
 from pyspark.sql.types import (
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from tubemq_spark.errors import OptionError
+from tubemq_spark.suggest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,6 +95,5 @@ def _same_type(given: DataType, expected: DataType) -> bool:
 
 
 def _suggestion(name: str) -> str:
-    by_lower_case = {known.lower(): known for known in COLUMNS}
-    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
-    return f"; did you mean '{by_lower_case[close[0]]}'?" if close else "."
+    question = did_you_mean(name, COLUMNS)
+    return f"; {question}" if question else "."

@@ -1,0 +1,14 @@
+"""The known name that a misspelt one most likely stands for."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``did you mean 'value'?`` with the known name that is closest, or "" if none is close.
+
+    Upper and lower case make no difference.
+    """
+    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    return f"did you mean '{by_lower_case[close[0]]}'?" if close else ""
