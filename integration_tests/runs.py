@@ -2,17 +2,16 @@
 
 import os
 import random
-import subprocess
 import time
-from pathlib import Path
 from typing import Final, TypeVar
+
+from testkit.git import git
 
 SEED_VARIABLE: Final = "TUBEMQ_SEED"
 """A number: the same one gives the same random choices."""
 LONG_VARIABLE: Final = "TUBEMQ_LONG_TESTS"
 """``1``: tests that have a long form take it, as ``make nightly`` does."""
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 RECENT_COMMITS: Final = 20
 
 Size = TypeVar("Size")
@@ -47,20 +46,11 @@ def form(*, short: Size, long: Size) -> Size:
 
 def recently_changed(*paths: str) -> bool:
     """Whether one of the last commits changed one of these paths, or they are changed now."""
-    recent = _git("log", f"-{RECENT_COMMITS}", "--format=%H")
-    changed = _git("log", f"-{RECENT_COMMITS}", "--format=%H", "--", *paths)
-    return not recent or bool(set(recent) & set(changed) or _git("status", "--porcelain", "--", *paths))
+    recent = git("log", f"-{RECENT_COMMITS}", "--format=%H")
+    changed = git("log", f"-{RECENT_COMMITS}", "--format=%H", "--", *paths)
+    return not recent or bool(set(recent) & set(changed) or git("status", "--porcelain", "--", *paths))
 
 
 def _seed_of_embedded_server() -> int:
-    head = _git("rev-parse", "HEAD:tubemq_spark/embedded")
+    head = git("rev-parse", "HEAD:tubemq_spark/embedded")
     return int(head[0][:8], 16) if head else time.time_ns() & 0xFFFFFFFF
-
-
-def _git(*arguments: str) -> list[str]:
-    """Return the lines that git prints; none where it fails or is missing."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return []
-    return done.stdout.splitlines() if done.returncode == 0 else []

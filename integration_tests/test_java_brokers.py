@@ -6,19 +6,17 @@ Triggers, plans and tasks are asked for as Spark asks for them, without a JVM of
 import concurrent.futures
 import contextlib
 import itertools
-import pickle
 import time
 from collections import Counter
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from integration_tests.produce import client_config
 from integration_tests.servers import await_files, server_of
 from integration_tests.truth import assert_same_rows
+from testkit.stream import Stream, read_task
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError
 
 pytestmark = pytest.mark.timeout(300)
@@ -61,23 +59,13 @@ class Topic:
         return values
 
 
-class Stream:
-    """A streaming query: where it stands, and all rows it has read."""
+class Query(Stream):
+    """A streaming query with all rows that it has read."""
 
     def __init__(self, cluster, topic, **options):
         wanted = {"subscribe": topic.name, "startingoffsets": "earliest", **options}
-        options = server_of(cluster).options(**wanted)
-        self._reader = TubeMQDataSource(options).streamReader(SCHEMA)
-        self._pickled = pickle.dumps(self._reader)
-        self._position = self._reader.initialOffset()
+        super().__init__(server_of(cluster).options(**wanted), SCHEMA)
         self._rows = []
-
-    def plan(self):
-        """Plan a micro-batch; return its tasks, none when nothing is new."""
-        end = self._reader.latestOffset(self._position, ReadAllAvailable())
-        tasks = [] if end == self._position else self._reader.partitions(self._position, end)
-        self._position = end
-        return tasks
 
     def plan_something(self):
         """Plan a micro-batch of the rows that are there; a look at the brokers is good for a moment."""
@@ -87,16 +75,15 @@ class Stream:
 
     def skip(self):
         """Plan a micro-batch in which nothing is to be read, but the position has moved."""
-        before = self._position
-        while self._position == before:
+        before = self.checkpoint
+        while self.checkpoint == before:
             assert self.plan() == []
             time.sleep(0.1)
 
     def run(self, tasks):
-        """Run the tasks of a micro-batch, as copies of the reader do that were made before any question."""
+        """Run the tasks of a micro-batch."""
         for task in tasks:
-            for batch in pickle.loads(self._pickled).read(task):
-                self._rows += [tuple(row.values()) for row in batch.to_pylist()]
+            self._rows += read_task(self.pickled_reader, task)
 
     def read(self, values):
         """Run micro-batches until all these rows were there."""
@@ -164,7 +151,7 @@ def frozen(cluster, _):
 def test_only_what_needs_the_broker_waits_for_it(real_brokers, trouble):
     """A task that is planned and a row that names a partition wait; the other broker's rows go on."""
     topic = Topic(real_brokers, f"cell_{trouble.__name__}")
-    stream, interrupted = Stream(real_brokers, topic), Stream(real_brokers, topic)
+    stream, interrupted = Query(real_brokers, topic), Query(real_brokers, topic)
     for each in (stream, interrupted):
         each.read(topic.produce())
     topic.produce()
@@ -189,7 +176,7 @@ def test_only_what_needs_the_broker_waits_for_it(real_brokers, trouble):
 def test_a_topic_is_read_while_it_is_closed_and_opened_again(real_brokers):
     """A closed topic takes no rows, but what it has is read."""
     topic = Topic(real_brokers, "closed")
-    stream, late = Stream(real_brokers, topic), Stream(real_brokers, topic)
+    stream, late = Query(real_brokers, topic), Query(real_brokers, topic)
     stream.read(topic.produce())
     topic.produce()
 
@@ -207,7 +194,7 @@ def test_a_topic_is_read_while_it_is_closed_and_opened_again(real_brokers):
 def test_a_store_and_a_partition_are_added_under_a_stream(real_brokers):
     """New ones are read from their first row on, and rows of the old ones go on."""
     topic = Topic(real_brokers, "grown")
-    stream = Stream(real_brokers, topic)
+    stream = Query(real_brokers, topic)
     stream.read(topic.produce())
 
     real_brokers.grow_topic(topic.name, stores=2, partitions=1)
@@ -222,7 +209,7 @@ def test_a_store_and_a_partition_are_added_under_a_stream(real_brokers):
 def test_a_broker_joins_a_topic_under_a_stream(real_brokers):
     """Its rows are read from the first one on."""
     topic = Topic(real_brokers, "joined")
-    stream = Stream(real_brokers, topic)
+    stream = Query(real_brokers, topic)
     stream.read(topic.produce())
 
     joined = real_brokers.add_broker([topic.name])
@@ -234,7 +221,7 @@ def test_a_broker_joins_a_topic_under_a_stream(real_brokers):
 def test_a_topic_is_removed_and_made_again(real_brokers):
     """A log that is shorter than what was read: a strict stream ends, a tolerant one goes on at its end."""
     topic = Topic(real_brokers, "remade")
-    strict, tolerant = Stream(real_brokers, topic), Stream(real_brokers, topic, failondataloss="false")
+    strict, tolerant = Query(real_brokers, topic), Query(real_brokers, topic, failondataloss="false")
     topic.produce()
     topic.produce()
     for stream in (strict, tolerant):

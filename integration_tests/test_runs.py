@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from integration_tests import runs
+from testkit.git import ROOT
 
 
 @pytest.mark.parametrize(
@@ -21,9 +22,7 @@ def test_spark_that_cannot_run_is_a_failure_where_it_is_required(tmp_path, requi
         environment.pop(name, None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
 
-    done = subprocess.run(
-        command, cwd=runs.ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     assert (outcome in done.stdout, done.returncode) == (True, exit_code), done.stdout
     assert "needs Java 17 or newer, and there is no java on the PATH" in done.stdout
@@ -41,7 +40,7 @@ def test_the_same_seed_gives_the_same_chance(monkeypatch):
 def test_without_a_seed_each_state_of_the_embedded_server_has_its_own(monkeypatch):
     monkeypatch.setenv(runs.SEED_VARIABLE, "to be restored")
     heads = iter([["00000010" + "0" * 32], ["00000011" + "0" * 32]])
-    monkeypatch.setattr(runs, "_git", lambda *_: next(heads))
+    monkeypatch.setattr(runs, "git", lambda *_: next(heads))
     for expected in (16, 17):
         monkeypatch.delenv(runs.SEED_VARIABLE)
         assert runs.choose_seed() == runs.choose_seed() == expected
@@ -53,7 +52,7 @@ def test_a_part_of_the_repository_is_known_to_have_changed(monkeypatch):
     def git(command, *arguments):
         return said[command] if "--" not in arguments or command == "status" else said["path"]
 
-    monkeypatch.setattr(runs, "_git", git)
+    monkeypatch.setattr(runs, "git", git)
     assert runs.recently_changed("there")
     said["path"] = ["b1"]
     assert not runs.recently_changed("there")

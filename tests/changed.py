@@ -1,26 +1,17 @@
 """Which unit tests concern the files that were changed: those run first in ``make quick``."""
 
-import subprocess
 from collections.abc import Callable, Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-ROOT = Path(__file__).resolve().parent.parent
+from testkit.git import git
+
 NEAREST, NEAR, REST = range(3)
 
 
 def changed_files() -> list[str]:
     """Return what differs from the branch ``main``, or without one from the last commit."""
-    base = _git("merge-base", "HEAD", "main") or ["HEAD"]
-    return _git("diff", "--name-only", base[0]) + _git("ls-files", "--others", "--exclude-standard")
-
-
-def _git(*arguments: str) -> list[str]:
-    """Return the lines that git prints; none where it fails or is missing."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    base = git("merge-base", "HEAD", "main") or ["HEAD"]
+    return git("diff", "--name-only", base[0]) + git("ls-files", "--others", "--exclude-standard")
 
 
 def distance_from(changed: Iterable[str]) -> Callable[[str], int]:

@@ -7,7 +7,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from tests.changed import REST, ROOT, changed_files, distance_from
+from testkit.git import ROOT
+from tests.changed import REST, changed_files, distance_from
 
 GRACE_SECONDS = 3.0
 """Threads of a closed peer end a moment after the test."""

@@ -4,9 +4,9 @@ import concurrent.futures
 import pickle
 import time
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from testkit.stream import Stream, read_task
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.source.partition import OffsetRangePartition
 
@@ -27,10 +27,9 @@ def options_of(scene, **changes):
     }
 
 
-def rows_of(pickled, task):
-    """Read a task, as a copy of the reader does that was made before it was asked anything."""
-    reader = pickle.loads(pickled)
-    return [value for batch in reader.read(task) for value in batch.column(0).to_pylist()]
+def values_of(pickled, task):
+    """Return the values that a task reads."""
+    return [value for (value,) in read_task(pickled, task)]
 
 
 class Tasks:
@@ -47,7 +46,7 @@ class Tasks:
         """
         tasks = self._tasks if where is None else list(self._of(where))
         executor = concurrent.futures.ThreadPoolExecutor(max(1, len(tasks)))
-        reading = [executor.submit(rows_of, self._pickled, task) for task in tasks]
+        reading = [executor.submit(values_of, self._pickled, task) for task in tasks]
         executor.shutdown(wait=False)
 
         def finish():
@@ -69,21 +68,16 @@ def plan_batch(scene, **changes):
     return Tasks(pickle.dumps(reader), reader.partitions())
 
 
-class Query:
-    """A streaming query: where it stands, and all rows it has read."""
+class Query(Stream):
+    """A streaming query with all values that it has read."""
 
     def __init__(self, scene, checkpoint=None, **changes):
-        self.reader = TubeMQDataSource(options_of(scene, **changes)).streamReader(SCHEMA)
-        self._pickled = pickle.dumps(self.reader)
-        self.checkpoint = checkpoint or self.reader.initialOffset()
+        super().__init__(options_of(scene, **changes), SCHEMA, checkpoint)
         self.rows = []
 
     def plan(self):
-        """Plan a micro-batch; return its tasks, none when nothing is new."""
-        end = self.reader.latestOffset(self.checkpoint, ReadAllAvailable())
-        tasks = [] if end == self.checkpoint else self.reader.partitions(self.checkpoint, end)
-        self.checkpoint = end
-        return Tasks(self._pickled, tasks)
+        """Plan a micro-batch; return its tasks, which are none if nothing is new."""
+        return Tasks(self.pickled_reader, super().plan())
 
     def trigger(self):
         """Run a micro-batch, if there is one; return whether there was."""

@@ -454,7 +454,9 @@ def test_a_torn_write_is_cut_and_told_with_counts(open_store, tmp_path, caplog):
     store = open_store()
     assert read_all(store)[0] == [b"kept", b"torn"]
     (message,) = recovery_messages(caplog)
-    assert "cut 1 unfinished index entries (25 bytes) and 59 bytes of data; 2 messages are there" in message
+    assert (
+        "cut off 1 unfinished index entries (25 bytes) and 59 bytes of data; 2 messages are left" in message
+    )
     assert message.startswith("Store demo-0 was not closed properly: ")
 
 
@@ -466,7 +468,8 @@ def test_data_without_index_are_cut(open_store, tmp_path, caplog):
     store = open_store()
     assert store.bounds.data_latest == HEADER_BYTES + 4
     assert (
-        "cut 0 unfinished index entries (0 bytes) and 13 bytes of data; 1 messages are there" in caplog.text
+        "cut off 0 unfinished index entries (0 bytes) and 13 bytes of data; 1 messages are left"
+        in caplog.text
     )
     store.append([record(b"new")])
     assert read_all(store)[0] == [b"kept", b"new"]
@@ -517,7 +520,7 @@ def test_only_what_was_not_flushed_is_looked_at(open_store, tmp_path, monkeypatc
     flushed = 20 * (HEADER_BYTES + 60)
     behind = [position for suffix, position in asked if suffix == ".tube" and position < flushed]
     assert behind == []
-    assert f"looked at the last {2 * (HEADER_BYTES + 1)} bytes of data" in caplog.text
+    assert f"checked the last {2 * (HEADER_BYTES + 1)} bytes of its data" in caplog.text
 
 
 @pytest.mark.parametrize("count", [4095, 4096, 4097])
