@@ -849,7 +849,7 @@ def test_refused_registers_leave_nothing_behind(start, connect):
 
 def test_of_refused_registers_the_latest_are_remembered(monkeypatch, tubemq, broker):
     """A second consumer learns that somebody has asked already, as TubeMQ tells it."""
-    monkeypatch.setattr(leases, "_MOST_REFUSED", 3)
+    monkeypatch.setattr(leases, "_MAX_REFUSED", 3)
     for number in range(5):
         broker.register(7, groupName=f"group{number}")
     assert {seat.group for seat in tubemq._state.leases.all()} == {"group2", "group3", "group4"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tubemq_spark.embedded.broker.offsets import NO_WISH, GroupPosition, OffsetTable, Seat
+from tubemq_spark.embedded.broker.offsets import NO_OFFSET, GroupPosition, OffsetTable, Seat
 from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.errors import DataLossError
 
@@ -31,9 +31,9 @@ def state(position):
 @pytest.mark.parametrize(
     ("status", "wish", "committed"),
     [
-        (0, NO_WISH, 280),
-        (1, NO_WISH, 280),
-        (2, NO_WISH, 560),
+        (0, NO_OFFSET, 280),
+        (1, NO_OFFSET, 280),
+        (2, NO_OFFSET, 560),
         (0, 0, 56),
         (0, 55, 56),
         (0, 56, 56),
@@ -172,7 +172,7 @@ class PositionMachine(RuleBasedStateMachine):
     @rule()
     def register_where_it_stands(self):
         self.unconfirmed = 0
-        assert self.position.register(1, NO_WISH, bounds(0, self.LATEST)) == self.confirmed
+        assert self.position.register(1, NO_OFFSET, bounds(0, self.LATEST)) == self.confirmed
 
     @rule(entry=st.integers(0, 40))
     def reset(self, entry):
@@ -267,7 +267,7 @@ DAY_MS = 24 * 3_600_000
 @pytest.mark.parametrize(("status", "start"), [(0, 56), (1, 560), (2, 560), (7, 560)])
 def test_the_first_register_records_a_place(status, start):
     position = GroupPosition()
-    assert position.register(status, NO_WISH, bounds(56, 560)) == start
+    assert position.register(status, NO_OFFSET, bounds(56, 560)) == start
     assert position.recorded
 
 
@@ -309,7 +309,7 @@ def test_a_forgotten_position_is_not_found_and_begins_anew(path):
     table.forget([SEAT])
     assert (table.find(SEAT), table.all()) == (None, {})
     assert table.at(SEAT) is position, "whoever has it goes on with the same one"
-    assert position.register(0, NO_WISH, bounds(0, 560)) == 0
+    assert position.register(0, NO_OFFSET, bounds(0, 560)) == 0
     table.forget([SEAT])
     table.save()
     assert OffsetTable(path).all() == {}

@@ -5,7 +5,7 @@ import os
 import threading
 
 from tests.embedded.broker.test_consume import wait_until
-from tubemq_spark.embedded import troubles
+from tubemq_spark.embedded import failure_log
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 QUICK = EmbeddedSettings(
@@ -51,7 +51,7 @@ def test_offsets_that_cannot_be_saved_are_told_once(start, connect, monkeypatch,
         broker.register()
         wait_until(lambda: len(failures) > 3)
     wait_until(lambda: "works again" in caplog.text)
-    said = [line.getMessage() for line in caplog.records if line.name == troubles.__name__]
+    said = [line.getMessage() for line in caplog.records if line.name == failure_log.__name__]
     assert said == [
         "Saving offsets failed: [Errno 28] No space left on device",
         "Saving offsets works again",

@@ -8,8 +8,8 @@ from tubemq_spark.embedded.broker.history import OffsetHistory
 from tubemq_spark.embedded.broker.produce import SendHandler
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.dispatch import Dispatcher
+from tubemq_spark.embedded.failure_log import FailureLog
 from tubemq_spark.embedded.rpc_server import RpcServer
-from tubemq_spark.embedded.troubles import Troubles
 from tubemq_spark.net.listener import Answer
 from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol import rpc
@@ -61,7 +61,7 @@ class Broker(RpcServer):
 
     def _start_tasks(self, scheduler: Scheduler) -> None:
         settings, state, consumers, disk = self.state.settings, self.state, self._consumers, self._disk
-        save = Troubles().guarded("Saving offsets", state.offsets.save)
+        save = FailureLog().wrap("Saving offsets", state.offsets.save)
         idle_check_ms = settings.group_expiry_check_ms
         self._run_every(scheduler, settings.scan_period_ms, consumers.expire_leases, "expiring leases")
         self._run_every(disk, settings.flush_check_ms, state.stores.flush_due, "flushing stores")

@@ -1,4 +1,4 @@
-"""Where groups stand in partitions: a committed offset and what is in flight (DefaultOffsetManager)."""
+"""The offsets of groups: what is committed, and what is in flight (DefaultOffsetManager)."""
 
 import contextlib
 import errno
@@ -14,8 +14,8 @@ from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.log.bounds import StoreBounds
 from tubemq_spark.protocol.constants import ReadStatus
 
-NO_WISH: Final = -1
-"""A register that names no offset to start from."""
+NO_OFFSET: Final = -1
+"""Stands for the offset in a register that asks for none."""
 
 
 class Seat(NamedTuple):
@@ -25,12 +25,16 @@ class Seat(NamedTuple):
     topic: str
     partition_id: int
 
+    def __str__(self) -> str:
+        """Return ``group:topic:partition``, as TubeMQ's texts have it."""
+        return f"{self.group}:{self.topic}:{self.partition_id}"
+
 
 class GroupPosition:
-    """A group's place in a partition, in index bytes; hold ``lock`` around everything that belongs together.
+    """A group's position in a partition, in index bytes; hold ``lock`` for everything that must be atomic.
 
-    ``committed`` is the next offset to read as far as the group has confirmed; ``in_flight`` the distance of
-    what was read and not confirmed yet. Until it is ``recorded`` the group has no place there.
+    ``committed`` is the offset of the first message that the group has not confirmed, ``in_flight`` how far
+    the group has read beyond it. Until it is ``recorded``, the group has no position in the partition.
     """
 
     def __init__(self, committed: int | None = None) -> None:
@@ -39,35 +43,36 @@ class GroupPosition:
         self.committed = committed or 0
         self.in_flight = 0
         self.changes = 0
-        """Rises when a consumer or an operator says where the group stands, be it where it stood."""
+        """Rises whenever a consumer or an operator sets the committed offset, even to the same value."""
         self.used = False
-        """Whether anybody consumed or asked here since the broker's start."""
+        """Whether the position was consumed from, or asked for, since the broker started."""
 
     def record(self, start: int) -> None:
-        """Stand at ``start``, if the group has no place here yet."""
+        """Begin at ``start`` if the group has no position yet."""
         self.used = True
         if not self.recorded:
             self._set(start)
             self.recorded = True
 
     def forget(self) -> None:
-        """Have no place any more."""
+        """Have no position any more."""
         self.recorded = False
         self.committed = 0
         self.in_flight = 0
 
-    def register(self, read_status: int, wish: int, bounds: StoreBounds) -> int:
-        """A consumer takes the partition: drop what is in flight, move where it wants; return the start.
+    def register(self, read_status: int, asked: int, bounds: StoreBounds) -> int:
+        """Prepare the position for a new consumer; return where it starts.
 
-        A group without a place begins at the start of the store with read status 0, else at its end.
+        What is in flight is dropped. A group without a position starts at the beginning of the store with
+        read status 0, and otherwise at its end. An offset that the consumer asks for is clamped.
         """
         from_start = read_status == ReadStatus.STORED_OR_EARLIEST
         self.record(bounds.earliest if from_start else bounds.latest)
         self.in_flight = 0
         if read_status == ReadStatus.LATEST_ALWAYS:
             self._set(bounds.latest)
-        elif wish >= 0:
-            self._set(bounds.clamp(wish))
+        elif asked >= 0:
+            self._set(bounds.clamp(asked))
         return self.committed
 
     def begin_read(
@@ -75,16 +80,16 @@ class GroupPosition:
     ) -> int | None:
         """Return where the next read starts, or None at the end of the store.
 
-        In automatic mode ``last_consumed`` confirms the read before; in manual mode reads go on behind what
-        is in flight. A position below the store is moved into it, and one beyond its end too, unless
-        ``update`` is false; in manual mode the move waits for a commit.
+        In automatic mode ``last_consumed`` commits the previous read; in manual mode reads continue after
+        what is in flight. A position before the store is moved to its beginning, and one beyond it to its
+        end, unless ``update`` is false; in manual mode the move to the end waits for a commit.
         """
         self.record(0)
         if not manual and last_consumed:
             self.commit(consumed=True)
         start = self.committed + (self.in_flight if manual else 0)
         if start > bounds.latest and update:
-            # The store lost its end: only a crash does that, so what was confirmed there is gone.
+            # The store lost its tail: only a crash does that, so what was committed there is gone.
             if manual:
                 self.in_flight = bounds.latest - self.committed
             else:
@@ -92,11 +97,11 @@ class GroupPosition:
         elif start < bounds.earliest:
             self.reset(bounds.earliest)
             start = bounds.earliest
-        # At 0 the store itself says that it is empty, with another text.
+        # At 0 the store itself says that it is empty, in other words.
         return None if start >= bounds.latest and start > 0 else start
 
     def end_read(self, distance: int, *, manual: bool, empty: bool) -> None:
-        """A read went over ``distance`` bytes of the index; ``empty``: nothing in it was for the consumer."""
+        """Note that a read passed ``distance`` bytes of the index; ``empty``: it found no message."""
         if distance == 0:
             return
         if manual:
@@ -107,7 +112,7 @@ class GroupPosition:
             self.commit(consumed=True)
 
     def commit(self, *, consumed: bool) -> int:
-        """Confirm what is in flight, or drop it; return the committed offset."""
+        """Commit what is in flight, or drop it; return the committed offset."""
         self.record(0)
         if consumed and self.in_flight:
             self._set(self.committed + self.in_flight)
@@ -115,11 +120,11 @@ class GroupPosition:
         return self.committed
 
     def drop_in_flight(self) -> None:
-        """Take what was read and not confirmed as not read; a group without a place gets none by this."""
+        """Count what was read and not committed as not read; a group without a position gets none by this."""
         self.in_flight = 0
 
     def reset(self, offset: int) -> None:
-        """Stand somewhere else; what is in flight is dropped."""
+        """Move to an offset; what is in flight is dropped."""
         self.record(offset)
         self._set(offset)
         self.in_flight = 0
@@ -159,9 +164,9 @@ class _Saved(NamedTuple):
 class OffsetTable:
     """All positions of a broker; looking one up takes no lock.
 
-    A position that was recorded once is never removed, only forgotten; one that never was is not kept, or
-    refused requests would fill the memory. Whoever changes a position gets it from ``locked``, which makes
-    sure that everybody else gets the same one.
+    A position that was once recorded is never removed, only forgotten. One that was never recorded is not
+    kept, as refused requests would otherwise fill the memory. To change a position, get it from ``locked``:
+    everyone gets the same object from there.
     """
 
     def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
@@ -181,17 +186,17 @@ class OffsetTable:
         }
 
     def at(self, seat: Seat) -> GroupPosition:
-        """Return a group's position, to look at only; where there is none, one that is not recorded."""
+        """Return a group's position for reading; if there is none, an empty one that is not in the table."""
         return self._positions.get(seat) or GroupPosition()
 
     @contextlib.contextmanager
     def locked(self, seat: Seat) -> Iterator[GroupPosition]:
-        """Lock a group's position, be it recorded or not."""
+        """Lock a group's position, whether it is recorded or not."""
         while True:
             position = self._positions.get(seat) or self._positions.setdefault(seat, GroupPosition())
             with position.lock:
                 if self._positions.get(seat) is not position:
-                    continue  # Somebody removed it after we had found it.
+                    continue  # It was removed between the lookup and the lock.
                 try:
                     yield position
                 finally:
@@ -205,7 +210,7 @@ class OffsetTable:
         return found if found is not None and found.recorded else None
 
     def find_or_add(self, seat: Seat, start: int) -> GroupPosition:
-        """Return a group's position; a new one stands at ``start``."""
+        """Return a group's position; a new one begins at ``start``."""
         with self.locked(seat) as found:
             found.record(start)
         return found
@@ -215,7 +220,7 @@ class OffsetTable:
         return {seat: found for seat, found in list(self._positions.items()) if found.recorded}
 
     def forget_topic(self, topic: str) -> None:
-        """Forget the positions in a topic that is gone: a new one of its name starts afresh."""
+        """Forget the positions in a removed topic, so that a new topic of the same name starts afresh."""
         self.forget(seat for seat in self.all() if seat.topic == topic)
 
     def forget(self, seats: Iterable[Seat]) -> None:
@@ -227,10 +232,10 @@ class OffsetTable:
     def forget_idle(self, expiry_ms: int, busy: Container[str]) -> list[str]:
         """Forget groups that have not moved for longer than ``expiry_ms``; return their names.
 
-        ``busy`` groups stay, for they have consumers that wait for messages. TubeMQ forgets those as well
-        and gives them all messages anew (DefaultOffsetManager.loopProcess).
+        ``busy`` groups are kept: they have consumers that wait for messages. TubeMQ forgets those as well,
+        and delivers all messages to them again (DefaultOffsetManager.loopProcess).
         """
-        self.save()  # It notes which groups have moved.
+        self.save()  # This records which groups have moved.
         with self._file.lock:
             since = self._now_ms() - expiry_ms
             idle = [
@@ -242,7 +247,7 @@ class OffsetTable:
         return idle
 
     def save(self) -> None:
-        """Write the committed offsets to the file, if they changed since the last time.
+        """Write the committed offsets to the file if they have changed since the last time.
 
         Raises:
             OSError: the file could not be written.
@@ -264,12 +269,12 @@ class OffsetTable:
             self._changes, self._changed_at_ms = changes, changed_at_ms
 
     def back_up(self, directory: Path | None, broker_id: int) -> None:
-        """Write the committed offsets of now to ``offsets.meta``, in TubeMQ's form (GroupOffsetStgInfo).
+        """Write the present committed offsets to ``offsets.meta``, in TubeMQ's form (GroupOffsetStgInfo).
 
-        The directory is one below that of the file that ``save`` writes; without one it is ``conf`` there.
+        The directory must be inside the one that ``save`` writes to; by default it is ``conf`` in there.
 
         Raises:
-            PermissionError: the directory is elsewhere: everybody may ask for a backup.
+            PermissionError: the directory is somewhere else, and anyone may ask for a backup.
             OSError: the file could not be written.
         """
         self.save()
@@ -294,7 +299,7 @@ class OffsetTable:
         replace_text(directory / "offsets.meta", json.dumps(content))
 
     def close(self) -> None:
-        """Confirm what is in flight and save: a broker that stops takes it as consumed, as TubeMQ does."""
+        """Commit what is in flight and save: a broker that stops counts it as consumed, as TubeMQ does."""
         for position in self.all().values():
             with position.lock:
                 position.commit(consumed=True)
@@ -302,7 +307,7 @@ class OffsetTable:
 
 
 def _backup_item(seat: Seat, committed: int, changed_at_ms: int) -> dict[str, Any]:
-    """Return one partition; what is not kept here has the values that mean nothing."""
+    """Return the entry of one partition; fields that are not kept here have values that mean nothing."""
     return {
         "topic": seat.topic,
         "partId": seat.partition_id,

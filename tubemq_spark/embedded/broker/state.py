@@ -5,7 +5,7 @@ import logging
 import threading
 
 from tubemq_spark.embedded.authentication import Authentication
-from tubemq_spark.embedded.broker.leases import LeaseTable
+from tubemq_spark.embedded.broker.leases import GrantedLease, LeaseTable
 from tubemq_spark.embedded.broker.offsets import OffsetTable, Seat
 from tubemq_spark.embedded.broker.services import Service
 from tubemq_spark.embedded.broker.stores import StoreSet
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokerState:
-    """A broker's topics, logs and consumers; each part locks for itself."""
+    """A broker's topics, logs and consumers; each part does its own locking."""
 
     broker_id: int
     settings: EmbeddedSettings
     host: str
-    """How the broker calls itself in its answers."""
+    """How the broker names itself in its answers."""
     catalog: Catalog
     stores: StoreSet
     offsets: OffsetTable
@@ -50,27 +50,31 @@ class BrokerState:
             raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{service} temporary unavailable!")
 
     def check_reads(self) -> None:
-        """Refuse (503) while the broker stops, or reads no more."""
+        """Refuse (503) while the broker stops, or while its reads are stopped."""
         self._check("Read StoreService", self.reads)
 
     def check_writes(self) -> None:
-        """Refuse (503) while the broker stops, or writes no more."""
+        """Refuse (503) while the broker stops, or while its writes are stopped."""
         self._check("Write StoreService", self.writes)
 
     def release_services(self) -> None:
-        """Read and write again, as when an operator releases a broker that I/O errors have stopped."""
+        """Resume reads and writes, as an operator does who releases a broker that I/O errors have stopped."""
         self.reads.open()
         self.writes.open()
 
     def check_token(self, info: common_pb2.AuthorizedInfo, *, producer: bool) -> None:
-        """Refuse (415) a client that was not at the master lately, or does not show who it is.
+        """Refuse (415) a client that has not been at the master recently, or does not prove who it is.
 
-        Each is looked at where it is switched on only. A request without visit token counts as one with
+        Each check applies only if the settings ask for it. A request without a visit token counts as one with
         token 0 (SimpleCertificateBrokerHandler).
         """
         if self.settings.check_visit_tokens and not self.tokens.accepts(info.visitAuthorizedToken):
             raise RefusedError(ErrCode.CERTIFICATE_FAILURE, "Visit Authorized Token is invalid!")
         self.authentication.at_broker(info, producer=producer)
+
+    def query_priority(self, lease: GrantedLease) -> int:
+        """Return a consumer's query priority: its own if it states one, else the cluster's."""
+        return lease.query_priority if lease.query_priority > 0 else self.controls.cluster.query_priority
 
     def topic(self, name: str) -> tuple[str, TopicSpec]:
         """Return a topic by the name in a request (PBParameterUtils.getTopicNameParameter).
@@ -101,9 +105,9 @@ class BrokerState:
         return topic, spec
 
     def set_topic(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
-        """Add a topic or change one; one whose status is REMOVED is deleted with all that belongs to it.
+        """Add a topic or change one; a topic with the status REMOVED is deleted with all that belongs to it.
 
-        ``by`` is the user who wants it, ``date`` when, as ``yyyyMMddHHmmss`` (None: now).
+        ``by`` is the user who does it, ``date`` the time as ``yyyyMMddHHmmss`` (None: now).
 
         Raises:
             OptionError: the catalog refuses it.
@@ -114,12 +118,12 @@ class BrokerState:
             self._finish_removals()
 
     def finish_removals(self) -> None:
-        """Delete the topics whose status is REMOVED; interrupted anywhere, it can be done again."""
+        """Delete the topics with the status REMOVED; if it is interrupted, it can be repeated."""
         with self.changing_topics:
             self._finish_removals()
 
     def _finish_removals(self) -> None:
-        # Under the lock: a topic that is made again meanwhile must not lose its new data.
+        # Under the lock: a topic that is created again in the meantime must not lose its new data.
         for topic, spec in self.catalog.all().items():
             if spec.status is TopicStatus.REMOVED:
                 self.stores.remove(topic)
@@ -132,7 +136,7 @@ class BrokerState:
         """Return the store of a partition that exists.
 
         Raises:
-            RefusedError: it cannot be opened (500); ``failure`` begins the text.
+            RefusedError: it cannot be opened (500); the text begins with ``failure``.
         """
         try:
             return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
@@ -147,10 +151,10 @@ class BrokerState:
 
 
 def has_partition(spec: TopicSpec, partition_id: int) -> bool:
-    """Whether a topic has a partition of this number.
+    """Whether a topic has a partition with this id.
 
-    TubeMQ's brokers look at the number inside the store only and make a store of any number; here the
-    store must exist as well.
+    TubeMQ's brokers check only the number within the store, and create a store of any number; here the store
+    must exist as well.
     """
     store, index = divmod(partition_id, PARTITIONS_PER_STORE)
     return 0 <= store < spec.stores and index < spec.partitions

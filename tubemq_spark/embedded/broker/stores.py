@@ -1,4 +1,4 @@
-"""The open stores of a broker, one directory each: ``<topic>-<store>``."""
+"""The open stores of a broker, each in a directory ``<topic>-<store>``."""
 
 import contextlib
 import shutil
@@ -9,9 +9,9 @@ from pathlib import Path
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import SYSTEM_TOPICS, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.failure_log import FailureLog
 from tubemq_spark.embedded.log.store import Store, StoreSettings
 from tubemq_spark.embedded.log.traffic import Traffic
-from tubemq_spark.embedded.troubles import Troubles
 
 StoreKey = tuple[str, int]
 """A topic and the number of one of its stores."""
@@ -27,10 +27,10 @@ class StoreSet:
         settings: EmbeddedSettings,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """Open the stores of known topics that are on disk.
+        """Open the stores on disk that belong to known topics.
 
         Raises:
-            DataLossError: a store is damaged in a way that cannot be cut off.
+            DataLossError: a store is damaged in a way that recovery must not repair.
         """
         self._directory = directory
         self._catalog = catalog
@@ -38,8 +38,8 @@ class StoreSet:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._stores: dict[StoreKey, Store] = {}
-        self._gone = Traffic()
-        self._troubles = Troubles()
+        self._removed = Traffic()
+        self._failures = FailureLog()
         try:
             for topic, spec in catalog.with_system_topics().items():
                 for number in range(spec.stores):
@@ -50,11 +50,11 @@ class StoreSet:
             raise
 
     def open(self, topic: str, number: int) -> Store:
-        """Return a store of a topic of the catalog; the first use of one opens it.
+        """Return a store of a topic in the catalog; the first use opens it.
 
         Raises:
             KeyError: the topic is gone.
-            DataLossError: the store is damaged in a way that cannot be cut off.
+            DataLossError: the store is damaged in a way that recovery must not repair.
             OSError: its files cannot be opened.
         """
         key = (topic, number)
@@ -75,46 +75,46 @@ class StoreSet:
             return dict(sorted(self._stores.items()))
 
     def configure(self, topic: str, spec: TopicSpec) -> None:
-        """Let the open stores of a topic follow its new rules."""
+        """Apply a topic's new rules to its open stores."""
         for (name, _), store in self.all().items():
             if name == topic:
                 store.configure(self._settings_of(spec))
 
     def remove(self, topic: str) -> None:
-        """Close and delete the stores of a topic whose status is REMOVED: none can be opened again."""
+        """Close and delete the stores of a topic with the status REMOVED: ``open`` refuses them."""
         with self._lock:
             for key in [key for key in self._stores if key[0] == topic]:
                 store = self._stores.pop(key)
-                self._gone.add(store.traffic)
+                self._removed.add(store.traffic)
                 store.close()
             for path in self._directory.glob(f"{topic}-*"):
                 shutil.rmtree(path)
 
     def flush_due(self) -> None:
-        """Flush the stores that are due; one that cannot be flushed does not keep the others."""
+        """Flush the stores that are due; a store where this fails does not affect others."""
         for key, store in self.all().items():
-            with self._told("Flushing", key):
+            with self._logged("Flushing", key):
                 store.flush_if_due()
 
     def expire(self) -> None:
-        """Delete what is older than its topic allows; a store where that fails does not keep the others."""
+        """Delete what is older than its topic allows; a store where this fails does not affect others."""
         for key, store in self.all().items():
             if (spec := self._catalog.get(key[0])) is not None:
-                with self._told("Deleting old data of", key):
+                with self._logged("Deleting old data of", key):
                     store.expire(spec.retention_ms)
 
     def traffic(self) -> Traffic:
-        """Return what went through the stores of all topics but the system's since the start."""
+        """Return the traffic since the start, of all stores but those of system topics."""
         total = Traffic()
         with self._lock:
-            total.add(self._gone)
+            total.add(self._removed)
             for (topic, _), store in self._stores.items():
                 if topic not in SYSTEM_TOPICS:
                     total.add(store.traffic)
         return total
 
     def lose_unflushed(self) -> None:
-        """Cut off what is not on the disk yet, as a loss of power does.
+        """Cut off what is not on the disk yet, as a power failure does.
 
         Raises:
             OSError: the files cannot be cut.
@@ -123,16 +123,16 @@ class StoreSet:
             store.lose_from(store.bounds.flushed)
 
     def close(self) -> None:
-        """Flush and close all stores; one that cannot be flushed is logged and does not keep the others."""
+        """Flush and close all stores; if one cannot be flushed, that is logged and the others are closed."""
         with self._lock:
             for key, store in self._stores.items():
-                with self._told("Flushing at the end", key):
+                with self._logged("Flushing at the end", key):
                     store.close()
             self._stores.clear()
 
-    def _told(self, what: str, key: StoreKey) -> contextlib.AbstractContextManager[None]:
-        """Do something with a store; that its disk refuses is told once, and keeps no other store."""
-        return self._troubles.told(f"{what} store {key[0]}-{key[1]}")
+    def _logged(self, what: str, key: StoreKey) -> contextlib.AbstractContextManager[None]:
+        """Do something with a store; an error of its disk is logged once and suppressed."""
+        return self._failures.logged(f"{what} store {key[0]}-{key[1]}")
 
     def _path(self, key: StoreKey) -> Path:
         return self._directory / f"{key[0]}-{key[1]}"
