@@ -50,20 +50,20 @@ CONDITIONS: Final[dict[str, str]] = {
     ),
     # The embedded server.
     "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
-    "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on an address it has.",
-    "TUBEMQ_OPEN_TO_ALL": "On {host} other machines reach the server, and everybody knows its administration token; set a token of your own (--admin-token, EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
-    "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; give a directory that can be written to.",
-    "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or give another directory.",
-    "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a copy, or move it away to start without it.",
-    "TUBEMQ_NO_SUCH_BROKER": "There is no broker {broker_id}; there are: {known}.",
-    "TUBEMQ_NO_SUCH_TOPIC": "There is no topic {topic} on broker {broker_id}; name one that is there.",
+    "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1 or on an address it has.",
+    "TUBEMQ_OPEN_TO_ALL": "Other machines can reach the server on {host}, and its administration token is the default one, which is public; set your own (--admin-token or EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
+    "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; choose a directory that this user can write to.",
+    "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or choose another directory.",
+    "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a backup, or move it away to start without it.",
+    "TUBEMQ_NO_SUCH_BROKER": "There is no broker {broker_id}; the broker ids are: {known}.",
+    "TUBEMQ_NO_SUCH_TOPIC": "Broker {broker_id} has no topic {topic}; name a topic that it has.",
     "TUBEMQ_BROKER_STOPPED": "Broker {broker_id} is stopped; start it first.",
     "TUBEMQ_BROKER_ADDRESSES": (
-        "Several brokers need an address each, counted up from a loopback one such as 127.0.0.1; "
-        "the server listens on {host} and is reached as {advertised}; take such a host, or one broker."
+        "Each broker needs a loopback address of its own, counted up from that of the first one, but the "
+        "server listens on {host} and is reached as {advertised}; listen on 127.0.0.1, or run one broker."
     ),
-    "TUBEMQ_BAD_TOPIC_NAME": "'{topic}' is no name of a topic; take a letter and then letters, digits or _, 2 to 64 characters in all.",
-    "TUBEMQ_BAD_TOPIC_SHAPE": "The topic {topic} cannot be like this: {what}; correct the numbers.",
+    "TUBEMQ_BAD_TOPIC_NAME": "'{topic}' is not a valid topic name; use 2 to 64 letters, digits or underscores, beginning with a letter.",
+    "TUBEMQ_BAD_TOPIC_SHAPE": "The topic {topic} cannot have this shape: {what}; correct the numbers.",
     # A peer broke, or we broke, the wire protocol.
     "TUBEMQ_PROTOCOL_VIOLATION": "The peer broke the protocol: {what}; the connection was closed.",
     "TUBEMQ_PROTOCOL_MISUSE": "The protocol layer was misused: {what}; please report this as a bug.",
@@ -120,13 +120,13 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_DATA_LOSS.PARTITION_REMOVED": "{partition} is gone; what it held from offset {start} on (planned up to {end}) cannot be read. Restore it, or set failOnDataLoss=false to go on without it.",
     "TUBEMQ_DATA_LOSS.MOVED_BACK": "{partition} was already read up to offset {end}, but its log ends at {start} now: the topic was made anew, or its broker lost records. Set failOnDataLoss=false to go on from {start}.",
     # The demo.
-    "TUBEMQ_DEMO_NO_SPARK": "Spark is missing in {python}; install it with: pip install 'tubemq_spark[spark]'.",
-    "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories with text.",
-    "TUBEMQ_DEMO_ONE_TOPIC": "Lines and counts cannot both go to the topic {topic}; name two topics.",
+    "TUBEMQ_DEMO_NO_SPARK": "PySpark is not installed for {python}; run: pip install 'tubemq_spark[spark]'.",
+    "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories that contain text.",
+    "TUBEMQ_DEMO_ONE_TOPIC": "Lines and counts cannot share the topic {topic}; name two different topics.",
     "TUBEMQ_DEMO_NO_TOPIC": "The topic {topic} does not exist; create it at the master's HTTP port: curl 'http://<master>:8080/webapi.htm?type=op_modify&method=admin_add_new_topic_record&topicName={topic}&brokerId=1&numTopicStores=3&numPartitions=1&createUser=demo&confModAuthToken=<token>'.",
     "TUBEMQ_DEMO_SPARK": "Spark failed: {cause}; its log is {log}.",
-    "TUBEMQ_DEMO_STALLED": "The query has finished no micro-batch for {seconds} s; look at Spark's log, and whether the brokers answer.",
-    "TUBEMQ_DEMO_FAULTS": "The run is wrong: {faults}; please report this as a bug.",
+    "TUBEMQ_DEMO_STALLED": "The query has not finished a micro-batch for {seconds} s; check Spark's log, and that the brokers answer.",
+    "TUBEMQ_DEMO_FAULTS": "The results are wrong: {faults}; please report this as a bug.",
 }
 
 

@@ -49,7 +49,7 @@ def test_a_signal_ends_it_with_exit_code_0(tmp_path, number):
         socket.create_connection((master.host, master.port), timeout=5).close()
         process.send_signal(number)
         output, errors = process.communicate(timeout=20)
-    assert "clicks: 3 stores of 1 partitions" in introduction
+    assert "clicks: 3 stores of 1 partition" in introduction
     assert (process.returncode, output, errors) == (0, "stopping\n", "")
 
 
@@ -67,7 +67,7 @@ def test_a_wrong_number_of_brokers_is_refused(number):
     with _serving("--brokers", number) as process:
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 2
-    assert f"'{number}' is not a number of brokers; take 1 to 100" in errors
+    assert f"'{number}' is not a number of brokers; use 1 to 100" in errors
 
 
 def test_topics_of_an_earlier_run_are_there_and_shown(tmp_path):
@@ -76,8 +76,8 @@ def test_topics_of_an_earlier_run_are_there_and_shown(tmp_path):
             introduction = _introduction(process)
             process.terminate()
             process.wait(timeout=20)
-    assert "old: 1 stores of 2 partitions" in introduction
-    assert "new: 1 stores of 1 partitions" in introduction
+    assert "old: 1 store of 2 partitions" in introduction
+    assert "new: 1 store of 1 partition" in introduction
 
 
 def test_a_port_in_use_is_a_sentence_and_exit_code_1():
@@ -95,10 +95,10 @@ def test_a_report_is_a_line_every_so_often(tmp_path):
     with _serving(*ANY_PORTS, "--topic", "clicks:1:1", "--report-seconds", "0.05") as process:
         introduction = _introduction(process)
         assert process.stdout.readline().startswith(
-            "in 0 messages/s, 0.0 MB/s (0 messages, 0.0 MB in all); out"
+            "in 0 messages/s, 0.0 MB/s (0 messages, 0.0 MB in total); out"
         )
         _produce(introduction, 100)
-        assert any("(100 messages, 0.0 MB in all); out" in line for line in process.stdout)
+        assert any("(100 messages, 0.0 MB in total); out" in line for line in process.stdout)
         process.terminate()
         output, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (0, "")
@@ -117,7 +117,7 @@ def test_a_period_that_is_none_is_refused(text):
     with _serving("--report-seconds", text) as process:
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 2
-    assert f"'{text}' is no number of seconds" in errors
+    assert f"'{text}' is not a number of seconds" in errors
 
 
 def test_a_terminal_shows_a_table_and_ends_cleanly(tmp_path):
@@ -164,15 +164,15 @@ REFUSED = {
     "no size": ["--segment-mib=0"],
 }
 SENTENCES = {
-    "a port": "argument --master-port: '99999' is not a port; take 0 to 65535; see tubemq-spark embedded -",
+    "a port": "argument --master-port: '99999' is not a port; use 0 to 65535; see tubemq-spark embedded -",
     "no number": "argument --broker-web-port: 'http' is not a port",
     "a file": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file} cannot be used",
     "below a file": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file}/below cannot be used",
     "not writable": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory /proc/tubemq cannot be used",
     "elsewhere": "[TUBEMQ_HOST_ELSEWHERE] '8.8.8.8' is not an address of this machine",
-    "open to all": "[TUBEMQ_OPEN_TO_ALL] On 0.0.0.0 other machines reach the server",
+    "open to all": "[TUBEMQ_OPEN_TO_ALL] Other machines can reach the server on 0.0.0.0",
     "unknown host": "[TUBEMQ_HOST_ELSEWHERE] 'no.such.host.invalid' is not an address of this machine",
-    "no size": "argument --segment-mib: '0' is not a size in MiB; take 1 to 1048576",
+    "no size": "argument --segment-mib: '0' is not a size in MiB; use 1 to 1048576",
 }
 
 

@@ -36,8 +36,8 @@ def test_speeds_are_those_since_the_last_look():
     counter = meter()
     counter.flows(overview())
     incoming, outgoing = counter.flows(overview(3000, 500))
-    assert str(incoming) == "1,500 messages/s, 1.5 MB/s (3,000 messages, 3.0 MB in all)"
-    assert str(outgoing) == "250 messages/s, 0.2 MB/s (500 messages, 0.5 MB in all)"
+    assert str(incoming) == "1,500 messages/s, 1.5 MB/s (3,000 messages, 3.0 MB in total)"
+    assert str(outgoing) == "250 messages/s, 0.2 MB/s (500 messages, 0.5 MB in total)"
     incoming, _ = counter.flows(overview(3000, 500))
     assert (incoming.messages_per_second, incoming.messages) == (0, 3000)
 
@@ -52,8 +52,8 @@ def test_a_line_has_traffic_and_clients():
     seen = overview(20, 10)
     text = line(seen, meter().flows(seen))
     assert text == (
-        "in 10 messages/s, 0.0 MB/s (20 messages, 0.0 MB in all); "
-        "out 5 messages/s, 0.0 MB/s (10 messages, 0.0 MB in all); "
+        "in 10 messages/s, 0.0 MB/s (20 messages, 0.0 MB in total); "
+        "out 5 messages/s, 0.0 MB/s (10 messages, 0.0 MB in total); "
         "4 connections, 1 producers, 2 consumers, 3 partitions being read"
     )
 

@@ -32,10 +32,10 @@ def test_topics_are_read():
         ("clicks:-3:1", "is not NAME:STORES:PARTITIONS"),
         ("clicks:0:1", "has no partition"),
         ("clicks:1:0", "has no partition"),
-        (":1:1", "is no name of a topic"),
-        ("a:1:1", "is no name of a topic"),
-        ("a" * 65 + ":1:1", "is no name of a topic"),
-        ("my-clicks:1:1", "is no name of a topic"),
+        (":1:1", "is not a valid topic name"),
+        ("a:1:1", "is not a valid topic name"),
+        ("a" * 65 + ":1:1", "is not a valid topic name"),
+        ("my-clicks:1:1", "is not a valid topic name"),
     ],
 )
 def test_a_wrong_topic_is_refused(capsys, text, complaint):
@@ -51,7 +51,7 @@ def test_names_of_the_lengths_tubemq_takes():
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", ""])
 def test_a_wrong_number_of_rows_is_refused(capsys, number):
-    assert "is not a number from 1 on" in _refused(capsys, "demo", f"--rows-per-batch={number}")
+    assert "is not a positive whole number" in _refused(capsys, "demo", f"--rows-per-batch={number}")
 
 
 @pytest.mark.parametrize("master", ["", "host", "host:0", "a:1,", ":8715"])
@@ -92,7 +92,7 @@ def test_what_the_server_says_of_itself(tmp_path):
         "h:4",
         "i:4",
         "clicks: 3 stores",
-        "other: 1 stores",
+        "other: 1 store",
         str(tmp_path),
     ):
         assert part in text

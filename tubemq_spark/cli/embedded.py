@@ -1,4 +1,4 @@
-"""``tubemq-spark embedded``: the embedded server as a process of its own."""
+"""``tubemq-spark embedded``: the embedded server as a separate process."""
 
 import argparse
 import dataclasses
@@ -27,11 +27,11 @@ _LONGEST_PERIOD: Final = 86_400.0
 _MOST_BROKERS: Final = 100
 
 TopicShape = tuple[str, int, int]
-"""A topic's name, stores and partitions a store."""
+"""A topic's name, its stores, and the partitions per store."""
 
 
 class Addresses(NamedTuple):
-    """Where a server listens, as ``host:port``; the brokers by their ids."""
+    """Where a server listens, as ``host:port``; brokers are listed by id."""
 
     master: str
     master_web: str
@@ -40,7 +40,7 @@ class Addresses(NamedTuple):
 
     @classmethod
     def of(cls, server: "EmbeddedTubeMQ") -> Self:
-        """Return those of a server."""
+        """Return the addresses of a server."""
         return cls(server.master, server.master_web, server.brokers, server.broker_webs)
 
 
@@ -48,12 +48,15 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Describe the command and its arguments."""
     parser = commands.add_parser(
         "embedded",
-        help="serve topics from this process, kept in a directory",
-        description="Serve TubeMQ topics from this process until SIGINT or SIGTERM. "
-        "With --data the topics' messages outlive the process.",
+        help="run a TubeMQ master and brokers in this process",
+        description="Run a TubeMQ master and brokers in this process until SIGINT or SIGTERM. "
+        "With --data, topics and messages are kept for the next start.",
     )
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="directory of the messages (default: a temporary one)"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="directory for topics and messages (default: a temporary one)",
     )
     parser.add_argument(
         "--topic",
@@ -62,18 +65,18 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         default=[],
         dest="topics",
         metavar="NAME:STORES:PARTITIONS",
-        help="a topic, its stores and the partitions of each store; may be given several times",
+        help="a topic to create, with its stores and partitions per store; can be repeated",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
         "--advertised-host",
         metavar="HOST",
-        help="name under which clients reach this machine (default: that of --host)",
+        help="name that clients use to reach this machine (default: the value of --host)",
     )
     for option, port, what in (
         ("--master-port", 8715, "the master"),
         ("--broker-port", 8123, "the broker"),
-        # TubeMQ's own 8080 and 8081 are those of a Spark cluster's web pages.
+        # TubeMQ uses 8080 and 8081, but so do the web pages of a Spark cluster.
         ("--master-web-port", 8780, "the master's HTTP administration"),
         ("--broker-web-port", 8781, "the broker's HTTP administration"),
     ):
@@ -82,20 +85,20 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             type=_port,
             default=port,
             metavar="PORT",
-            help=f"port of {what} (default: {port}; 0: any free one)",
+            help=f"port of {what} (default: {port}; 0: any free port)",
         )
     parser.add_argument(
         "--admin-token",
         metavar="TOKEN",
-        help="what changing calls of the master's HTTP administration must carry (default: TubeMQ's own, "
-        "which everybody knows; needed where other machines reach the server)",
+        help="token that calls of the master's HTTP administration must carry to change something (default: "
+        "TubeMQ's public default; required if other machines can reach the server)",
     )
     parser.add_argument(
         "--segment-mib",
         type=_mebibytes,
         default=1024,
         metavar="N",
-        help="size at which a file of messages is followed by a new one; old data go by whole files "
+        help="size at which a new data file is started; old data is deleted in whole files "
         "(default: %(default)s)",
     )
     parser.add_argument(
@@ -103,13 +106,13 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         type=_broker_count,
         default=1,
         metavar="N",
-        help="number of brokers; several listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
+        help="number of brokers, which listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
     )
     parser.add_argument(
         "--report-seconds",
         type=_seconds,
         metavar="N",
-        help="write a line about traffic and clients every N seconds, in place of the table on a terminal",
+        help="print a line about traffic and clients every N seconds instead of the table",
     )
     parser.set_defaults(run=run)
 
@@ -123,22 +126,22 @@ def parse_topic(text: str) -> TopicShape:
     match = TOPIC_TEXT.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME:STORES:PARTITIONS; clicks:3:1 has three stores of one partition"
+            f"{text!r} is not NAME:STORES:PARTITIONS; clicks:3:1, for example, has 3 stores of 1 partition"
         )
     name, stores, partitions = match["name"], int(match["stores"]), int(match["partitions"])
     if not TOPIC_NAME.fullmatch(name):
         raise argparse.ArgumentTypeError(
-            f"{name!r} is no name of a topic; take a letter and then letters, digits or _, 2 to 64 in all"
+            f"{name!r} is not a valid topic name; use 2 to 64 letters, digits or _, beginning with a letter"
         )
     if not stores or not partitions:
         raise argparse.ArgumentTypeError(
-            f"{text!r} has no partition; give one store and one partition at least"
+            f"{text!r} has no partition; a topic needs at least one store and one partition per store"
         )
     return name, stores, partitions
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
     _allow_many_files()
@@ -158,11 +161,11 @@ def run(arguments: argparse.Namespace) -> int:
             advertised_host=arguments.advertised_host,
         ) as server,
     ):
-        # Those of earlier runs, too.
+        # Including those of earlier runs.
         shapes = {name: (spec.stores, spec.partitions) for name, spec in server.topics().items()}
-        _say(describe(Addresses.of(server), shapes, arguments.data))
+        _print(describe(Addresses.of(server), shapes, arguments.data))
         _watch(server, stop, arguments.report_seconds)
-        _say("stopping")
+        _print("stopping")
     return 0
 
 
@@ -176,13 +179,13 @@ def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of open files: a store has two, a connection one, and 1024 are soon too few."""
+    """Raise the soft limit of open files: a store needs two and a connection one, so 1024 are too few."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _watch(server: "EmbeddedTubeMQ", stop: socket.socket, report_seconds: float | None) -> None:
-    """Show what goes on until the signal comes."""
+    """Show what happens until the signal arrives."""
     if report_seconds is None and not sys.stdout.isatty():
         stop.recv(1)
         return
@@ -190,18 +193,18 @@ def _watch(server: "EmbeddedTubeMQ", stop: socket.socket, report_seconds: float 
 
     meter = screen.Meter()
     if report_seconds is not None:
-        while not _came(stop, report_seconds):
+        while not _arrived(stop, report_seconds):
             overview = server.overview()
-            _say(screen.line(overview, meter.flows(overview)))
+            _print(screen.line(overview, meter.flows(overview)))
         return
     with screen.live() as show:
-        while not _came(stop, _REFRESH_SECONDS):
+        while not _arrived(stop, _REFRESH_SECONDS):
             overview = server.overview()
             show(screen.table(overview, meter.flows(overview)))
 
 
-def _came(stop: socket.socket, seconds: float) -> bool:
-    """Wait for the signal; return whether it came."""
+def _arrived(stop: socket.socket, seconds: float) -> bool:
+    """Wait for the signal; return whether it arrived in time."""
     stop.settimeout(seconds)
     try:
         return bool(stop.recv(1))
@@ -219,7 +222,7 @@ def _mebibytes(text: str) -> int:
 
 def _whole_number(text: str, least: int, most: int, what: str) -> int:
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}; take {least} to {most}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}; use {least} to {most}")
     return int(text)
 
 
@@ -234,22 +237,22 @@ def _seconds(text: str) -> float:
         seconds = 0.0
     if not 0 < seconds < _LONGEST_PERIOD:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of seconds; take one above 0, and below a day"
+            f"{text!r} is not a number of seconds; use one above 0 and below 86400"
         )
     return seconds
 
 
 def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: Path | None) -> str:
-    """Return what a user needs to work with the server: addresses, topics, and lines for PySpark."""
+    """Return what a user needs to work with the server: addresses, topics and a PySpark example."""
     webs = [f"http://{addresses.master_web} (master)"]
     webs += [f"http://{address} (broker)" for address in addresses.broker_webs.values()]
     lines = [
         f"master            {addresses.master}",
         *(f"broker            {address}" for address in addresses.brokers.values()),
         f"administration    {', '.join(webs)}",
-        f"data              {data if data is not None else 'temporary, removed at the end'}",
+        f"data              {data if data is not None else 'temporary, deleted at the end'}",
         *(
-            f"topic             {name}: {stores} stores of {partitions} partitions"
+            f"topic             {name}: {_counted(stores, 'store')} of {_counted(partitions, 'partition')}"
             for name, (stores, partitions) in topics.items()
         ),
         "",
@@ -262,8 +265,12 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
     return "\n".join(lines)
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def snippet(master: str, topic: str) -> str:
-    """Return PySpark lines that print a topic as it grows."""
+    """Return PySpark code that prints a topic as it grows."""
     return textwrap.dedent(f"""\
         import os, sys
         from pyspark.sql import SparkSession
@@ -283,10 +290,10 @@ def snippet(master: str, topic: str) -> str:
 
 @contextmanager
 def _stop_signal() -> Iterator[socket.socket]:
-    """Give a socket that can be read as soon as SIGINT or SIGTERM came, to whichever thread.
+    """Yield a socket that becomes readable when SIGINT or SIGTERM arrives, in whichever thread.
 
-    An event that a handler sets would not do: a signal that comes just before the main thread begins to
-    wait for it is handled only after that wait.
+    An event that is set by a handler does not suffice: a signal that arrives just before the main thread
+    starts to wait for the event is handled only after that wait.
     """
     reader, writer = socket.socketpair()
     with reader, writer:
@@ -302,10 +309,10 @@ def _stop_signal() -> Iterator[socket.socket]:
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Be a handler: only signals with one are written to the socket."""
+    """Handle a signal: only signals with a handler are written to the socket."""
 
 
-def _say(text: str) -> None:
-    # Flushed, because whoever starts this process reads the addresses through a pipe.
+def _print(text: str) -> None:
+    # Flushed, because a program that starts this process reads the addresses through a pipe.
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What ``tubemq-spark embedded`` shows while it serves: a live table on a terminal, lines elsewhere."""
+"""What ``tubemq-spark embedded`` shows while it serves: a live table on a terminal, or lines."""
 
 import dataclasses
 import time
@@ -21,7 +21,7 @@ _SHOWN_STORES: Final = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Flow:
-    """One direction: how much in all, and how much a second lately."""
+    """Traffic in one direction: the total, and the present rate per second."""
 
     messages: int
     bytes: int
@@ -30,11 +30,11 @@ class Flow:
 
     def __str__(self) -> str:
         speed = f"{self.messages_per_second:,.0f} messages/s, {self.bytes_per_second / _MEGABYTE:,.1f} MB/s"
-        return f"{speed} ({self.messages:,} messages, {self.bytes / _MEGABYTE:,.1f} MB in all)"
+        return f"{speed} ({self.messages:,} messages, {self.bytes / _MEGABYTE:,.1f} MB in total)"
 
 
 class Meter:
-    """Makes speeds of totals, between one look and the next."""
+    """Turns totals into rates, from one call to the next."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Meter:
         self._last_at = clock()
 
     def flows(self, overview: Overview) -> tuple[Flow, Flow]:
-        """Return what comes in and what goes out."""
+        """Return the incoming and the outgoing traffic."""
         now, traffic = self._clock(), overview.traffic
         totals = (traffic.messages_in, traffic.bytes_in), (traffic.messages_out, traffic.bytes_out)
         seconds = max(now - self._last_at, 1e-9)
@@ -55,13 +55,13 @@ class Meter:
 
 
 def line(overview: Overview, flows: tuple[Flow, Flow]) -> str:
-    """Return everything but the offsets, in one line."""
+    """Return everything except the offsets, in one line."""
     return "; ".join((f"in {flows[0]}", f"out {flows[1]}", _clients(overview), *_brokers(overview)))
 
 
 def table(overview: Overview, flows: tuple[Flow, Flow]) -> RenderableType:
     """Return everything, for a terminal."""
-    topics = Table("topic", "messages", "offsets of its stores", box=None, padding=(0, 2, 0, 0))
+    topics = Table("topic", "messages", "offsets by store", box=None, padding=(0, 2, 0, 0))
     topics.columns[1].justify = "right"
     for topic, stores in _by_topic(overview.stores).items():
         rows = sum((held.latest - held.earliest) // INDEX_ENTRY_BYTES for held in stores.values())
@@ -72,8 +72,8 @@ def table(overview: Overview, flows: tuple[Flow, Flow]) -> RenderableType:
 
 @contextmanager
 def live(console: Console | None = None) -> Iterator[Callable[[RenderableType], None]]:
-    """Give a function that replaces what it showed before."""
-    # Without its refresh thread: it is drawn when there is something new.
+    """Yield a function that replaces what it showed before."""
+    # Without its refresh thread: the screen is redrawn when there is something new.
     with Live(console=console, auto_refresh=False) as screen:
         yield lambda shown: screen.update(shown, refresh=True)
 
@@ -86,7 +86,7 @@ def _clients(overview: Overview) -> str:
 
 
 def _brokers(overview: Overview) -> list[str]:
-    """Return the line about brokers, where there are several."""
+    """Return the line about brokers if there are several."""
     if len(overview.brokers) == 1:
         return []
     return ["brokers: " + ", ".join(f"{number} {state}" for number, state in overview.brokers.items())]

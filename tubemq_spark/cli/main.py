@@ -1,7 +1,7 @@
 """``tubemq-spark``: arguments in, an exit code out.
 
-Exit codes: 0 done, 1 failed, 2 the arguments are wrong, 130 interrupted. Spark and rich are imported
-by the commands that need them, when they run.
+Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted. Spark and rich are imported only by
+the commands that need them, when they run.
 """
 
 import argparse
@@ -22,19 +22,19 @@ INTERRUPTED: Final = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong; its subcommands are of the same class."""
+    """Reports errors in one line; its subcommands are of the same class."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_ARGUMENTS, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; a command's function is its ``run`` value."""
+    """Return the parser of all commands; each sets its function as ``run``."""
     parser: argparse.ArgumentParser = _Parser(
-        prog="tubemq-spark", description="Try, serve and watch TubeMQ topics for Apache Spark."
+        prog="tubemq-spark", description="Try TubeMQ with Apache Spark: run an embedded server or a demo."
     )
     parser.add_argument("-V", "--version", action="version", version=f"tubemq_spark {__version__}")
-    shtab.add_argument_to(parser, "--print-completion", help="print the completion script of a shell and end")
+    shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     embedded.add_command(commands)
     demo.add_command(commands)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Raises:
-        SystemExit: the arguments are wrong (2), or ask for help or the version (0).
+        SystemExit: the arguments are wrong (2), or help or the version was asked for (0).
     """
     parsed = build_parser().parse_args(arguments)
     try:

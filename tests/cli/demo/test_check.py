@@ -59,7 +59,7 @@ def test_every_line_once_in_any_order_is_right(truth):
 
 def test_a_lost_line_is_told(truth):
     report = compare_lines(truth, [row for row in _rows() if row[:2] != ("f.py", "2")])
-    assert report.faults() == ["1 lines were published and not read back", "for example f.py:2"]
+    assert report.faults() == ["1 lines were published but not read back", "for example f.py:2"]
 
 
 def test_a_repeated_line_is_told(truth):
@@ -69,7 +69,7 @@ def test_a_repeated_line_is_told(truth):
 def test_a_changed_line_is_told_and_not_called_lost(truth):
     report = compare_lines(truth, [("f.py", "1", 0), *_rows()[1:]])
     assert (report.altered, report.lost) == (1, 0)
-    assert report.faults() == ["1 lines came back with other bytes", "for example f.py:1"]
+    assert report.faults() == ["1 lines came back with different bytes", "for example f.py:1"]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_row_that_is_no_line_of_the_run_is_told(truth, row):
 def test_few_examples_stand_for_many_faults(truth):
     faults = compare_lines(truth, [_rows()[0]] * 10).faults()
     assert faults == [
-        "3 lines were published and not read back",
-        "9 rows repeat a line that was read already",
+        "3 lines were published but not read back",
+        "9 rows repeat a line",
         "for example f.py:1, f.py:1, f.py:1",
     ]
 

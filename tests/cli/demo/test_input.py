@@ -82,15 +82,15 @@ def test_a_single_file_is_called_by_its_name(tree):
 
 
 @pytest.mark.parametrize(("size", "taken"), [(MAX_LINE_BYTES, True), (MAX_LINE_BYTES + 1, False)])
-def test_a_file_with_a_line_no_message_takes_is_left_out_and_named(tree, size, taken):
+def test_a_file_with_a_line_no_message_takes_is_skipped_and_named(tree, size, taken):
     (tree / "huge.js").write_bytes(b"x" * size)
     selection = select_paths([str(tree)])
     assert ("tree/huge.js" in _names(selection)) is taken
-    assert selection.left_out == (() if taken else (f"{tree / 'huge.js'}: {_long(size)}",))
+    assert selection.skipped == (() if taken else (f"{tree / 'huge.js'}: {_long(size)}",))
 
 
 def _long(size):
-    return f"a line of {size} bytes is more than a message takes"
+    return f"a line of {size} bytes is too long for a message"
 
 
 def test_what_is_no_regular_file_is_passed_over(tree):
@@ -106,7 +106,7 @@ def test_a_path_that_is_not_there_is_refused(tmp_path):
 
 def test_input_without_a_line_is_refused(tmp_path):
     (tmp_path / "empty").touch()
-    with pytest.raises(OptionError, match="holds no line"):
+    with pytest.raises(OptionError, match="contains no lines"):
         select_paths([str(tmp_path)])
 
 

@@ -48,7 +48,7 @@ def test_watching_ends_when_it_is_enough():
 
 
 def test_a_query_that_does_nothing_is_given_up():
-    with pytest.raises(TubeMQTimeoutError, match="finished no micro-batch"):
+    with pytest.raises(TubeMQTimeoutError, match="not finished a micro-batch"):
         follow(FakeQuery([[]], ends=False), lambda *_: None, lambda: False, patience_ms=1)
 
 

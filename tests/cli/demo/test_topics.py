@@ -1,4 +1,4 @@
-"""Stands of topics, and publishing through a producer."""
+"""TopicEndss of topics, and publishing through a producer."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from tubemq_spark.cli.demo.check import Truth
 from tubemq_spark.cli.demo.input import select_paths
-from tubemq_spark.cli.demo.topics import Stand, publish, take_stand
+from tubemq_spark.cli.demo.topics import TopicEnds, publish, topic_ends
 from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.errcodes import rpc_error
@@ -37,15 +37,15 @@ def _tp(topic, partition):
 
 def test_a_stand_has_the_end_of_every_partition_of_every_topic():
     cluster = FakeCluster({"a": [_tp("a", 0), _tp("a", 1)], "b": [_tp("b", 10000)]})
-    stand = take_stand(cluster, ["a", "b"])
+    stand = topic_ends(cluster, ["a", "b"])
     assert stand.ends == {_tp("a", 0): 56, _tp("a", 1): 56, _tp("b", 10000): 56}
     assert json.loads(stand.as_option()) == {"a": {"1:0": 56, "1:1": 56}, "b": {"1:10000": 56}}
     assert stand.of("b").ends == {_tp("b", 10000): 56}
 
 
 def test_messages_are_counted_by_store_and_not_by_partition():
-    before = Stand({_tp("a", 0): 28, _tp("a", 1): 28})
-    after = Stand({_tp("a", 0): 84, _tp("a", 1): 84, _tp("a", 10000): 28})
+    before = TopicEnds({_tp("a", 0): 28, _tp("a", 1): 28})
+    after = TopicEnds({_tp("a", 0): 84, _tp("a", 1): 84, _tp("a", 10000): 28})
     assert after.by_store() == {StoreId("a", 1, 0): 84, StoreId("a", 1, 1): 28}
     assert after.rows_since(before) == 3
 
@@ -59,13 +59,13 @@ def test_messages_are_counted_by_store_and_not_by_partition():
 )
 def test_a_missing_topic_is_refused_with_the_call_that_makes_it(cluster):
     with pytest.raises(OptionError, match=r"admin_add_new_topic_record&topicName=a&"):
-        take_stand(cluster, ["a"])
+        topic_ends(cluster, ["a"])
 
 
 def test_other_refusals_stay_what_they_are():
     refusal = rpc_error(450, "not you", peer="master", during="asking")
     with pytest.raises(RpcError) as caught:
-        take_stand(FakeCluster({}, error=refusal), ["a"])
+        topic_ends(FakeCluster({}, error=refusal), ["a"])
     assert caught.value is refusal
 
 

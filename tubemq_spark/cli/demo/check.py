@@ -1,4 +1,4 @@
-"""What the demo's answer must be, reckoned without TubeMQ and Spark, and how far the answer is from it."""
+"""What the demo must produce, computed without TubeMQ and Spark, and how the results differ from it."""
 
 import array
 import dataclasses
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 WORD_PATTERN: Final = "[A-Za-z]{3,}"
-"""A word. Of ASCII letters only, so that Java's and Python's regular expressions find the same ones."""
+"""A word: ASCII letters only, so that Java's and Python's regular expressions find the same words."""
 _WORD: Final = re.compile(WORD_PATTERN.encode())
 
 _EXAMPLES: Final = 3
@@ -27,11 +27,11 @@ class Truth:
         self._lines: Counter[str] = Counter()
 
     def add(self, name: str, extension: str, lines: list[bytes]) -> int:
-        """Book the next lines of a file and return the number (from 1) of the first of them."""
+        """Record the next lines of a file and return the number (from 1) of the first of them."""
         checksums = self._checksums.setdefault(name, array.array("I"))
         first = len(checksums) + 1
         checksums.extend(map(zlib.crc32, lines))
-        # A line ending is no letter, so no word can reach over two lines.
+        # A line ending is not a letter, so no word can span two lines.
         found = _WORD.findall(b"".join(lines).lower())
         self._words.setdefault(extension, Counter()).update(found)
         self._lines[extension] += len(lines)
@@ -48,7 +48,7 @@ class Truth:
         return self._lines
 
     def word_counts(self) -> dict[WordKey, int]:
-        """Return how often each word stands in the files of each extension."""
+        """Return how often each word occurs in the files of each extension."""
         return {
             (extension, word.decode()): count
             for extension, words in self._words.items()
@@ -69,23 +69,23 @@ class LineReport:
     repeated: int = 0
     altered: int = 0
     foreign: int = 0
-    """Rows that name no line that was published."""
+    """Rows that do not belong to a published line."""
     examples: list[str] = dataclasses.field(default_factory=list)
 
     def faults(self) -> list[str]:
-        """Return what is wrong in sentences, nothing when every line came exactly once."""
+        """Return what is wrong, as sentences; none if every line was read exactly once."""
         counted = (
-            (self.lost, "lines were published and not read back"),
-            (self.repeated, "rows repeat a line that was read already"),
-            (self.altered, "lines came back with other bytes"),
-            (self.foreign, "rows are no lines of this run"),
+            (self.lost, "lines were published but not read back"),
+            (self.repeated, "rows repeat a line"),
+            (self.altered, "lines came back with different bytes"),
+            (self.foreign, "rows are not lines of this run"),
         )
         found = [f"{count:,} {what}" for count, what in counted if count]
         return [*found, f"for example {', '.join(self.examples)}"] if found else []
 
 
 def compare_lines(truth: Truth, rows: Iterable[tuple[str | None, str | None, int]]) -> LineReport:
-    """Hold rows (file, line number, CRC-32 of the value) against what was published."""
+    """Compare rows (file, line number, CRC-32 of the value) with what was published."""
     report = LineReport()
     published = truth.checksums()
     seen = {name: bytearray(len(checksums)) for name, checksums in published.items()}
@@ -111,7 +111,7 @@ def compare_lines(truth: Truth, rows: Iterable[tuple[str | None, str | None, int
 
 
 def compare_counts(expected: Mapping[WordKey, int], found: Mapping[WordKey, int]) -> list[str]:
-    """Return what is wrong with Spark's counts in sentences, nothing when they are the expected ones."""
+    """Return what is wrong with Spark's counts, as sentences; none if they are as expected."""
     wrong = [key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)]
     if not wrong:
         return []

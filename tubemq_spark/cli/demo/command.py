@@ -1,8 +1,8 @@
-"""``tubemq-spark demo``: real text through TubeMQ and Spark and back, every line accounted for.
+"""The command ``tubemq-spark demo``: its arguments, and what it starts and stops.
 
-The lines of many files are published to one topic; a streaming query counts their words into a second
-topic, is stopped half way and started again from its checkpoint; then both topics are read back and
-compared with what plain Python finds in the files.
+The lines of many files are published to one topic. A streaming query counts their words into a second topic,
+is stopped halfway and restarted from its checkpoint. Then both topics are read back and compared with what
+plain Python finds in the files.
 """
 
 import argparse
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 LINES_TOPIC: Final = "demo_lines"
 COUNTS_TOPIC: Final = "demo_counts"
 
-# In the one topic each partition has a store of its own and rows have exact offsets; in the other,
+# In the first topic each partition has its own store, so rows have exact offsets; in the second one,
 # partitions share a store.
 EMBEDDED_SHAPES: Final = ((3, 1), (1, 2))
 
 MICRO_BATCHES: Final = 8
-"""Into how many micro-batches the query's work is cut, unless the user says otherwise."""
+"""How many micro-batches the query takes, unless the user sets their size."""
 
 _TERMINATED: Final = 128 + signal.SIGTERM
 
@@ -41,48 +41,48 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Describe the command and its arguments."""
     parser = commands.add_parser(
         "demo",
-        help="watch text flow through TubeMQ and Spark, and count every line",
+        help="send text through TubeMQ and Spark and check every line",
         description="Publish the lines of files to TubeMQ, count their words with Structured Streaming, stop "
-        "and restart the query half way, read everything back and check that no line is lost or repeated.",
+        "and restart the query halfway, read everything back, and check that no line was lost or repeated.",
     )
     parser.add_argument(
         "--input",
         nargs="+",
         metavar="PATH",
-        help="files and directories to publish (default: modules and licences of the installed Python)",
+        help="files and directories to publish (default: modules and licenses of the installed Python)",
     )
     parser.add_argument(
         "--max-lines",
         type=_positive,
         metavar="N",
-        help=f"take whole files up to N lines in all (default: {DEFAULT_MAX_LINES} of the installed Python, "
-        "no limit with --input)",
+        help=f"publish whole files up to a total of N lines (default: {DEFAULT_MAX_LINES}, or no limit with "
+        "--input)",
     )
     parser.add_argument(
         "--rows-per-batch",
         type=_positive,
         metavar="N",
-        help=f"lines a micro-batch takes at most (default: what makes {MICRO_BATCHES} micro-batches)",
+        help=f"maximum lines per micro-batch (default: enough for {MICRO_BATCHES} micro-batches)",
     )
     parser.add_argument(
         "--master",
         type=_masters,
         metavar="HOST:PORT",
-        help="use a running TubeMQ that has both topics, in place of an embedded one; several masters with "
-        "commas; nobody else may write to the topics meanwhile",
+        help="use a running TubeMQ that has both topics, instead of an embedded one; separate several "
+        "masters with commas; nothing else may write to the topics during the run",
     )
     parser.add_argument("--lines-topic", default=LINES_TOPIC, metavar="TOPIC", help="default: %(default)s")
     parser.add_argument("--counts-topic", default=COUNTS_TOPIC, metavar="TOPIC", help="default: %(default)s")
     parser.add_argument("--group", default="tubemq_spark_demo", metavar="GROUP", help="default: %(default)s")
-    parser.add_argument("--keep", action="store_true", help="keep checkpoint, messages and logs")
+    parser.add_argument("--keep", action="store_true", help="keep the checkpoint, messages and logs")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo and return 0, which says that every check held.
+    """Run the demo and return 0 if every check passed.
 
     Raises:
-        OptionError: the input, the address or the topics are not usable.
+        OptionError: the input, the address or the topics cannot be used.
         TubeMQError: TubeMQ or Spark failed, or a line was lost, repeated or changed.
     """
     if not _has_spark():
@@ -95,15 +95,15 @@ def run(arguments: argparse.Namespace) -> int:
     with _unwinding_on_sigterm(), screen.whole():
         with screen.step("choose files"):
             selection = _select(arguments)
-        for reason in selection.left_out:
-            screen.say(f"  left out: {reason}")
+        for reason in selection.skipped:
+            screen.say(f"  skipped: {reason}")
         with _workspace(screen, keep=arguments.keep) as workspace:
             _run_in(workspace, arguments, selection, screen)
     return 0
 
 
 def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection, screen: "Screen") -> None:
-    """Bring Spark and TubeMQ up, do the work, and take them down in the opposite order."""
+    """Start Spark and TubeMQ, do the work, and stop them in the opposite order."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -111,11 +111,11 @@ def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection
     from tubemq_spark.cli.demo.run import DemoRun, Plan
 
     log = workspace / "demo.log"
-    # Warnings of this process go where Spark's go; py4j logs a stack trace where it is interrupted.
+    # Warnings of this process go to Spark's log; py4j logs a stack trace when it is interrupted.
     logging.basicConfig(filename=log, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         with ExitStack() as running:
-            # Spark first: it forks, which is best done before there are threads.
+            # Spark first, because it forks, which is best done before there are threads.
             with screen.step("start Spark"):
                 session = running.enter_context(spark_session(workspace, log))
             with screen.step("connect to TubeMQ" if arguments.master else "start the embedded TubeMQ"):
@@ -126,7 +126,7 @@ def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection
                 group=arguments.group,
                 lines_topic=arguments.lines_topic,
                 counts_topic=arguments.counts_topic,
-                rows_per_batch=arguments.rows_per_batch or _share(selection.line_count),
+                rows_per_batch=arguments.rows_per_batch or _lines_per_batch(selection.line_count),
                 checkpoint=workspace / "checkpoint",
             )
             DemoRun(plan, session, screen).run()
@@ -136,7 +136,7 @@ def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection
 
 @contextmanager
 def _embedded(workspace: Path, arguments: argparse.Namespace) -> Iterator[str]:
-    """Run an embedded server with the demo's topics and give its master's address."""
+    """Run an embedded server with the demo's topics and yield its master's address."""
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
     topics = dict(zip((arguments.lines_topic, arguments.counts_topic), EMBEDDED_SHAPES, strict=True))
@@ -146,7 +146,7 @@ def _embedded(workspace: Path, arguments: argparse.Namespace) -> Iterator[str]:
 
 @contextmanager
 def _workspace(screen: "Screen", *, keep: bool) -> Iterator[Path]:
-    """Give a new directory, removed at the end unless it is wanted or can tell why something failed."""
+    """Yield a new directory; it is deleted at the end unless ``keep`` is set or something failed."""
     path = Path(tempfile.mkdtemp(prefix="tubemq-demo-"))
     try:
         yield path
@@ -164,7 +164,7 @@ def _workspace(screen: "Screen", *, keep: bool) -> Iterator[Path]:
 
 @contextmanager
 def _unwinding_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the process by an exception, so that nothing stays behind."""
+    """Let SIGTERM raise an exception, so that everything is cleaned up."""
 
     def leave(_number: int, _frame: FrameType | None) -> None:
         sys.exit(_TERMINATED)
@@ -182,17 +182,17 @@ def _select(arguments: argparse.Namespace) -> Selection:
     return select_installed_python(arguments.max_lines or DEFAULT_MAX_LINES)
 
 
-def _share(lines: int) -> int:
+def _lines_per_batch(lines: int) -> int:
     """Return how many lines a micro-batch takes, so that the last of ``MICRO_BATCHES`` is about half full.
 
-    With an exact share, what the topic's stores round off would need one micro-batch more.
+    With an exact share, rounding per store would require one more micro-batch.
     """
     return lines * 2 // (2 * MICRO_BATCHES - 1) + 1
 
 
 def _has_spark() -> bool:
     try:
-        import pyspark  # noqa: F401 - only whether it is there
+        import pyspark  # noqa: F401 - only to see whether it is installed
     except ImportError:
         return False
     return True
@@ -207,5 +207,5 @@ def _masters(text: str) -> str:
 
 def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)

@@ -1,7 +1,7 @@
 """Which lines the demo publishes: files in a fixed order, their names and types, and their lines.
 
-A line travels with its line ending: TubeMQ refuses empty values, so a blank line could not travel
-otherwise. The lines of a file put one after the other are the file again, byte by byte.
+A line is sent with its line ending, because TubeMQ refuses empty values and a blank line would be one. The
+lines of a file, joined, are the file again, byte for byte.
 """
 
 import dataclasses
@@ -17,10 +17,10 @@ from urllib.parse import quote
 from tubemq_spark.errors import OptionError
 
 DEFAULT_MAX_LINES: Final = 300_000
-"""How much of the installed Python the demo takes, so that it ends within its time."""
+"""How much of the installed Python the demo publishes, so that it takes about a minute."""
 
 MAX_LINE_BYTES: Final = 1_000_000
-"""A file with a longer line is left out: TubeMQ takes 1 MiB of body and attributes, unless told otherwise."""
+"""Files with a longer line are skipped: by default TubeMQ accepts 1 MiB of body and attributes."""
 
 CHUNK_LINES: Final = 5_000
 
@@ -38,14 +38,14 @@ class InputFile:
 
     path: Path
     name: str
-    """What its messages carry as the attribute ``file``; unique among the files of a run."""
+    """The attribute ``file`` of its messages; unique among the files of a run."""
     extension: str
-    """Its messages' type."""
+    """The type of its messages."""
     line_count: int
-    """Lines it had when it was looked at."""
+    """Number of lines when the file was selected."""
 
     def chunks(self, size: int = CHUNK_LINES) -> Iterator[list[bytes]]:
-        """Yield the lines in lists of up to ``size``, so that a file of any length fits into memory."""
+        """Yield the lines in lists of up to ``size``, so that files of any length fit into memory."""
         with self.path.open("rb") as stream:
             while chunk := list(itertools.islice(stream, size)):
                 yield chunk
@@ -56,8 +56,8 @@ class Selection:
     """The files of a run, in the order they are published."""
 
     files: tuple[InputFile, ...]
-    left_out: tuple[str, ...]
-    """Files that cannot be published, each with its reason."""
+    skipped: tuple[str, ...]
+    """Files that cannot be published, each with the reason."""
 
     @property
     def line_count(self) -> int:
@@ -66,9 +66,9 @@ class Selection:
 
 
 def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> Selection:
-    """Choose the licence files and modules of the running Python and of its installed packages.
+    """Select the license files and modules of the running Python and of its installed packages.
 
-    Licences first, then modules, each by name: the same installation gives the same lines.
+    Licenses come first, then modules, both by name, so the same installation gives the same lines.
     """
     stdlib = Path(sysconfig.get_path("stdlib"))
     packages = sorted({Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")})
@@ -84,12 +84,12 @@ def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> Select
 
 
 def select_paths(paths: Sequence[str], max_lines: int | None = None) -> Selection:
-    """Choose the user's files, and all files in the user's directories.
+    """Select the user's files, and all files in the user's directories.
 
-    Names are relative to the deepest directory that holds all of it.
+    Names are relative to the deepest directory that contains them all.
 
     Raises:
-        OptionError: a path does not exist, or all of them together hold no line.
+        OptionError: a path does not exist, or there is not a single line.
     """
     roots = [Path(text).absolute() for text in paths]
     for root in roots:
@@ -99,27 +99,29 @@ def select_paths(paths: Sequence[str], max_lines: int | None = None) -> Selectio
     files = [path for root in roots for path in (_walk(root) if root.is_dir() else [root])]
     selection = _select(((path.relative_to(base).as_posix(), path) for path in files), max_lines)
     if not selection.line_count:
-        reasons = "; ".join(selection.left_out) or "there are only empty files"
-        raise OptionError("TUBEMQ_DEMO_INPUT", path=", ".join(paths), problem=f"holds no line ({reasons})")
+        reasons = "; ".join(selection.skipped) or "all files are empty"
+        raise OptionError(
+            "TUBEMQ_DEMO_INPUT", path=", ".join(paths), problem=f"contains no lines ({reasons})"
+        )
     return selection
 
 
 def attribute_name(name: str) -> str:
-    """Return a file's name in a form every attribute takes.
+    """Return a file's name in a form that is valid in an attribute.
 
-    TubeMQ's attributes know no escaping of ``,`` and ``=``, so whatever is not plain is percent-encoded.
+    TubeMQ has no escapes for ``,`` and ``=`` in attributes, so special characters are percent-encoded.
     """
     return quote(os.fsencode(name), safe=_SAFE_IN_NAMES)
 
 
 def extension_of(path: Path) -> str:
-    """Return a file's extension in lower case, the type of its messages; ``none`` without a plain one."""
+    """Return a file's extension in lower case; ``none`` if it has no plain one."""
     suffix = path.suffix.removeprefix(".")
     return suffix.lower() if _TYPE.fullmatch(suffix) else _NO_TYPE
 
 
 def _walk(root: Path, skipped: frozenset[str] = _SKIPPED_DIRECTORIES) -> list[Path]:
-    """Return the regular files below a directory by name; links to directories are not followed."""
+    """Return the regular files below a directory, by name; links to directories are not followed."""
     found = []
     for directory, names, files in os.walk(root):
         names[:] = sorted(set(names) - skipped)
@@ -128,9 +130,9 @@ def _walk(root: Path, skipped: frozenset[str] = _SKIPPED_DIRECTORIES) -> list[Pa
 
 
 def _select(candidates: Iterable[tuple[str, Path]], max_lines: int | None) -> Selection:
-    """Take whole files in order while they fit into ``max_lines``; each file once."""
+    """Select whole files in order while they fit into ``max_lines``; each file once."""
     chosen: dict[Path, InputFile] = {}
-    left_out = []
+    skipped = []
     total = 0
     for name, path in candidates:
         if path in chosen:
@@ -138,17 +140,17 @@ def _select(candidates: Iterable[tuple[str, Path]], max_lines: int | None) -> Se
         try:
             lines, longest = _measure(path)
         except OSError as error:
-            left_out.append(f"{path}: {error.strerror}")
+            skipped.append(f"{path}: {error.strerror}")
             continue
         if longest > MAX_LINE_BYTES:
-            left_out.append(f"{path}: a line of {longest} bytes is more than a message takes")
+            skipped.append(f"{path}: a line of {longest} bytes is too long for a message")
             continue
         if max_lines is not None and total + lines > max_lines:
             break
         total += lines
         if lines:
             chosen[path] = InputFile(path, attribute_name(name), extension_of(path), lines)
-    return Selection(tuple(chosen.values()), tuple(left_out))
+    return Selection(tuple(chosen.values()), tuple(skipped))
 
 
 def _measure(path: Path) -> tuple[int, int]:

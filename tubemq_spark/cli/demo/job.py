@@ -24,16 +24,16 @@ _RESULT_SCHEMA: Final = "extension string, word string, count long"
 
 @contextmanager
 def spark_session(workspace: Path, log: Path) -> Iterator[SparkSession]:
-    """Run Spark on two cores of this machine, with all its files below ``workspace``.
+    """Run Spark on two cores of this machine, with all its files in ``workspace``.
 
     Args:
         workspace: an existing directory.
-        log: gets what Spark and its Python workers write to standard error.
+        log: receives what Spark and its Python workers write to standard error.
 
     Raises:
         PySparkException: Java is missing or does not start.
     """
-    # Spark would start its Python workers with plain `python3`, which may be another installation.
+    # By default Spark starts its Python workers with `python3`, which may be another installation.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {
@@ -45,9 +45,9 @@ def spark_session(workspace: Path, log: Path) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": (workspace / "warehouse").as_uri(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # Over TCP every task that runs Python waits 40 ms for a delayed acknowledgement.
+        # Over TCP, every task that runs Python waits 40 ms for a delayed acknowledgment.
         "spark.python.unix.domain.socket.enabled": "true",
-        # A minute is too short for the second stage of the JIT compiler to earn what it costs.
+        # In a run of a minute, the second stage of the JIT compiler costs more than it saves.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     builder = SparkSession.builder.master("local[2]").appName("tubemq-spark demo")
@@ -55,13 +55,13 @@ def spark_session(workspace: Path, log: Path) -> Iterator[SparkSession]:
         builder = builder.config(key, value)
     with _standard_error_to(log):
         session = builder.getOrCreate()
-    # Spark's own handler calls the JVM, in the middle of whatever call to the JVM was interrupted.
+    # Spark's own handler would call the JVM in the middle of the call that was interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     session.sparkContext.setLogLevel("ERROR")
     try:
         yield session
     except BaseException:
-        # A signal may have cut a call to the JVM in two, after which it takes no other. It ends with us.
+        # A call to the JVM may have been interrupted, after which it accepts no other. It ends with us.
         with suppress(Exception):
             session.stop()
         raise
@@ -70,10 +70,10 @@ def spark_session(workspace: Path, log: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile write their standard error to a file, for all their life.
+    """Let processes that are started in this block write their standard error to a file.
 
-    A query that is stopped half way makes Spark log its interrupted tasks, and its Python workers their
-    broken pipes: right, and of no use on a terminal.
+    When a query is stopped halfway, Spark logs its interrupted tasks and its Python workers their broken
+    pipes, which is correct but of no use on a terminal.
     """
     sys.stderr.flush()
     terminal = os.dup(_STANDARD_ERROR)
@@ -87,11 +87,11 @@ def _standard_error_to(log: Path) -> Iterator[None]:
 
 
 class WordCountJob:
-    """The same query, as often as it is started: words of a topic's lines, counted by the lines' type.
+    """A query that counts the words of a topic's lines by the lines' type; it can be started repeatedly.
 
-    Each micro-batch writes the count so far of every word it met (through ``foreachBatch``, because Spark
-    lets no Python sink take the output mode update). Counts only grow, so a word's result is its highest
-    count, also where the sink repeats messages after a restart.
+    Each micro-batch writes the counts so far of the words that it contains. It does so through
+    ``foreachBatch``, because Spark does not support the output mode update for Python sinks. Counts only
+    grow, so a word's result is its highest count, even if messages are repeated after a restart.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class WordCountJob:
         self._checkpoint = checkpoint
 
     def start(self, *, available_now: bool) -> StreamingQuery:
-        """Start from the checkpoint, if there is one.
+        """Start the query, from its checkpoint if there is one.
 
         Args:
-            available_now: end by itself when everything that is there now was counted.
+            available_now: end when everything that is there now has been counted.
         """
         lines = (
             self._session.readStream.format("tubemq")
@@ -147,26 +147,26 @@ def follow(
     enough: Callable[[], bool],
     patience_ms: int = _PATIENCE_MS,
 ) -> None:
-    """Watch a query until it ends or ``enough`` says so.
+    """Watch a query until it ends, or until ``enough`` returns true.
 
     Args:
         query: a running query.
-        on_batch: told the id and the number of rows of every micro-batch that has ended.
-        enough: asked after each look at the query.
+        on_batch: called with the id and the number of rows of each finished micro-batch.
+        enough: called after each poll of the query.
         patience_ms: how long a micro-batch may take.
 
     Raises:
         PySparkException: the query failed.
-        TubeMQTimeoutError: nothing happened for too long.
+        TubeMQTimeoutError: no micro-batch finished for too long.
     """
     reported = -1
     ended = False
     deadline = Deadline.after_ms(patience_ms)
     while not ended and not enough():
-        # Its annotation says int, but it takes any positive number of seconds.
+        # The annotation says int, but any positive number of seconds is accepted.
         ended = bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type]
         for progress in query.recentProgress:
-            # A trigger that found nothing is reported under the id of the batch to come.
+            # A trigger that found nothing is reported with the id of the next batch.
             if progress.batchId > reported and progress.numInputRows:
                 reported = progress.batchId
                 deadline = Deadline.after_ms(patience_ms)
@@ -181,9 +181,9 @@ def read_lines(
     """Return the file, the line number and the CRC-32 of every message in a range of a topic.
 
     Args:
-        session: reads.
-        connection: the options that lead to TubeMQ.
-        topic: whose messages.
+        session: the session that reads.
+        connection: the options that identify the TubeMQ cluster.
+        topic: the topic to read.
         offsets: the values of ``startingOffsets`` and ``endingOffsets``.
     """
     frame = _read(session, connection, topic, "value binary, attributes map<string,string>", offsets)
@@ -209,7 +209,7 @@ def read_counts(
 
 
 def cause_of(error: Exception) -> str:
-    """Return the one line of a Spark error that says most: ours if it carries one of ours."""
+    """Return the most telling line of a Spark error: the text of our own error if it has one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line[line.index("[TUBEMQ_") :] for line in lines if "[TUBEMQ_" in line]
     return ours[-1] if ours else next(iter(lines), type(error).__name__)
@@ -230,7 +230,7 @@ def _read(
 
 
 def _count_words(lines: DataFrame) -> DataFrame:
-    # ISO-8859-1 gives every byte a character, so bytes that are no UTF-8 cannot make words differ.
+    # ISO-8859-1 maps every byte to a character, so bytes that are not UTF-8 cannot change words.
     text = F.decode("value", "ISO-8859-1")
     words = lines.select(
         F.col("messageType").alias("extension"),

@@ -12,7 +12,7 @@ from tubemq_spark.cli.demo.check import Truth, WordKey, compare_counts, compare_
 from tubemq_spark.cli.demo.input import Selection
 from tubemq_spark.cli.demo.job import WordCountJob, follow, read_counts, read_lines
 from tubemq_spark.cli.demo.screen import Phase, Screen
-from tubemq_spark.cli.demo.topics import Stand, publish, take_stand
+from tubemq_spark.cli.demo.topics import TopicEnds, publish, topic_ends
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
@@ -26,7 +26,7 @@ _TOP_WORDS: Final = 6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run shall do."""
+    """What a run does."""
 
     selection: Selection
     masters: str
@@ -43,7 +43,7 @@ class Plan:
         return self.lines_topic, self.counts_topic
 
     def client_config(self) -> ClientConfig:
-        """Return the settings of the client that publishes."""
+        """Return the configuration of the client that publishes."""
         masters = tuple(Endpoint.parse(text) for text in self.masters.split(","))
         return ClientConfig(masters=masters, group=self.group).validate()
 
@@ -53,7 +53,7 @@ class Plan:
 
 
 class DemoRun:
-    """One run on a Spark session and a TubeMQ that are there."""
+    """One run, with a Spark session and a TubeMQ that are already running."""
 
     def __init__(self, plan: Plan, session: SparkSession, screen: Screen) -> None:
         self._plan = plan
@@ -66,27 +66,27 @@ class DemoRun:
         self._row_limit = 0
 
     def run(self) -> None:
-        """Do every phase and show the results.
+        """Run every phase and show the results.
 
         Raises:
             OptionError: a topic does not exist.
             TubeMQError: a check failed (``TUBEMQ_DEMO_FAULTS``), or TubeMQ did.
             PySparkException: Spark failed.
         """
-        # The topics may hold older messages: only what comes from here on is ours.
-        before = take_stand(self._cluster, self._plan.topics)
-        # The limit is shared out over the stores, and a share below one row is one.
+        # The topics may hold older messages; only what is added from here on belongs to this run.
+        before = topic_ends(self._cluster, self._plan.topics)
+        # The limit is divided among the stores, and each share is at least one row.
         self._row_limit = self._plan.rows_per_batch + len(before.of(self._plan.lines_topic).by_store())
         self._publish()
         self._count_words(before.of(self._plan.lines_topic))
-        after = take_stand(self._cluster, self._plan.topics)
+        after = topic_ends(self._cluster, self._plan.topics)
         counts = self._read_back(before, after)
         self._show(before, after, counts)
         if self._faults:
             raise TubeMQError("TUBEMQ_DEMO_FAULTS", faults="; ".join(self._faults))
         self._screen.success(
-            f"{self._truth.line_count:,} lines published, counted in {self._batches} micro-batches with a "
-            "restart in between, and read back: no line lost, none repeated"
+            f"{self._truth.line_count:,} lines were published, counted in {self._batches} micro-batches "
+            "with a restart in between, and read back: none was lost, none repeated"
         )
 
     def _publish(self) -> None:
@@ -98,8 +98,8 @@ class DemoRun:
         ):
             publish(producer, self._plan.lines_topic, self._plan.selection.files, self._truth, phase.advance)
 
-    def _count_words(self, start: Stand) -> None:
-        """Run the query, stop it at work half way, and run it to the end from its checkpoint."""
+    def _count_words(self, start: TopicEnds) -> None:
+        """Run the query, stop it halfway, and run it to the end from its checkpoint."""
         total = self._truth.line_count
         job = WordCountJob(
             self._session,
@@ -125,13 +125,15 @@ class DemoRun:
         def on_batch(batch_id: int, rows: int) -> None:
             self._batches = batch_id + 1
             if rows > self._row_limit:
-                self._faults.append(f"micro-batch {batch_id} took {rows:,} lines, above {self._row_limit:,}")
+                self._faults.append(
+                    f"micro-batch {batch_id} read {rows:,} lines, more than the limit of {self._row_limit:,}"
+                )
             phase.advance(rows)
 
         return on_batch
 
-    def _read_back(self, before: Stand, after: Stand) -> dict[WordKey, int]:
-        """Read what came into both topics, compare it with the truth, and return the words' counts."""
+    def _read_back(self, before: TopicEnds, after: TopicEnds) -> dict[WordKey, int]:
+        """Read what was added to both topics, compare it with the truth, and return the word counts."""
         lines, counts = self._plan.topics
         options = self._plan.spark_options()
         with self._screen.phase("read lines back and compare", "lines", self._truth.line_count) as phase:
@@ -147,7 +149,7 @@ class DemoRun:
             phase.note = f"{len(found):,} words"
         return found
 
-    def _show(self, before: Stand, after: Stand, counts: Mapping[WordKey, int]) -> None:
+    def _show(self, before: TopicEnds, after: TopicEnds, counts: Mapping[WordKey, int]) -> None:
         words: dict[str, Counter[str]] = {}
         for (extension, word), count in counts.items():
             words.setdefault(extension, Counter())[word] = count
@@ -161,8 +163,8 @@ class DemoRun:
             ),
         )
         self._screen.table(
-            "Where the topics stand",
-            ("topic", "broker:partition", "offset before", "offset after", "messages in its store"),
+            "Offsets of the topics",
+            ("topic", "broker:partition", "offset before", "offset after", "messages in the store"),
             (
                 (partition.topic, partition.local_id, start, end, rows_between(start, end))
                 for partition, end in sorted(after.ends.items())
@@ -171,7 +173,7 @@ class DemoRun:
         )
 
 
-def _both(before: Stand, after: Stand, topic: str) -> tuple[str, str]:
+def _both(before: TopicEnds, after: TopicEnds, topic: str) -> tuple[str, str]:
     """Return a topic's range as ``startingOffsets`` and ``endingOffsets``."""
     return before.of(topic).as_option(), after.of(topic).as_option()
 

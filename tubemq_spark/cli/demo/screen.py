@@ -1,4 +1,4 @@
-"""What the demo shows: a bar while a phase runs on a terminal, a line when it has ended anywhere."""
+"""What the demo prints: a line when a phase ends and, on a terminal, a bar while it runs."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 _NARROWEST: Final = 100
-"""Columns of a line where there is no terminal, so that tables and paths are not cut."""
+"""Width of the output if there is no terminal, so that tables and paths are not truncated."""
 
 
 class Phase:
@@ -20,7 +20,7 @@ class Phase:
         self._on_advance = on_advance
         self.done = 0
         self.note = ""
-        """Stands behind the numbers of the line that ends the phase."""
+        """Printed at the end of the phase's line."""
 
     def advance(self, count: int) -> None:
         """Count what was done since the last call."""
@@ -29,7 +29,7 @@ class Phase:
 
 
 class Screen:
-    """Writes to standard output, in colour and with bars on a terminal and plainly elsewhere."""
+    """Writes to standard output: on a terminal with color and bars, otherwise as plain text."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter
@@ -42,19 +42,19 @@ class Screen:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def success(self, text: str) -> None:
-        """Write the line everything was done for."""
+        """Write the result of the run."""
         self._console.print(f"\n{text}", style="bold green", markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Time everything and say at the end how long it took."""
+        """Time everything and print at the end how long it took."""
         began = self._clock()
         yield
-        self.say(f"{self._clock() - began:.1f} s in all")
+        self.say(f"{self._clock() - began:.1f} s in total")
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Time something of no known size: ``start Spark                        4.1 s``."""
+        """Time something of unknown size: ``start Spark                        4.1 s``."""
         began = self._clock()
         with self._console.status(what):
             yield
@@ -62,13 +62,13 @@ class Screen:
 
     @contextmanager
     def phase(self, what: str, unit: str, total: int) -> Iterator[Phase]:
-        """Time something of ``total`` units and show how many of them a second."""
+        """Time something of ``total`` units and show the rate per second."""
         began = self._clock()
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn(f"{unit}, {{task.fields[rate]:,.0f}} a second"),
+            TextColumn(f"{unit}, {{task.fields[rate]:,.0f}} per second"),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
@@ -87,7 +87,7 @@ class Screen:
         self.say(f"{what:<34}{phase.done:>9,} {unit:<8}{seconds:>7.1f} s{speed:>18}  {phase.note}".rstrip())
 
     def table(self, title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Show rows; numbers stand right, with thousands set apart."""
+        """Show rows; numbers are right-aligned, with thousands separators."""
         listed = [list(row) for row in rows]
         table = Table(title=title, title_justify="left", title_style="bold")
         for index, name in enumerate(header):

@@ -1,4 +1,4 @@
-"""The demo's side of TubeMQ without Spark: where the topics stand, and publishing."""
+"""The demo's use of TubeMQ without Spark: where the topics end, and publishing."""
 
 import dataclasses
 import json
@@ -22,21 +22,21 @@ _NO_SUCH_TOPIC: Final = ErrCode.TOPIC_NOT_DEPLOYED
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stand:
+class TopicEnds:
     """Where the partitions of topics end at one moment."""
 
     ends: Mapping[TopicPartition, int]
 
-    def of(self, topic: str) -> "Stand":
-        """Return the stand of one of the topics."""
-        return Stand({partition: end for partition, end in self.ends.items() if partition.topic == topic})
+    def of(self, topic: str) -> "TopicEnds":
+        """Return the ends of one of the topics."""
+        return TopicEnds({partition: end for partition, end in self.ends.items() if partition.topic == topic})
 
     def as_option(self) -> str:
-        """Return it as ``startingOffsets`` and ``endingOffsets`` take it."""
+        """Return them in the form of ``startingOffsets`` and ``endingOffsets``."""
         return json.dumps(write_offsets(self.ends))
 
-    def rows_since(self, earlier: "Stand") -> int:
-        """Return how many messages came since, store by store: partitions of a store share offsets."""
+    def rows_since(self, earlier: "TopicEnds") -> int:
+        """Return how many messages were added since, by store: partitions of a store share offsets."""
         before, after = earlier.by_store(), self.by_store()
         return sum(rows_between(before.get(store, 0), end) for store, end in after.items())
 
@@ -45,12 +45,12 @@ class Stand:
         return {partition.store_id: end for partition, end in self.ends.items()}
 
 
-def take_stand(cluster: Cluster, topics: Sequence[str]) -> Stand:
-    """Ask where topics end.
+def topic_ends(cluster: Cluster, topics: Sequence[str]) -> TopicEnds:
+    """Ask TubeMQ where topics end.
 
     Raises:
-        OptionError: one of them does not exist; the text says how it is made.
-        RpcError: TubeMQ refuses to tell.
+        OptionError: one of them does not exist; the text says how to create it.
+        RpcError: TubeMQ refuses to answer.
         TubeMQConnectionError: it cannot be reached.
     """
     ends: dict[TopicPartition, int] = {}
@@ -65,20 +65,20 @@ def take_stand(cluster: Cluster, topics: Sequence[str]) -> Stand:
             raise OptionError("TUBEMQ_DEMO_NO_TOPIC", topic=topic)
         bounds = cluster.bounds(layout).complete()
         ends |= {partition: bounds[partition.store_id].latest for partition in layout.partitions}
-    return Stand(ends)
+    return TopicEnds(ends)
 
 
 def publish(
     producer: Producer, topic: str, files: Sequence[InputFile], truth: Truth, advance: Callable[[int], None]
 ) -> None:
-    """Send every line of the files as a message and book it in ``truth``.
+    """Send every line of the files as a message and record it in ``truth``.
 
     Args:
-        producer: sends; it is flushed, not closed.
-        topic: where to.
-        files: what.
-        truth: gets every line.
-        advance: told how many lines went out, every few thousand.
+        producer: the producer, which is flushed but not closed.
+        topic: the topic to publish to.
+        files: the files to publish.
+        truth: records every line.
+        advance: called with the number of lines sent, every few thousand.
 
     Raises:
         ProduceError: a message could not be stored.
