@@ -49,7 +49,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--input",
         nargs="+",
         metavar="PATH",
-        help="files and directories to publish (default: modules and licenses of the installed Python)",
+        help="files and directories to publish (default: modules and licences of the installed Python)",
     )
     parser.add_argument(
         "--max-lines",

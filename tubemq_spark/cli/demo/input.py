@@ -66,9 +66,9 @@ class Selection:
 
 
 def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> Selection:
-    """Select the license files and modules of the running Python and of its installed packages.
+    """Select the licence files and modules of the running Python and of its installed packages.
 
-    Licenses come first, then modules, both by name, so the same installation gives the same lines.
+    Licences come first, then modules, both by name, so the same installation gives the same lines.
     """
     stdlib = Path(sysconfig.get_path("stdlib"))
     packages = sorted({Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")})

@@ -45,7 +45,7 @@ def spark_session(workspace: Path, log: Path) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": (workspace / "warehouse").as_uri(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # Over TCP, every task that runs Python waits 40 ms for a delayed acknowledgment.
+        # Over TCP, every task that runs Python waits 40 ms for a delayed acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",
         # In a run of a minute, the second stage of the JIT compiler costs more than it saves.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",

@@ -29,7 +29,7 @@ class Phase:
 
 
 class Screen:
-    """Writes to standard output: on a terminal with color and bars, otherwise as plain text."""
+    """Writes to standard output: on a terminal with colour and bars, otherwise as plain text."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter
