@@ -7,7 +7,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tubemq_spark.embedded.broker.offsets import NO_OFFSET, GroupPosition, OffsetTable, Seat
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.errors import DataLossError
 
 STEP = 28
@@ -15,7 +15,7 @@ SEAT = Seat("group", "demo", 0)
 
 
 def bounds(earliest, latest):
-    return StoreBounds(earliest, latest, latest, 0, 0)
+    return LogBounds(earliest, latest, latest, 0, 0)
 
 
 def standing(committed, in_flight=0):

@@ -3,9 +3,9 @@
 import pytest
 
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 
-BOUNDS = StoreBounds(0, 560, 280, 0, 10_000)
+BOUNDS = LogBounds(0, 560, 280, 0, 10_000)
 ENTRY = 28
 GIB = 1 << 30
 
@@ -50,14 +50,14 @@ def test_how_near_the_end_that_is(partitions, entries):
     end = ENTRY
     for left, slow in ((entries - 1, True), (entries, False)):
         flushed = end + left * ENTRY
-        bounds = StoreBounds(0, flushed, flushed, 0, 0)
+        bounds = LogBounds(0, flushed, flushed, 0, 0)
         assert View(1, filtered=True).slow(bounds, 0, end, partitions) is slow
 
 
 @pytest.mark.parametrize(("lag", "size"), [(14 * GIB - 1, 300), (14 * GIB, 200)])
 def test_who_is_far_behind_gets_less_at_a_time(lag, size):
-    assert read_bytes(300, 5, StoreBounds(0, 0, 0, 0, 5 + lag), 400) == size
+    assert read_bytes(300, 5, LogBounds(0, 0, 0, 0, 5 + lag), 400) == size
 
 
 def test_less_than_half_stays():
-    assert read_bytes(100, 0, StoreBounds(0, 0, 0, 0, 15 * GIB), 400) == 100
+    assert read_bytes(100, 0, LogBounds(0, 0, 0, 0, 15 * GIB), 400) == 100

@@ -44,7 +44,7 @@ from tubemq_spark.embedded.broker.offsets import NO_OFFSET, GroupPosition, Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import PARTITIONS_PER_STORE
@@ -271,7 +271,7 @@ class ConsumerHandlers:
         text = f"[Duplicated Request] {place} has been consumed by {owner};Current consumer {client_id}"
         return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
 
-    def _reported_end(self, lease: GrantedLease, bounds: StoreBounds) -> int:
+    def _reported_end(self, lease: GrantedLease, bounds: LogBounds) -> int:
         """Return the end of a store as registers and commits report it.
 
         They take the priority as it is, not by its digits: only priority 1 gets the end of what is flushed,

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from tubemq_spark.embedded.log.blocks import Records
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.embedded.log.reading import Batch
 from tubemq_spark.protocol import varints
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -26,7 +26,7 @@ _FRONT: Final = pb.GetMessageResponseB2C(
 ).SerializePartialToString()
 
 
-def encode_found(batch: Batch, start: int, visible_end: int, bounds: StoreBounds, *, slow: bool) -> bytes:
+def encode_found(batch: Batch, start: int, visible_end: int, bounds: LogBounds, *, slow: bool) -> bytes:
     """Return the serialised answer.
 
     Args:

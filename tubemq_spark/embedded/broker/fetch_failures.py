@@ -3,7 +3,7 @@
 from typing import Final
 
 from tubemq_spark.embedded.broker.visibility import View
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
@@ -24,7 +24,7 @@ def fetch_failure(code: int, text: str, min_limit_time: int = 0) -> pb.GetMessag
     )
 
 
-def nothing_at(start: int, bounds: StoreBounds, view: View) -> pb.GetMessageResponseB2C:
+def nothing_at(start: int, bounds: LogBounds, view: View) -> pb.GetMessageResponseB2C:
     """Return why there is nothing to read at an offset: it has expired (301), or is not there yet (404)."""
     if start < bounds.earliest:
         text = "current offset is exceed min offset!"

@@ -13,7 +13,7 @@ from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits
 from tubemq_spark.embedded.log.records import RECORD_HEADER
 from tubemq_spark.embedded.log.store import Store
@@ -104,7 +104,7 @@ class FetchReader:
         self._state.reads.count_success()
         return batch
 
-    def _limits(self, lease: GrantedLease, visible_end: int, bounds: StoreBounds) -> ReadLimits:
+    def _limits(self, lease: GrantedLease, visible_end: int, bounds: LogBounds) -> ReadLimits:
         settings, allowance = self._state.settings, lease.allowance
         return ReadLimits(
             visible_end,

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.files import JsonFile, replace_text
 from tubemq_spark.embedded.directories import make_directory
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.protocol.constants import ReadStatus
 
 NO_OFFSET: Final = -1
@@ -60,7 +60,7 @@ class GroupPosition:
         self.committed = 0
         self.in_flight = 0
 
-    def register(self, read_status: int, asked: int, bounds: StoreBounds) -> int:
+    def register(self, read_status: int, asked: int, bounds: LogBounds) -> int:
         """Prepare the position for a new consumer; return where it starts.
 
         What is in flight is dropped. A group without a position starts at the beginning of the store with
@@ -76,7 +76,7 @@ class GroupPosition:
         return self.committed
 
     def begin_read(
-        self, *, manual: bool, last_consumed: bool, bounds: StoreBounds, update: bool = True
+        self, *, manual: bool, last_consumed: bool, bounds: LogBounds, update: bool = True
     ) -> int | None:
         """Return where the next read starts, or None at the end of the store.
 

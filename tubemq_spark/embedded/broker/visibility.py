@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Final
 
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
 
 _FLUSHED_ONLY: Final = 1
@@ -36,11 +36,11 @@ class View:
         """Whether it shows only what is on the disk."""
         return self.level <= _FLUSHED_ONLY
 
-    def end(self, bounds: StoreBounds) -> int:
+    def end(self, bounds: LogBounds) -> int:
         """Return the offset at which what the consumer may see ends."""
         return bounds.flushed if self.files_only else bounds.latest
 
-    def slow(self, bounds: StoreBounds, start: int, end: int, partitions: int) -> bool:
+    def slow(self, bounds: LogBounds, start: int, end: int, partitions: int) -> bool:
         """Whether a consumer that read from one offset to another should ask less often.
 
         So should one with a filter whose messages come from the files, near the end of what is on the disk.
@@ -51,7 +51,7 @@ class View:
         return bounds.flushed - end < entries * _FILTERED_FACTOR * _SLOW_FACTOR * INDEX_ENTRY.size
 
 
-def read_bytes(allowed: int, data_end: int, bounds: StoreBounds, transfer_bytes: int) -> int:
+def read_bytes(allowed: int, data_end: int, bounds: LogBounds, transfer_bytes: int) -> int:
     """Return how much one read may return: less than allowed when the consumer is far behind.
 
     ``data_end`` is where its last read ended in the data log.

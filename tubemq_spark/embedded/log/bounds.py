@@ -6,7 +6,7 @@ from tubemq_spark.embedded.log.records import INDEX_ENTRY
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StoreBounds:
+class LogBounds:
     """Offsets in index bytes; ``data_earliest`` and ``data_latest`` are bytes of the data log."""
 
     earliest: int

@@ -16,7 +16,7 @@ from typing import Final
 
 from tubemq_spark.embedded.clock import monotonic_ms, wall_ms
 from tubemq_spark.embedded.log import search
-from tubemq_spark.embedded.log.bounds import StoreBounds
+from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.embedded.log.damage import DamagedRecords
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits, read_batch
 from tubemq_spark.embedded.log.records import INDEX_ENTRY, RECORD_HEADER, NewRecord
@@ -94,7 +94,7 @@ class Store:
             undo.pop_all()
 
     @property
-    def bounds(self) -> StoreBounds:
+    def bounds(self) -> LogBounds:
         """Where the store begins and ends now.
 
         Raises:
@@ -102,7 +102,7 @@ class Store:
         """
         with self._lock:
             self._require_open()
-            return StoreBounds(
+            return LogBounds(
                 self._earliest, self._index.end, self._flushed.index, self._data.start, self._data.end
             )
 
