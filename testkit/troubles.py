@@ -66,13 +66,13 @@ class Scene:
         layout = self._cluster.layout([TOPIC, CHANGING], missing_ok=True)
         values = set()
         self.is_producing = True
-        with self._cluster.producer() as producer:
+        with self._cluster.sender() as sender:
             for partition in filter(where, layout.partitions):
                 for _ in range(rows):
                     self._count += 1
                     value = b"%s #%d" % (str(partition).encode(), self._count)
                     place = (partition.broker_id, partition.partition_id)
-                    producer.send(partition.topic, value, partition=place)
+                    sender.send(partition.topic, value, partition=place)
                     values.add(value)
         self.is_producing = False
         return values
