@@ -200,8 +200,8 @@ def test_a_disk_that_fails_later_does_not_stop_other_stores_or_the_end(start, co
     server._state.stores.expire()
     server.close()
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        f"{what} store bad-0 failed: [Errno 5] the disk did not keep what store bad-0 holds "
-        "([Errno 5] Input/output error); check the disk and start the server again"
+        f"{what} store bad-0 failed: [Errno 5] the disk did not keep the data of store bad-0 "
+        "([Errno 5] Input/output error); check the disk and restart the server"
         for what in ("Flushing", "Deleting old data of", "Flushing at the end")
     ]
 

@@ -104,9 +104,9 @@ class BrokerNode:
             self._running = None
             self._frozen = False
             if ending is Ending.ORDERLY:
-                self.known.presence.left()
+                self.known.presence.mark_left()
             else:
-                self.known.presence.silent()
+                self.known.presence.mark_silent()
             self._past_traffic.add(running.state.stores.traffic())
             try:
                 running.close(ending)
@@ -124,7 +124,7 @@ class BrokerNode:
                 raise OptionError("TUBEMQ_BROKER_STOPPED", broker_id=self.id)
             self._running.freeze()
             self._frozen = True
-            self.known.presence.silent()
+            self.known.presence.mark_silent()
 
     def start(self) -> None:
         """Run again, on the same ports; a frozen broker goes on, a running one stays as it is.
@@ -141,7 +141,7 @@ class BrokerNode:
             elif self._frozen:
                 self._running.thaw()
             self._frozen = False
-            self.known.presence.back()
+            self.known.presence.mark_back()
 
     def intercept(self, interceptor: Interceptor | None) -> None:
         """Put a function between the requests and their handlers, or none; it outlives a stop."""

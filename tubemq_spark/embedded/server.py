@@ -199,7 +199,7 @@ class EmbeddedTubeMQ:
         """
         node = self._nodes.open_next()
         node.intercept(None if self._interceptor_of is None else self._interceptor_of(node.id))
-        node.known.presence.joined()
+        node.known.presence.mark_joined()
         self._running.state.brokers.add(node.known)
         return node.id
 

@@ -302,7 +302,7 @@ def test_after_a_failed_flush_nothing_more_is_flushed_or_taken(open_store, monke
     with pytest.raises(OSError, match="Input/output error"):
         store.flush_if_due()
     with pytest.raises(
-        OSError, match=r"the disk did not keep what store demo-0 holds .*start the server again"
+        OSError, match=r"the disk did not keep the data of store demo-0 .*restart the server"
     ):
         store.flush()
     with pytest.raises(OSError, match="the disk did not keep"):

@@ -33,7 +33,7 @@ def answer(group, member, event):
     """Carry an event out, as a client does."""
     held = group.held(member)
     held = held - event.partitions if event.disconnects else held | event.partitions
-    group.hear(member, held, event.rebalance_id)
+    group.record_heartbeat(member, held, event.rebalance_id)
 
 
 def carry_out(group, *members):
@@ -50,7 +50,7 @@ def test_a_member_counts_after_its_first_heartbeat(group):
     group.join("a")
     balance(group, 1)
     assert group.next_event("a") is None
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 2)
     assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, ALL)
 
@@ -64,11 +64,11 @@ def test_a_member_that_comes_with_partitions_counts_at_once(group):
 
 def test_an_event_is_handed_out_once(group):
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 1)
     assert group.next_event("a") is not None
     assert group.next_event("a") is None
-    group.hear("a", frozenset())
+    group.record_heartbeat("a", frozenset())
     assert group.next_event("a") is None
     assert not group.begin_round(PATIENCE)
 
@@ -76,10 +76,10 @@ def test_an_event_is_handed_out_once(group):
 def test_the_list_of_an_answer_is_the_truth(group):
     """A connect that failed in part is answered as done; the list says what came of it."""
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 1)
     event = group.next_event("a")
-    group.hear("a", parts(0, 1), event.rebalance_id)
+    group.record_heartbeat("a", parts(0, 1), event.rebalance_id)
     assert group.held("a") == parts(0, 1)
     balance(group, 2)
     assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, parts(2, 3, 4, 5))
@@ -88,20 +88,20 @@ def test_the_list_of_an_answer_is_the_truth(group):
 def test_an_answer_without_a_list_is_taken_at_its_word(group):
     group.join("a", ALL)
     group.join("b")
-    group.hear("b")
+    group.record_heartbeat("b")
     balance(group, 5)
     event = group.next_event("a")
-    group.hear("a", None, 5)
+    group.record_heartbeat("a", None, 5)
     assert group.held("a") == ALL - event.partitions
     connect = group.next_event("b")
-    group.hear("b", None, 5)
+    group.record_heartbeat("b", None, 5)
     assert group.held("b") == connect.partitions
 
 
 def test_a_second_member_takes_half(group):
     group.join("a", ALL)
     group.join("b")
-    group.hear("b")
+    group.record_heartbeat("b")
     balance(group, 9)
     assert group.next_event("b") is None, "not before the first one has let go"
     event = group.next_event("a")
@@ -117,7 +117,7 @@ def test_who_gives_and_takes_gets_two_events_of_one_id(group):
     assert group.begin_round(PATIENCE)
     group.plan({"a": parts(0, 1, 4), "b": parts(3)}, 7)
     assert group.next_event("a") == RebalanceEvent(7, EventType.DISCONNECT, parts(2, 9))
-    group.hear("a", parts(0, 1), 7)
+    group.record_heartbeat("a", parts(0, 1), 7)
     assert group.next_event("a") == RebalanceEvent(7, EventType.CONNECT, parts(4))
 
 
@@ -133,7 +133,7 @@ def test_what_a_member_had_that_left_is_free(group):
 def test_events_end_with_their_member(group):
     group.join("a", ALL)
     group.join("b")
-    group.hear("b")
+    group.record_heartbeat("b")
     balance(group, 1)
     assert group.next_event("a").disconnects
     group.leave("a")
@@ -142,7 +142,7 @@ def test_events_end_with_their_member(group):
 
 def test_stuck_events_are_given_up_after_so_many_rounds(group):
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 1)
     assert group.next_event("a")
     assert [group.begin_round(PATIENCE) for _ in range(PATIENCE + 1)] == [False] * PATIENCE + [True]
@@ -152,7 +152,7 @@ def test_stuck_events_are_given_up_after_so_many_rounds(group):
 
 def test_an_answer_in_time_starts_the_patience_anew(group):
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     for number in range(1, 4):
         balance(group, number, parts(*range(number)))
         event = group.next_event("a")
@@ -162,19 +162,19 @@ def test_an_answer_in_time_starts_the_patience_anew(group):
 
 def test_what_a_stuck_member_may_have_is_given_to_nobody_else(group):
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 1, parts(0))
     group.next_event("a")
     for _ in range(PATIENCE):
         group.begin_round(PATIENCE)
     group.join("b")
-    group.hear("b")
+    group.record_heartbeat("b")
     balance(group, 2, parts(0))
     assert group.next_event("b") is None
-    group.hear("a", frozenset())
+    group.record_heartbeat("a", frozenset())
     assert group.next_event("b") is None, "it may be about to take it"
     assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, parts(0))
-    group.hear("a", frozenset(), 2)
+    group.record_heartbeat("a", frozenset(), 2)
     assert group.holdings() == {"a": frozenset(), "b": frozenset()}
 
 
@@ -189,42 +189,42 @@ def test_the_answer_to_a_disconnect_says_nothing_of_the_connect_after_it(group):
     assert group.begin_round(PATIENCE)
     # "a" is to give 0 up and to take 1; "b" has to give 2 up before anybody may take anything.
     group.plan({"a": parts(1, 2), "b": parts(0)}, 2)
-    group.hear("a", None, group.next_event("a").rebalance_id)
+    group.record_heartbeat("a", None, group.next_event("a").rebalance_id)
     assert group.next_event("a") is None, "b has not given up anything yet"
     assert group.holdings()["a"] == parts(1)
 
 
 def test_the_answer_to_an_event_that_was_given_up_is_none_to_the_next(group):
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 1, parts(0))
     first = group.next_event("a")
     for _ in range(PATIENCE):
         group.begin_round(PATIENCE)
     balance(group, 2, parts(0))
     second = group.next_event("a")
-    group.hear("a", frozenset(), first.rebalance_id)
+    group.record_heartbeat("a", frozenset(), first.rebalance_id)
     assert not group.begin_round(PATIENCE)
-    group.hear("a", parts(0), second.rebalance_id)
+    group.record_heartbeat("a", parts(0), second.rebalance_id)
     assert group.begin_round(PATIENCE)
 
 
 def test_a_partition_that_turns_up_elsewhere_is_left_out_of_a_connect(group):
     """A member of before the master's restart comes back while its partitions are being given away."""
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 1, parts(0, 1))
     group.join("b", parts(1))
     assert group.next_event("a") == RebalanceEvent(1, EventType.ONLY_CONNECT, parts(0))
     group.join("c")
-    group.hear("c")
-    group.hear("a", parts(0), 1)
+    group.record_heartbeat("c")
+    group.record_heartbeat("a", parts(0), 1)
     assert carry_out(group, "a", "b", "c") == []
 
 
 def test_an_event_of_which_nothing_is_left_is_no_event(group):
     group.join("a")
-    group.hear("a")
+    group.record_heartbeat("a")
     balance(group, 1, parts(1))
     group.join("b", parts(1))
     assert group.next_event("a") is None
@@ -234,7 +234,7 @@ def test_an_event_of_which_nothing_is_left_is_no_event(group):
 def test_a_group_becomes_even_and_stays_so(group):
     for name in "abc":
         group.join(name)
-        group.hear(name)
+        group.record_heartbeat(name)
         balance(group, 1)
         carry_out(group, "a", "b", "c")[:0] if name == "c" else carry_out(
             group, *"abc"[: "abc".index(name) + 1]
@@ -293,7 +293,7 @@ class GroupMachine(RuleBasedStateMachine):
         held = frozenset(self.really[name]) if full or answered else None
         if name in self.todo:
             held = None if not full else held
-        self.group.hear(name, held, answered)
+        self.group.record_heartbeat(name, held, answered)
         event = self.group.next_event(name)
         if event is not None:
             # A client forgets the event it was about to carry out when it takes another.

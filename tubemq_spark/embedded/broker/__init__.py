@@ -1,1 +1,1 @@
-"""The broker: it takes messages, keeps them, and gives them to consumers."""
+"""The broker: it stores messages and delivers them to consumers."""

@@ -1,7 +1,7 @@
-"""The answer to a fetch that found messages (GetMessageResponseB2C), put together from its bytes.
+"""The answer to a fetch that found messages (GetMessageResponseB2C), assembled from bytes.
 
-Protobuf takes 2 us and two copies for each message; here the varints around all payloads are written at once
-and the payloads are copied straight from the block they were read in. The bytes are those of protobuf.
+Protobuf needs 2 us and two copies per message. Here the varints around all payloads are encoded at once, and
+the payloads are copied straight from the block that they were read into. The result is what protobuf writes.
 """
 
 import itertools
@@ -17,9 +17,9 @@ from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
 _TAGS: Final = bytes((0x20, 0x22, 0x08, 0x10, 0x1A))
-"""Of the flag of the message before, then of a message, its id, its checksum and its payload's length."""
+"""Flag of the previous message; then a message, its id, its checksum and the length of its payload."""
 _FIELD_OF_ZERO: Final = 2
-"""Bytes of a tag and the number 0."""
+"""Bytes of a tag with the value 0."""
 
 _FRONT: Final = pb.GetMessageResponseB2C(
     success=True, errCode=ErrCode.SUCCESS, errMsg="OK!"
@@ -31,8 +31,8 @@ def encode_found(batch: Batch, start: int, visible_end: int, bounds: LogBounds, 
 
     Args:
         batch: what was read.
-        start: the offset at which the read began.
-        visible_end: up to which offset the consumer sees.
+        start: the offset where the read began.
+        visible_end: the offset where what the consumer may see ends.
         bounds: of the store.
         slow: whether the consumer should ask less often.
     """
@@ -48,11 +48,11 @@ def encode_found(batch: Batch, start: int, visible_end: int, bounds: LogBounds, 
 
 
 def _messages(records: Records) -> list[bytes | memoryview]:
-    """Return the messages (TransferedMessage): the payloads, and what stands before, between and behind."""
+    """Return the messages (TransferedMessage): the payloads, and the bytes before, between and after them."""
     inside = np.column_stack((records.message_ids, records.checksums, records.sizes, records.flags))
     lengths = varints.sizes(inside).sum(axis=1) + inside.shape[1] + records.sizes
-    # A flag follows its payload, so it stands in the row of the next message: then one piece lies between
-    # two payloads. The first row has no message before it and the last none behind it.
+    # A flag follows its payload, so it is in the row of the next message: then there is one piece between
+    # two payloads. The first row has no message before it, and the last one none after it.
     rows = np.zeros((len(inside) + 1, len(_TAGS)), np.int64)
     rows[1:, 0] = records.flags
     rows[:-1, 1] = lengths

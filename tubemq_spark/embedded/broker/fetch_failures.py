@@ -1,4 +1,4 @@
-"""The answers to fetches that bring no messages (BrokerServiceServer, MsgMemStore, MsgFileStore)."""
+"""The answers to fetches that return no messages (BrokerServiceServer, MsgMemStore, MsgFileStore)."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
 NOTHING: Final = -1
-"""Offsets and lags in answers that carry none."""
+"""The offset and the lag in answers that have none."""
 
 
 def fetch_failure(code: int, text: str, min_limit_time: int = 0) -> pb.GetMessageResponseB2C:
-    """Return an answer without messages; ``min_limit_time`` is in ms where it means something (452)."""
+    """Return an answer without messages; ``min_limit_time`` is in ms, and has a meaning with 452 only."""
     return pb.GetMessageResponseB2C(
         success=False,
         errCode=code,
@@ -25,7 +25,7 @@ def fetch_failure(code: int, text: str, min_limit_time: int = 0) -> pb.GetMessag
 
 
 def nothing_at(start: int, bounds: LogBounds, view: View) -> pb.GetMessageResponseB2C:
-    """Return why there is nothing to read at an offset: it has expired (301), or is not there yet (404)."""
+    """Say why there is nothing to read at an offset: it has expired (301) or does not exist yet (404)."""
     if start < bounds.earliest:
         text = "current offset is exceed min offset!"
         return fetch_failure(ErrCode.MOVED, text, _java_int(bounds.data_latest))
@@ -38,10 +38,10 @@ def nothing_at(start: int, bounds: LogBounds, view: View) -> pb.GetMessageRespon
 
 
 def not_found(text: str, wait: int) -> pb.GetMessageResponseB2C:
-    """Return a 404; ``wait`` is what Java leaves in its field, and clients have to ignore."""
+    """Return a 404; ``wait`` is what Java leaves in a field that clients must ignore."""
     return fetch_failure(ErrCode.NOT_FOUND, text, _java_int(wait))
 
 
 def _java_int(value: int) -> int:
-    """Return what a Java cast to int leaves of a long."""
+    """Return the result of a Java cast from long to int."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)

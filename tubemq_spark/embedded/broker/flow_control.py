@@ -1,4 +1,4 @@
-"""Flow control: how much a consumer may read in a minute while it lags behind, and how long it waits then.
+"""Flow control: how much a consumer that lags behind may read per minute, and how long it then waits.
 
 The rules are TubeMQ's JSON (FlowCtrlRuleHandler), an array of records::
 
@@ -7,7 +7,8 @@ The rules are TubeMQ's JSON (FlowCtrlRuleHandler), an array of records::
      {"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 300}]},
      {"type": 3, "rule": [{"normFreqInMs": 0, "filterFreqInMs": 100, "minDataFilterFreqInMs": 400}]}]
 
-A broker goes by those of type 0 alone; the others tell clients how often to ask, and are only checked here.
+A broker applies the rules of type 0 only. The others tell clients how often to fetch, and are only validated
+here.
 """
 
 import dataclasses
@@ -23,59 +24,59 @@ _MAX_LOW_FETCH_WAIT_MS: Final = 300_000
 _MIB: Final = 1 << 20
 
 _ZONE_MS: Final = 8 * 3_600_000
-"""Rules mean the time of day in GMT+8."""
+"""The time of day in rules is in GMT+8."""
 _MINUTE_MS: Final = 60_000
 _WINDOW_MS: Final = 5_000
 _WINDOWS_PER_MINUTE: Final = 12
 
 UNLIMITED_BYTES: Final = (1 << 63) - 1
-"""What a consumer may read in a minute when no rule concerns it."""
+"""What a consumer may read per minute if no rule applies to it."""
 NO_READ: Final = -2
-"""The place in the data log of a consumer that has not read yet."""
+"""The position in the data log of a consumer that has not read yet."""
 
 
 class RuleError(ValueError):
-    """A rule text that TubeMQ would refuse; the text is TubeMQ's. It never leaves this package."""
+    """A rule text that TubeMQ refuses; the message is TubeMQ's. It never leaves this package."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataLimit:
-    """One rule of type 0; ``start`` and ``end`` are the time of day as hour * 100 + minute, both included."""
+    """One rule of type 0; ``start`` and ``end`` are times of day, hour * 100 + minute, both included."""
 
     start: int
     end: int
     lag_above: int
-    """It concerns consumers that lag by more than this. The field is called dltInM, and yet brokers compare
-    it with bytes (FlowCtrlItem.getDataLimit), so do we."""
+    """It applies to consumers that lag by more than this. The field is called dltInM, but brokers compare it
+    with bytes (FlowCtrlItem.getDataLimit), and so do we."""
     bytes_per_minute: int
     wait_ms: int
 
-    def concerns(self, lag: int, time_of_day: int) -> bool:
-        """Whether it is the time for this rule, and the lag is long enough."""
+    def applies_to(self, lag: int, time_of_day: int) -> bool:
+        """Whether the rule applies at this time to a consumer with this lag."""
         return lag > self.lag_above and self.start <= time_of_day <= self.end
 
 
 NO_LIMIT: Final = DataLimit(0, 2400, 0, UNLIMITED_BYTES, 0)
-"""What holds where no rule does."""
+"""Applies where no rule does."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlowRules:
-    """The rules of type 0 of a text, the one that begins first at the front."""
+    """The rules of type 0 in a text, sorted by the time they begin."""
 
     limits: tuple[DataLimit, ...] = ()
 
     def limit(self, lag: int, now_ms: int) -> DataLimit:
-        """Return the first rule that concerns a consumer at a moment, or ``NO_LIMIT``."""
+        """Return the first rule that applies to a consumer now, or ``NO_LIMIT``."""
         time_of_day = _time_of_day(now_ms)
-        return next((limit for limit in self.limits if limit.concerns(lag, time_of_day)), NO_LIMIT)
+        return next((limit for limit in self.limits if limit.applies_to(lag, time_of_day)), NO_LIMIT)
 
 
 def parse_rules(text: str) -> FlowRules:
-    """Read a rule text; a blank one has no rules.
+    """Parse a rule text; a blank one has no rules.
 
     Raises:
-        RuleError: the text is not as it has to be; the error's text is TubeMQ's.
+        RuleError: the text is not valid; the error's message is TubeMQ's.
     """
     if not text.strip():
         return FlowRules()
@@ -89,7 +90,7 @@ def parse_rules(text: str) -> FlowRules:
             record = _object(item)
             kind = _kind(record, number)
             if kind == _DATA_LIMIT:
-                # Of several records of a type the last one counts.
+                # If a type has several records, the last one applies.
                 limits = sorted(_rules(record, kind, number, _data_limit), key=lambda limit: limit.start)
             elif kind != _DEPRECATED:
                 _rules(record, kind, number, _low_fetch if kind == _LOW_FETCH else _frequency)
@@ -101,17 +102,17 @@ def parse_rules(text: str) -> FlowRules:
 class Allowance:
     """What one consumer of one partition may still read (ConsumerNodeInfo). Its owner does the locking.
 
-    Which rule holds is decided once a minute; the amounts are counted a minute, and a twelfth of it for
-    each 5 s.
+    Once per minute it is decided which rule applies. The bytes are limited per minute, and to a twelfth of
+    that per 5 s.
     """
 
     def __init__(self, first_read_bytes: int = 320 << 10) -> None:
-        """Begin with a consumer that has not read yet: its first read is free and of this size."""
+        """Start for a consumer that has not read yet; its first read is not limited, and is of this size."""
         self.limit = NO_LIMIT
         self.read_bytes = first_read_bytes
-        """How much its next read may return."""
+        """How many bytes its next read may return."""
         self.window_limit = 0
-        """How much it may read in 5 s."""
+        """How many bytes it may read per 5 s."""
         self.read_in_window = 0
         self.read_in_minute = 0
         self.data_end = NO_READ
@@ -122,14 +123,14 @@ class Allowance:
     def wait_ms(
         self, rules: FlowRules, data_latest: int, transfer_bytes: int, now_ms: int, *, escape: bool
     ) -> int | None:
-        """Return how long the consumer must wait before it may read, or None when it may read now.
+        """Return how long the consumer must wait before it may read, or None if it may read now.
 
         Args:
-            rules: the rules of the moment.
-            data_latest: where the store's data end.
-            transfer_bytes: how much one read may return at most.
+            rules: the rules in force.
+            data_latest: where the data of the store ends.
+            transfer_bytes: the maximum size of one read.
             now_ms: the time of day, ms since the epoch.
-            escape: the consumer limits itself; nothing but a limit of 0 keeps it from reading.
+            escape: the consumer limits itself; only a limit of 0 prevents it from reading.
         """
         if self.data_end < 0:
             return None
@@ -141,7 +142,7 @@ class Allowance:
         return self.limit.wait_ms
 
     def count(self, data_end: int, size: int) -> None:
-        """A read has ended at a place in the data log and returned so many bytes, headers included."""
+        """Count a read that ended at a position in the data log; ``size`` includes the headers."""
         self.data_end = data_end
         self.read_in_window += size
         self.read_in_minute += size
@@ -195,12 +196,12 @@ def _rules(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Fields:
-    """One rule, and how messages name it."""
+    """The fields of one rule, and how error messages name the rule."""
 
     values: Mapping[str, Any]
     where: str
 
-    def required(self, name: str) -> Any:  # noqa: ANN401  whatever the JSON has
+    def required(self, name: str) -> Any:  # noqa: ANN401  any JSON value
         if name not in self.values:
             raise RuleError(f"FIELD {name} is required in {self.where}")
         return self.values[name]
@@ -218,7 +219,7 @@ class _Fields:
         return value
 
     def time(self, name: str) -> int:
-        """Return a time of day such as ``08:30`` as hour * 100 + minute; 24:00 to 24:59 are allowed."""
+        """Return a time of day such as ``08:30`` as hour * 100 + minute; 24:00 to 24:59 are valid."""
         text = _text(self.required(name))
         if not text.strip():
             raise RuleError(f"the value of FIELD {name} is null or blank in {self.where}")
@@ -279,7 +280,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 def _integer(value: object) -> int:
-    """Return a whole number; a text with one is as good, as in Java's library."""
+    """Return a whole number; a text that contains one is accepted too, as by Java's library."""
     if isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
             return int(value)

@@ -1,7 +1,7 @@
-"""Where groups stood, kept in TubeMQ's own topic ``__offset_history__`` (OffsetRecordService).
+"""Snapshots of offsets in TubeMQ's own topic ``__offset_history__`` (OffsetRecordService).
 
-Every so often each group gets one message with a JSON snapshot of its offsets in all its partitions.
-Consumers can read the topic as any other; only the broker writes into it.
+Periodically the broker writes one message per group, with the group's offsets in all its partitions as JSON.
+Consumers can read the topic like any other; only the broker writes to it.
 """
 
 import datetime
@@ -41,12 +41,12 @@ _MINUTE_FORMAT: Final = "%Y%m%d%H%M"
 
 
 class Snapshot(NamedTuple):
-    """Where a group stood in all its partitions."""
+    """The offsets of a group in all its partitions at one time."""
 
     group: str
     time_ms: int
     content: dict[str, Any]
-    """What the message says (OffsetHistoryInfo.buildRecordInfo)."""
+    """The JSON of the message (OffsetHistoryInfo.buildRecordInfo)."""
 
     @property
     def minute(self) -> str:
@@ -67,11 +67,11 @@ class OffsetHistory:
     """Writes and finds snapshots."""
 
     def __init__(self, state: BrokerState) -> None:
-        """Take what the broker's parts share."""
+        """Take what the broker's handlers share."""
         self._state = state
 
     def write(self) -> None:
-        """Write a snapshot of every group that stands somewhere; that it cannot be done is logged only."""
+        """Write a snapshot of every group that has offsets; a failure is only logged."""
         if self._state.writes.stopped:
             return
         now_ms = wall_ms()
@@ -81,12 +81,13 @@ class OffsetHistory:
                 self._store().append(records)
         except (OSError, TubeMQError) as error:
             self._state.writes.count_error(error)
-            logger.exception("where all groups stand could not be written to the history")
+            logger.exception("the offsets of the groups could not be written to the history")
 
     def find(self, group: str, since_ms: int, max_reads: int) -> Iterator[list[Snapshot]]:
-        """Yield a group's snapshots that were written at some time or later, in the order of their time.
+        """Yield a group's snapshots since a time, oldest first.
 
-        Each list comes of one read and may hold snapshots of a group whose name has the same hash.
+        Each list is the result of one read, and may contain snapshots of groups whose names have the same
+        hash.
 
         Raises:
             OSError: the files could not be read.
@@ -111,7 +112,7 @@ class OffsetHistory:
         return self._state.stores.open(OFFSET_HISTORY_TOPIC, _STORE)
 
     def _seats(self) -> dict[str, list[Seat]]:
-        """Return all seats that groups have or hold, by group."""
+        """Return the seats that have an offset or a lease, by group."""
         groups: dict[str, list[Seat]] = {}
         for seat in sorted({*self._state.offsets.all(), *self._state.leases.all()}):
             groups.setdefault(seat.group, []).append(seat)
@@ -190,7 +191,7 @@ class OffsetHistory:
 
 
 def _snapshot(payload: bytes) -> Snapshot:
-    # Not by the attributes: a group's name may have in it what stands between those.
+    # Not from the attributes: a group's name may contain the characters that separate them.
     (length,) = _ATTRIBUTE_LENGTH.unpack_from(payload)
     content = json.loads(payload[_ATTRIBUTE_LENGTH.size + length :])
     return Snapshot(content["group"], content["dt"], content)

@@ -1,4 +1,4 @@
-"""Sends: a producer pipelines them, so all that came with one read are stored with one write a store."""
+"""Sends. Producers pipeline them, so all sends of one read are stored with one write per store."""
 
 import dataclasses
 import functools
@@ -33,13 +33,13 @@ from tubemq_spark.protocol.pb.broker_pb2 import SendMessageRequestP2B, SendMessa
 logger = logging.getLogger(__name__)
 
 _NO_CHECKSUM: Final = -1
-"""The producer leaves the checksum to the broker; all known ones do."""
+"""The producer leaves the checksum to the broker, as all known producers do."""
 _LONGEST_KNOWN_TYPE: Final = 256
-"""Longer types are not kept in memory: a message may have one of megabytes, and each a new one."""
+"""Longer types are not cached: they can have megabytes, and every message can have another one."""
 
 
 def _key_code(message_type: str | bytes) -> int:
-    """Return what stands for a message's type in the index (RefusedError: it is not text)."""
+    """Return the index's code for a message's type; RefusedError: the type is not text."""
     known = len(message_type) <= _LONGEST_KNOWN_TYPE
     return _known_key_code(message_type) if known else _new_key_code(message_type)
 
@@ -54,14 +54,14 @@ _known_key_code = functools.lru_cache(maxsize=4096)(_new_key_code)
 
 @dataclasses.dataclass(slots=True)
 class _Window:
-    """The messages of one read for one store, and which requests they came with."""
+    """The messages of one read for one store, and the places of their requests in the read."""
 
     records: list[NewRecord] = dataclasses.field(default_factory=list)
     places: list[int] = dataclasses.field(default_factory=list)
 
 
 class _Checks:
-    """TubeMQ's checks of a message, in its order; what one read repeats is checked once."""
+    """TubeMQ's checks of a message, in TubeMQ's order; what repeats within one read is checked once."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -70,10 +70,10 @@ class _Checks:
         self._partitions: dict[tuple[str, int], tuple[StoreKey, int]] = {}
 
     def record(self, message: SendMessageRequestP2B) -> tuple[StoreKey, NewRecord]:
-        """Return a message as a record, and the store it goes to.
+        """Return a message as a record, and its store.
 
         Raises:
-            RefusedError: the message cannot be taken.
+            RefusedError: the message cannot be accepted.
         """
         self._state.check_writes()
         if self._check_tokens:
@@ -101,7 +101,7 @@ class _Checks:
         return key, NewRecord(partition_id, data, crc, key_code, message.sentAddr, message.flag)
 
     def _partition(self, name: str, partition_id: int) -> tuple[StoreKey, int]:
-        """Return the store of a partition, and how long the messages of its topic may be."""
+        """Return the store of a partition, and the size limit of its topic's messages."""
         if trimmed("topicName", name) == OFFSET_HISTORY_TOPIC:
             text = f"topicName {OFFSET_HISTORY_TOPIC} does not allow producers to send data!"
             raise RefusedError(ErrCode.FORBIDDEN, text)
@@ -114,16 +114,16 @@ class SendHandler:
     """Answers method 13 (BrokerServiceServer.sendMessageP2B)."""
 
     def __init__(self, state: BrokerState, dispatcher: Dispatcher) -> None:
-        """Take what the broker's handlers share; the dispatcher knows which services there are."""
+        """Take what the broker's handlers share; the dispatcher knows the services of the port."""
         self._state = state
         self._dispatcher = dispatcher
 
     def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
-        """Store the messages of some requests and return their answers; it never raises."""
+        """Store the messages of the requests of one read and return the answers; it never raises."""
         answers: list[Answer] = [b""] * len(requests)
         windows: dict[StoreKey, _Window] = {}
         checks = _Checks(self._state)
-        # They are all of one method, so where they go is right or wrong by their service.
+        # All have the same method, so their service alone decides whether they belong here.
         one_of_each = {request.service: request for request in requests}
         faults = {service: self._dispatcher.misdirected(one) for service, one in one_of_each.items()}
         for place, request in enumerate(requests):
@@ -162,12 +162,12 @@ class SendHandler:
 
 
 def _parse(body: bytes) -> SendMessageRequestP2B:
-    """Do what ``rpc.parse_message`` does, but look at the texts only where they are used."""
+    """Do what ``rpc.parse_message`` does, but validate texts only where they are used."""
     message = SendMessageRequestP2B()
     try:
         message.ParseFromString(body)
     except DecodeError:
-        return rpc.parse_message(SendMessageRequestP2B, body)  # It knows how to say what is wrong.
+        return rpc.parse_message(SendMessageRequestP2B, body)  # Raises an error that says what is wrong.
     return message if message.IsInitialized() else rpc.parse_message(SendMessageRequestP2B, body)
 
 
@@ -180,15 +180,15 @@ def _wrong_length(length: int, limit: int) -> RefusedError:
 
 
 def _successes(appended: Appended, count: int) -> list[bytes]:
-    """Return the answers to messages that were stored one behind the other."""
-    # One message object for all: to make one costs as much as to fill and write it.
+    """Return the answers to messages that were stored in sequence."""
+    # One message object for all: creating one costs as much as filling and serialising it.
     answer = SendMessageResponseB2P(
         success=True, errCode=ErrCode.SUCCESS, requireAuth=False, appendTime=appended.time_ms
     )
     bodies = []
     for number in range(count):
         message_id = appended.message_id + number
-        answer.errMsg = str(message_id)  # Old clients parse the id out of the text.
+        answer.errMsg = str(message_id)  # Old clients parse the id from the text.
         answer.messageId = message_id
         answer.appendOffset = appended.offset + number * INDEX_ENTRY_BYTES
         bodies.append(answer.SerializeToString())

@@ -1,8 +1,8 @@
-"""Whether a broker reads and writes: too many I/O errors stop the one or the other (ServiceStatusHolder).
+"""Whether a broker reads and writes: too many I/O errors stop one or the other (ServiceStatusHolder).
 
-A service runs, or an operator's word or errors have stopped it. One that errors have stopped is tried again
-after a pause: the next request goes through, and if it succeeds all do from then on. TubeMQ leaves that to
-the operator alone; here a disk that was full for a moment must not end a test for good.
+A service runs, or has been stopped by an operator or by errors. One that was stopped by errors is retried
+after a pause: the next request is let through, and if it succeeds, so are all others. TubeMQ leaves that to
+the operator; here a disk that was full for a moment must not end a test.
 """
 
 import errno
@@ -16,7 +16,7 @@ from tubemq_spark.embedded.clock import monotonic_ms
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 5_000
-"""How long a service that errors have stopped stays stopped before it is tried again."""
+"""How long a service that was stopped by errors pauses before it is retried."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -27,9 +27,9 @@ class Service:
     def __init__(
         self, allowed_errors: int, name: str = "service", now_ms: Callable[[], int] = monotonic_ms
     ) -> None:
-        """Run; one error more than allowed since the last ``open``, or successful trial, stops it.
+        """Run until there is one more error than allowed since the last ``open`` or successful retry.
 
-        ``name`` is what the log calls it.
+        ``name`` is the name in the log.
         """
         self._allowed_errors = allowed_errors
         self._name = name
@@ -45,23 +45,23 @@ class Service:
         return self._stopped
 
     def admits(self) -> bool:
-        """Whether a request may go on: while the service runs all, when a pause is over one as a trial."""
+        """Whether a request is let through: all while the service runs, one as a retry after a pause."""
         return not self._stopped or self._may_retry()
 
     def stop(self) -> None:
-        """Let requests get 503 until ``open``."""
+        """Refuse requests (503) until ``open``."""
         with self._lock:
             self._stopped = True
             self._retry_at_ms = None
 
     def open(self) -> None:
-        """Run again, as when an operator releases a broker; errors are counted from none."""
+        """Run again, as when an operator releases a broker; the count of errors restarts at 0."""
         with self._lock:
             self._errors = 0
             self._stopped = False
 
     def count_success(self) -> None:
-        """Something was read or written: if errors have stopped the service, it runs again."""
+        """Note a read or write that succeeded: a service that was stopped by errors runs again."""
         if not self._stopped:
             return
         with self._lock:
@@ -73,10 +73,10 @@ class Service:
             logger.warning("%s works again", self._name)
 
     def count_error(self, error: Exception) -> None:
-        """Something could not be read or written; one error of the disk too many stops the service.
+        """Note a read or write that failed; one disk error too many stops the service.
 
-        That a store has been closed, because its topic is removed, is none of the disk's. TubeMQ reads a
-        time window for this from its configuration and does not use it; nor is there one here.
+        A store that was closed because its topic was removed is not a disk error. TubeMQ has a time window
+        for this in its configuration but does not use it, and there is none here.
         """
         if not isinstance(error, OSError) or error.errno == errno.ESHUTDOWN:
             return
@@ -92,12 +92,12 @@ class Service:
             self._tell(error, stops=stops)
 
     def _tell(self, error: OSError, *, stops: bool) -> None:
-        cure = "make room on it" if error.errno in _FULL else "look at the disk"
+        cure = "free some space" if error.errno in _FULL else "check the disk"
         state = "requests are refused (503)" if stops else "the request was refused"
-        logger.error("%s failed: %s; %s; %s, it is tried again by itself", self._name, error, state, cure)
+        logger.error("%s failed: %s; %s; %s, it is retried automatically", self._name, error, state, cure)
 
     def _may_retry(self) -> bool:
-        """Let one request through when the pause is over; the others wait for what becomes of it."""
+        """Let one request through when the pause is over; the others are refused until it has succeeded."""
         now_ms = self._now_ms()
         with self._lock:
             if self._retry_at_ms is None or now_ms < self._retry_at_ms:

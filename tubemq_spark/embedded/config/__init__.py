@@ -1,1 +1,1 @@
-"""What a server is set up with, by its maker and by operators, and how that is kept."""
+"""What a server is configured with, by the program that starts it and by operators, and how it is stored."""

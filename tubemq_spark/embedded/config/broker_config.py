@@ -1,4 +1,4 @@
-"""How the one broker is set up by its operators: whether it serves, and what new topics get."""
+"""How operators have configured a broker: whether it serves, and the defaults of new topics."""
 
 import dataclasses
 import enum
@@ -13,7 +13,7 @@ from tubemq_spark.embedded.config.stamps import SYSTEM_USER, Stamp, next_stamp
 
 
 class ManageStatus(enum.StrEnum):
-    """What operators want of a broker, in TubeMQ's words (ManageStatus)."""
+    """The status that operators have given a broker, by TubeMQ's names (ManageStatus)."""
 
     DRAFT = "draft"
     ONLINE = "online"
@@ -33,16 +33,16 @@ class ManageStatus(enum.StrEnum):
 
     @property
     def serves(self) -> bool:
-        """Whether the broker does anything for clients."""
+        """Whether the broker serves any clients."""
         return self.accept_publish or self.accept_subscribe
 
     def changed(self, publish: bool | None, subscribe: bool | None) -> "ManageStatus":
-        """Return the status in which one or both are as wished; None leaves it (getNewStatus)."""
-        wish = (
+        """Return the status with one or both permissions changed; None leaves one (getNewStatus)."""
+        access = (
             self.accept_publish if publish is None else publish,
             self.accept_subscribe if subscribe is None else subscribe,
         )
-        return _BY_ACCESS[wish]
+        return _BY_ACCESS[access]
 
 
 _BY_ACCESS: Final = {
@@ -55,13 +55,13 @@ _BY_ACCESS: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """The broker as configured; its address is not in here, it knows that itself."""
+    """The configuration of a broker, without its address, which the broker itself knows."""
 
     status: ManageStatus = ManageStatus.ONLINE
     defaults: TopicSpec = dataclasses.field(default_factory=TopicSpec)
-    """What a new topic gets where the call that makes it says nothing; its ``status`` means nothing."""
+    """What a new topic gets unless the call that creates it says otherwise; ``status`` is not used."""
     tls_port: int = 8124
-    """Kept and shown only, as the next two."""
+    """Stored and shown only, like the next two."""
     region_id: int = 0
     group_id: int = 0
     stamp: Stamp = dataclasses.field(
@@ -70,10 +70,10 @@ class BrokerRecord:
 
 
 class BrokerConfig:
-    """The broker's record, kept in one JSON file; reading it takes no lock, changing it writes the file."""
+    """The record of a broker, in one JSON file; reading takes no lock, a change writes the file."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
-        """Read the file; without one the broker is online, as the server itself sets it up.
+        """Read the file; without one, the broker is online, as the server itself configures it.
 
         Raises:
             DataLossError: the file cannot be understood; it is left as it is.
@@ -83,7 +83,7 @@ class BrokerConfig:
 
     @property
     def record(self) -> BrokerRecord | None:
-        """The broker as it is configured now; None when an operator has deleted it."""
+        """The present configuration; None if an operator has deleted it."""
         return self._file.value
 
     @property
@@ -99,14 +99,14 @@ class BrokerConfig:
         return record is not None and record.status.accept_subscribe
 
     def replace(self, record: BrokerRecord, by: str, date: str | None = None, *, anew: bool = False) -> None:
-        """Change the record, on the disk first; ``anew`` forgets who made the old one."""
+        """Change the record, on the disk first; ``anew`` forgets who created the old one."""
         with self._file.lock:
             old = None if anew or self.record is None else self.record.stamp
             stamp = next_stamp(old, by, date, self._now_ms())
             self._file.replace(dataclasses.replace(record, stamp=stamp))
 
     def delete(self) -> None:
-        """Forget the record, on the disk first: the broker serves nobody until it is added again."""
+        """Delete the record, on the disk first: the broker serves nobody until it is added again."""
         with self._file.lock:
             self._file.replace(None)
 

@@ -1,4 +1,4 @@
-"""The topics of an embedded TubeMQ: what each looks like, kept in one JSON file."""
+"""The topics of a broker: their shapes and rules, in one JSON file."""
 
 import dataclasses
 import enum
@@ -24,7 +24,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class TopicStatus(enum.IntEnum):
-    """Steps of a topic's removal (TStatusConstants)."""
+    """The steps of removing a topic (TStatusConstants)."""
 
     NORMAL = 0
     SOFT_DELETED = 1
@@ -33,23 +33,23 @@ class TopicStatus(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic on the broker: ``stores`` logs of ``partitions`` partitions each, and its rules."""
+    """A topic on one broker: ``stores`` logs with ``partitions`` partitions each, and its rules."""
 
     stores: int = 1
     partitions: int = 1
     accept_publish: bool = True
     accept_subscribe: bool = True
     retention_ms: int = 168 * _HOUR_MS
-    """How old a file of the log may become (TubeMQ: deletePolicy)."""
+    """The maximum age of a file of the log (TubeMQ: deletePolicy)."""
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     flush_messages: int = 1000
-    """Bring data to the disk after so many messages (TubeMQ: unflushThreshold) ..."""
+    """Flush to the disk after this many messages (TubeMQ: unflushThreshold) ..."""
     flush_interval_ms: int = 10_000
     """... or after this time (unflushInterval) ..."""
     flush_bytes: int = 0
-    """... or after so many bytes, 0 for never (unflushDataHold)."""
+    """... or after this many bytes, 0 for never (unflushDataHold)."""
     cache_mib: int = 3
-    """Kept and shown only, as the next two: here nothing waits in memory (memCacheMsgSizeInMB)."""
+    """Stored and shown only, like the next two: there is no memory cache here (memCacheMsgSizeInMB)."""
     cache_k_messages: int = 10
     """memCacheMsgCntInK"""
     cache_flush_ms: int = 20_000
@@ -58,16 +58,16 @@ class TopicSpec:
 
     @property
     def publishable(self) -> bool:
-        """Whether producers are told of it."""
+        """Whether producers are told about it."""
         return self.accept_publish and self.status is TopicStatus.NORMAL
 
     @property
     def subscribable(self) -> bool:
-        """Whether consumers may take its partitions."""
+        """Whether consumers may read its partitions."""
         return self.accept_subscribe and self.status is TopicStatus.NORMAL
 
     def problem(self) -> str | None:
-        """Say what is wrong with the numbers, if anything is."""
+        """Say which number is not allowed, if any."""
         limits = {
             "stores": (1, _MAX_STORES),
             "partitions": (1, PARTITIONS_PER_STORE),
@@ -89,7 +89,7 @@ class TopicSpec:
 SYSTEM_TOPICS: Final[Mapping[str, TopicSpec]] = MappingProxyType(
     {OFFSET_HISTORY_TOPIC: TopicSpec(stores=1, partitions=10)}
 )
-"""Topics that every broker has: nobody can make, change or remove them."""
+"""Topics that every broker has; they cannot be created, changed or removed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class _Topics:
 
 
 class Catalog:
-    """The topics by name; looking one up takes no lock, changing one writes the file."""
+    """The topics by name; reading takes no lock, a change writes the file."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
         """Read the file, if there is one.
@@ -129,37 +129,37 @@ class Catalog:
 
     @property
     def version(self) -> int:
-        """A number that changes with every change of a topic, and with every start."""
+        """A number that rises with every change of a topic, and with every start."""
         return self._version
 
     def get(self, topic: str) -> TopicSpec | None:
-        """Return a topic, also one that is being removed or is the system's."""
+        """Return a topic, including system topics and topics that are being removed."""
         return self._file.value.specs.get(topic) or SYSTEM_TOPICS.get(topic)
 
     def with_system_topics(self) -> dict[str, TopicSpec]:
-        """Return all topics by name, those of the system first."""
+        """Return all topics by name, system topics first."""
         return {**SYSTEM_TOPICS, **self.all()}
 
     def all(self) -> dict[str, TopicSpec]:
-        """Return all topics but the system's by name, in the order of their names."""
+        """Return all topics except system topics, in the order of their names."""
         return dict(sorted(self._file.value.specs.items()))
 
     def stamp(self, topic: str) -> Stamp:
-        """Return who made a topic and who changed it last."""
+        """Return who created a topic, and who changed it last."""
         return self._file.value.stamps.get(topic) or Stamp(create_user=SYSTEM_USER, modify_user=SYSTEM_USER)
 
     def touch(self) -> None:
-        """Raise the version: something else changed that clients must learn of."""
+        """Raise the version, because something else changed that clients must learn about."""
         with self._file.lock:
             self._raise_version()
 
     def add(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
-        """Add a topic, or let it grow to this.
+        """Add a topic, or change one, which can only grow.
 
         Args:
             topic: its name.
-            spec: what it shall be.
-            by: the user who wants it.
+            spec: its new shape and rules.
+            by: the user who does this.
             date: when, as ``yyyyMMddHHmmss``; None: now.
 
         Raises:
@@ -179,7 +179,7 @@ class Catalog:
             self._change(_Topics({**topics.specs, topic: spec}, {**topics.stamps, topic: stamp}))
 
     def remove(self, topic: str) -> None:
-        """Forget a topic; its data are not touched."""
+        """Remove a topic from the catalog; its data is not touched."""
         with self._file.lock:
             topics = self._file.value
             self._change(
@@ -199,5 +199,5 @@ class Catalog:
 
 
 def spec_from_json(fields: Mapping[str, Any]) -> TopicSpec:
-    """Return what ``dataclasses.asdict`` made the fields of."""
+    """Return the topic from which ``dataclasses.asdict`` made the fields."""
     return TopicSpec(**{**fields, "status": TopicStatus(fields["status"])})

@@ -1,4 +1,4 @@
-"""What an operator has set for the cluster, its groups and its topics, kept in one JSON file."""
+"""What operators have set for the cluster, its groups and its topics, in one JSON file."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,23 +12,23 @@ from tubemq_spark.embedded.config.stamps import Stamp, next_stamp
 from tubemq_spark.protocol.constants import UNDEFINED
 
 NO_RULES: Final = "[]"
-"""The flow control text without a rule, as TubeMQ keeps it."""
+"""Flow control rules without any rule, as TubeMQ stores them."""
 _MIB: Final = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterSetting:
-    """What holds where neither a topic nor a group says otherwise (ClusterSettingEntity)."""
+    """What applies unless a topic or a group says otherwise (ClusterSettingEntity)."""
 
     max_message_mb: int = 1
     """Size limit of a message in MiB: 1 to 20."""
     query_priority: int = 301
-    """What consumers may see that do not say it themselves: 101 to 303."""
+    """The query priority of consumers that do not state one: 101 to 303."""
     flow_control: bool = False
     flow_rules: str = NO_RULES
-    """The rules' JSON; brokers and clients go by them while ``flow_control`` is on."""
+    """The rules as JSON; brokers and clients apply them while ``flow_control`` is on."""
     broker_port: int = 8123
-    """What a broker gets that is configured without; kept and shown only, as all below."""
+    """The default for brokers; stored and shown only, like all below."""
     broker_tls_port: int = 8124
     broker_web_port: int = 8081
     properties: TopicSpec = dataclasses.field(default_factory=TopicSpec)
@@ -50,11 +50,11 @@ class GroupControl:
     """Resource control of a group (GroupResCtrlEntity)."""
 
     res_check: bool = False
-    """Kept and shown only: TubeMQ goes by the rate whether this is on or not (DefaultLoadBalancer)."""
+    """Stored and shown only: TubeMQ applies the rate whether this is on or not (DefaultLoadBalancer)."""
     allowed_broker_client_rate: int = 0
-    """How many brokers one member may have to serve at most; 0: as many as TubeMQ allows anybody."""
+    """Maximum number of brokers per member; 0: TubeMQ's default."""
     query_priority: int = 301
-    """What the group's members may see; they are told only while ``flow_control`` is on."""
+    """The query priority of the members, who are told only while ``flow_control`` is on."""
     flow_control: bool = False
     flow_rules: str = NO_RULES
     stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
@@ -72,14 +72,14 @@ class ConsumeControl:
     consume: bool = True
     disable_reason: str = ""
     filter: bool = False
-    """Whether the group must filter the topic by nothing but ``filter_conditions``."""
+    """Whether the group must filter the topic, by ``filter_conditions`` only."""
     filter_conditions: tuple[str, ...] = ()
     stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicControl:
-    """Whether only groups with a ``ConsumeControl`` may have a topic (TopicCtrlEntity)."""
+    """Whether only groups with a ``ConsumeControl`` may read a topic (TopicCtrlEntity)."""
 
     authorize: bool = False
     stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
@@ -96,7 +96,7 @@ GroupAndTopic = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Records:
-    """All records at one moment; replaced as a whole, so that looking one up takes no lock."""
+    """All records at one moment."""
 
     cluster: ClusterSetting | None = None
     groups: Mapping[str, GroupControl] = dataclasses.field(default_factory=dict)
@@ -128,10 +128,10 @@ class _Records:
 
 
 class Controls:
-    """The records; looking one up takes no lock, changing one writes the file.
+    """The records; reading takes no lock, a change writes the file.
 
-    Setters put their own stamp on a record, whatever stamp it has; ``by`` is the user, ``date`` the time
-    as ``yyyyMMddHHmmss`` (None: now).
+    Setters replace the stamp of the record that they are given; ``by`` is the user, ``date`` the time as
+    ``yyyyMMddHHmmss`` (None: now).
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Controls:
         default: ClusterSetting | None = None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """Read the file, if there is one; ``default`` holds until someone sets the cluster's setting.
+        """Read the file, if there is one; ``default`` applies until the cluster's setting is set.
 
         Raises:
             DataLossError: the file cannot be understood; it is left as it is.
@@ -152,7 +152,7 @@ class Controls:
 
     @property
     def changes(self) -> int:
-        """How often something was changed since the start."""
+        """The number of changes since the start."""
         return self._changes
 
     @property
@@ -169,11 +169,11 @@ class Controls:
         return dict(sorted(self._records.groups.items()))
 
     def consume(self, group: str, topic: str) -> ConsumeControl | None:
-        """Return what a group may do with a topic, if anything was said."""
+        """Return what a group may do with a topic, if that was set."""
         return self._records.consumes.get((group, topic))
 
     def consumes(self) -> Mapping[GroupAndTopic, ConsumeControl]:
-        """Return all consume controls by group and topic, in this order."""
+        """Return all consume controls, sorted by group and topic."""
         return dict(sorted(self._records.consumes.items()))
 
     def topic(self, name: str) -> TopicControl:
@@ -198,7 +198,7 @@ class Controls:
             self._change(dataclasses.replace(self._records, groups={**groups, name: stamped}))
 
     def remove_group(self, name: str) -> None:
-        """Forget a group's resource control; that there is none is fine."""
+        """Remove a group's resource control, if it has one."""
         with self._file.lock:
             groups = {key: control for key, control in self._records.groups.items() if key != name}
             self._change(dataclasses.replace(self._records, groups=groups))
@@ -213,7 +213,7 @@ class Controls:
             self._change(dataclasses.replace(self._records, consumes={**consumes, (group, topic): stamped}))
 
     def remove_consume(self, group: str, topic: str) -> None:
-        """Forget what a group may do with a topic; that there is nothing is fine."""
+        """Remove what a group may do with a topic, if that was set."""
         with self._file.lock:
             consumes = {
                 key: control for key, control in self._records.consumes.items() if key != (group, topic)
@@ -228,13 +228,13 @@ class Controls:
             self._change(dataclasses.replace(self._records, topics={**topics, name: stamped}))
 
     def remove_topic(self, name: str) -> None:
-        """Forget a topic's control; that there is none is fine."""
+        """Remove a topic's control, if it has one."""
         with self._file.lock:
             topics = {key: control for key, control in self._records.topics.items() if key != name}
             self._change(dataclasses.replace(self._records, topics=topics))
 
     def _stamp(self, record: _AnyRecord, old: _Record | None, by: str, date: str | None) -> _AnyRecord:
-        """Return a record with a new serial id; its maker stays."""
+        """Return a record with a new serial id; its creator is kept."""
         stamp = next_stamp(None if old is None else old.stamp, by, date, self._now_ms())
         return dataclasses.replace(record, stamp=stamp)
 

@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole, and the lock that keeps a data directory to one process."""
+"""Small files that are replaced as a whole, and the lock that gives a data directory to one process."""
 
 import fcntl
 import json
@@ -71,7 +71,9 @@ def _read(path: Path, from_json: Callable[[Any], Value]) -> Value:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != _FORMAT_VERSION:
-            raise ValueError(f"it has format {content['version']}, this release knows {_FORMAT_VERSION}")
+            raise ValueError(
+                f"it has format version {content['version']}, this release reads {_FORMAT_VERSION}"
+            )
         return from_json(content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         what = f"it cannot be read: {error!r}"
@@ -79,13 +81,13 @@ def _read(path: Path, from_json: Callable[[Any], Value]) -> Value:
 
 
 class DirectoryLock:
-    """Keeps a directory to this process; the kernel lets go of it when the process ends, however."""
+    """Gives a directory to this process; the kernel releases the lock when the process ends in any way."""
 
     def __init__(self, directory: Path) -> None:
         """Take the lock.
 
         Raises:
-            OptionError: another process, or another server in this one, has it.
+            OptionError: another process, or another server in this process, has it.
         """
         self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -104,7 +106,7 @@ class DirectoryLock:
         self.close()
 
     def close(self) -> None:
-        """Let go of the directory; the file stays, for removing it would race with the next owner."""
-        # Closing alone would not do: a forked child has the same lock as long as it lives.
+        """Release the lock; the file is kept, because deleting it would race with the next owner."""
+        # Closing the file does not suffice: a forked child shares the lock as long as it lives.
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)

@@ -1,4 +1,4 @@
-"""How an embedded TubeMQ behaves where TubeMQ lets its operator choose."""
+"""What TubeMQ lets its operators choose, for an embedded TubeMQ."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,86 +6,86 @@ from typing import Final
 
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
 
-DEFAULT_ADMIN_TOKEN: Final = "abc"  # noqa: S105  TubeMQ's own, known to everybody
+DEFAULT_ADMIN_TOKEN: Final = "abc"  # noqa: S105  TubeMQ's public default
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """Times in ms, sizes in bytes. The defaults are TubeMQ's where nothing else is said."""
+    """Times are in ms, sizes in bytes. The defaults are TubeMQ's unless stated otherwise."""
 
     lease_timeout_ms: int = 30_000
-    """A partition is free again when its consumer was not heard of for so long (consumerRegTimeoutMs)."""
+    """A partition becomes free when its consumer has been silent this long (consumerRegTimeoutMs)."""
     client_timeout_ms: int = 30_000
-    """The master forgets a client after this (producerHeartbeatTimeoutMs, consumerHeartbeatTimeoutMs)."""
+    """The same for clients at the master (producerHeartbeatTimeoutMs, consumerHeartbeatTimeoutMs)."""
     scan_period_ms: int = 1_000
-    """How often to look for leases and clients that have run out."""
+    """How often to look for leases and clients that have timed out."""
     broker_timeout_ms: int = 30_000
-    """The master lists a broker for so long after it fell silent (brokerHeartbeatTimeoutMs; as shipped
-    25 s). Then producers get no routes to it, consumers are told that it cannot be read, and the partitions
-    that the master balances are taken from their consumers. Its address stays known."""
+    """How long the master still lists a broker that has fallen silent (brokerHeartbeatTimeoutMs; 25 s in the
+    shipped configuration). After that, producers get no routes to it, consumers are told that it cannot be
+    read, and server-balanced groups lose its partitions. Its address stays known."""
     broker_startup_ms: int = 0
-    """For so long a broker that comes back after that, or is new, is not listed yet. TubeMQ takes 30 s
-    until consumers see it and 5 s more until producers do; here both see it at once."""
+    """How long a broker that is new, or returns after that, is not yet listed. In TubeMQ it takes 30 s until
+    consumers see it, and another 5 s until producers do; here both see it at once."""
 
     transfer_bytes: int = 512 << 10
-    """One fetch stops after the message that reaches this (transferSize) ..."""
+    """A fetch stops after the message that reaches this size (transferSize) ..."""
     first_transfer_bytes: int = 320 << 10
-    """... the first one after a register after this."""
+    """... and the first fetch after a register, after this one."""
     max_entries: int = 6_000
-    """Index entries that one fetch looks at, those of other partitions too."""
+    """Index entries that a fetch examines, including those of other partitions."""
 
     data_segment_bytes: int = 1 << 30
-    """A data file that has reached this is followed by a new one (maxSegmentSize)."""
+    """The size at which a new data file is started (maxSegmentSize)."""
     index_segment_bytes: int = 700_000 * INDEX_ENTRY.size
-    """The same for index files (maxIndexSegmentSize); a fetch never crosses the border."""
+    """The same for index files (maxIndexSegmentSize); a fetch never reads beyond one file."""
     flush_check_ms: int = 200
-    """How often to look whether data have to be brought to the disk."""
+    """How often to check whether data has to be flushed."""
     offsets_save_ms: int = 1_000
-    """How often to write committed offsets to their file: a kill loses that much (TubeMQ: up to 11 s)."""
+    """How often to save committed offsets: a kill loses up to this much (TubeMQ: up to 11 s)."""
     retention_check_ms: int = 180_000
     """How often to delete files that are too old (logClearupDurationMs)."""
 
     query_priority: int = 303
-    """What consumers see that do not say it themselves. 303: everything at once. TubeMQ's own default is
-    301: with it filtered consumers see a message only after it was brought to the disk."""
+    """The query priority of consumers that do not state one. 303: they see everything at once. TubeMQ's
+    default is 301, with which consumers with a filter see messages only after they were flushed."""
     halving_quirk: bool = False
-    """Let a fetch look at half of the entries only, as TubeMQ does when it reads from files."""
+    """Let a fetch examine only half of the entries, as TubeMQ does when it reads from files."""
     moving_404: bool = False
-    """Answer 404 where a fetch passed entries of which none is for the consumer, as TubeMQ does when it
-    reads from memory; the position has moved all the same."""
+    """Answer 404 if a fetch passed entries but none was for the consumer, as TubeMQ does when it reads from
+    memory; the position moves nevertheless."""
 
     update_consumer_offsets: bool = True
-    """Move a group that stands beyond the end of a store to that end (updateConsumerOffsets)."""
+    """Move a group whose offset is beyond the end of a store to that end (updateConsumerOffsets)."""
     group_expiry_ms: int = 20 * 24 * 3_600_000
-    """Forget where a group stands when it has not moved for so long (grpOffsetStgExpMs)."""
+    """Forget the offsets of a group that has not moved for this long (grpOffsetStgExpMs)."""
     group_expiry_check_ms: int = 600_000
     """How often to look for such groups."""
     offset_history_period_ms: int = 60_000
-    """How often to write where all groups stand into __offset_history__ (groupOffsetScanDurMs); 0: never."""
+    """How often to write all offsets to __offset_history__ (groupOffsetScanDurMs); 0: never."""
     allowed_io_errors: int = 3
-    """One read error more stops all reads, one write error more all writes: 503 (allowedReadIOExcptCnt,
+    """One more read error stops all reads, one more write error all writes: 503 (allowedReadIOExcptCnt,
     allowedWriteIOExcptCnt)."""
     max_unflushed_bytes: int = 0
-    """Refuse messages (419) while a store holds so many bytes that are not brought to the disk, as TubeMQ
-    does when its memory is full; 0: never. The store is flushed at its next ``flush_check_ms``."""
+    """Refuse messages (419) while a store has this many bytes that are not flushed, as TubeMQ does when its
+    memory is full; 0: never. The store is flushed at the next ``flush_check_ms``."""
 
     balance_period_ms: int = 1_000
-    """How often the master deals partitions out to groups that it balances (consumerBalancePeriodMs;
-    TubeMQ: 60 s, as shipped 30 s)."""
+    """How often the master assigns partitions to server-balanced groups (consumerBalancePeriodMs; TubeMQ:
+    60 s, 30 s in the shipped configuration)."""
 
     authenticate_producers: bool = False
-    """Refuse (415) producers that do not say who they are, at the master and at the broker
+    """Refuse (415) producers that do not authenticate, at the master and at brokers
     (startProduceAuthenticate)."""
     authenticate_consumers: bool = False
-    """The same for consumers (startConsumeAuthenticate). TubeMQ's own Java consumers say it only when they
-    are asked to, which is after they have registered: they cannot register at such a master."""
+    """The same for consumers (startConsumeAuthenticate). TubeMQ's own Java consumers authenticate only when
+    they are asked to, which is after they have registered: they cannot register at such a master."""
     users: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    """Passwords by user name. With none the master looks at the presence and the time of a proof only,
-    as TubeMQ does without an authentication centre of its operator's."""
+    """Passwords by user name. Without any, the master only checks that there is a proof, and its time, as
+    TubeMQ does without an authentication service of its operator."""
     check_visit_tokens: bool = False
-    """Refuse (415) requests to the broker without a token of the master."""
+    """Refuse (415) requests to a broker without a visit token of the master."""
     visit_token_period_ms: int = 0
-    """How often the token changes (TubeMQ: every 4 minutes); 0 for never."""
+    """How often the visit token changes (TubeMQ: every 4 minutes); 0: never."""
     admin_token: str = dataclasses.field(default=DEFAULT_ADMIN_TOKEN, repr=False)
-    """What changing calls of the master's web API must carry (confModAuthToken). A server that other machines
-    reach must have one of its own. The broker's calls need none, as in TubeMQ."""
+    """The token that calls of the master's web API need to change something (confModAuthToken). A server that
+    other machines can reach must have its own. Calls of a broker need none, as in TubeMQ."""

@@ -1,4 +1,4 @@
-"""Who made a record of a master, who changed it last, and when."""
+"""Who created a record of a master, who changed it last, and when."""
 
 import dataclasses
 import datetime
@@ -7,15 +7,15 @@ from typing import Final
 from tubemq_spark.protocol.constants import UNDEFINED
 
 SYSTEM_USER: Final = "systemSelf"
-"""The user of what no operator made (MetaConfigMapper.addSystemTopicDeploy)."""
+"""The user of what was not created by an operator (MetaConfigMapper.addSystemTopicDeploy)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stamp:
-    """Who made a record and who changed it last (BaseEntity)."""
+    """Who created a record, and who changed it last (BaseEntity)."""
 
     serial_id: int = UNDEFINED
-    """Changes with every change of the record; clients compare it to see that flow rules are new."""
+    """Rises with every change of the record; clients compare it to learn that flow rules are new."""
     create_user: str = ""
     create_date: str = ""
     """``yyyyMMddHHmmss``, here and below."""
@@ -24,7 +24,7 @@ class Stamp:
 
 
 def next_stamp(old: Stamp | None, by: str, date: str | None, now_ms: int) -> Stamp:
-    """Return the stamp after a change by a user; the maker of a record stays. Without date: now."""
+    """Return the stamp after a change by a user, who is its creator if there was none; date None: now."""
     when = date or _date(now_ms)
     first = Stamp(create_user=by, create_date=when) if old is None else old
     serial_id = max(now_ms, first.serial_id + 1)
@@ -32,7 +32,7 @@ def next_stamp(old: Stamp | None, by: str, date: str | None, now_ms: int) -> Sta
 
 
 def dates(stamp: Stamp) -> dict[str, str]:
-    """Return users and times as the answers of queries have them."""
+    """Return users and times in the form of query answers."""
     return {
         "createUser": stamp.create_user,
         "createDate": stamp.create_date,
@@ -42,7 +42,7 @@ def dates(stamp: Stamp) -> dict[str, str]:
 
 
 def shown(stamp: Stamp) -> dict[str, int | str]:
-    """Return all of a stamp as the answers of queries have it."""
+    """Return a whole stamp in the form of query answers."""
     return {"serialId": stamp.serial_id, **dates(stamp)}
 
 

@@ -1,1 +1,1 @@
-"""A store on disk: one log of messages and its index."""
+"""A store on disk: a log of messages, and its index."""

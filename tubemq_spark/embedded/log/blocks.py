@@ -1,8 +1,8 @@
 """Records of the data log, read and checked many at a time.
 
-A fetch of small messages looks at thousands of records, and after a kill a store looks at everything that
-was not flushed. So records that lie close together are read with one system call, and numpy compares the
-heads of all of them at once; only the checksum takes a call a record.
+A fetch of small messages reads thousands of records, and after a kill a store checks everything that was not
+flushed. So records that are close together are read with one system call, and numpy compares all their
+headers at once; only the checksum takes a call per record.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ Entries = NDArray[np.void]
 """Index entries, of ``records.INDEX_DTYPE``."""
 
 _MAX_GAP_BYTES: Final = 4096
-"""Records that nobody asked for are read along up to this size: cheaper than one more system call."""
+"""Gaps between records up to this size are read too: that is cheaper than another system call."""
 _NOT_THERE: Final = -1
 _CRC_MASK: Final = 0x7FFFFFFF
 _ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
@@ -34,7 +34,7 @@ _ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Sound records: row ``i``'s parts are ``payloads[i]``, ``message_ids[i]`` and so on."""
+    """Valid records: the parts of row ``i`` are ``payloads[i]``, ``message_ids[i]`` and so on."""
 
     payloads: list[memoryview]
     """Pieces of one block."""
@@ -53,15 +53,15 @@ class Block:
     """The records of some index entries, as far as they are in the data log."""
 
     heads: NDArray[np.void]
-    """One for each entry, of ``records.RECORD_DTYPE``; those that are not sound mean nothing."""
+    """One per entry, of ``records.RECORD_DTYPE``; those of unsound records have no meaning."""
     payloads: list[memoryview]
     sound: Bools
-    """Which records are there, are those their index entries mean, and are undamaged."""
+    """Which records exist, match their index entries, and are undamaged."""
 
     def deliverable(self) -> Records:
-        """Take out what a consumer gets.
+        """Return the records that a consumer gets.
 
-        A record that lies about having attributes is left out, as the Java broker does.
+        A record that claims to have attributes but has none is omitted, as by the Java broker.
         """
         kept = self.sound.copy()
         prefixed = (self.heads["flag"] & FLAG_ATTRIBUTES) != 0
@@ -80,7 +80,7 @@ class Block:
 
 
 def read_block(data: SegmentedLog, entries: Entries, offsets: Int64s) -> Block:
-    """Read and check the records of index entries that stand at some offsets.
+    """Read and check the records of index entries, whose offsets are given.
 
     Raises:
         OSError: the files could not be read.
@@ -88,7 +88,7 @@ def read_block(data: SegmentedLog, entries: Entries, offsets: Int64s) -> Block:
     positions = entries["position"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)
     possible = (positions >= 0) & (sizes > RECORD_HEADER.size) & (sizes <= MAX_FRAME_BYTES)
-    if not possible.all():  # A damaged index says that; nobody is made to read gigabytes for it.
+    if not possible.all():  # The index is damaged; do not read gigabytes because of it.
         positions, sizes = np.where(possible, positions, 0), np.where(possible, sizes, 0)
     raw, at = _read(data, positions, sizes)
     heads = _heads(raw, at)
@@ -109,7 +109,7 @@ def read_block(data: SegmentedLog, entries: Entries, offsets: Int64s) -> Block:
 
 
 def _read(data: SegmentedLog, positions: Int64s, sizes: Int64s) -> tuple[bytes, Int64s]:
-    """Read records into one buffer; return it, and where in it each begins."""
+    """Read records into one buffer; return it, and where each record begins in it."""
     ends = positions + sizes
     at = np.full(len(positions), _NOT_THERE, np.int64)
     pieces: list[bytes] = []
@@ -128,7 +128,7 @@ def _read(data: SegmentedLog, positions: Int64s, sizes: Int64s) -> tuple[bytes, 
 
 
 def _runs(positions: Int64s, ends: Int64s) -> Iterator[slice]:
-    """Cut the records where they lie far apart, or do not follow each other."""
+    """Split the records where they are far apart or not in order."""
     gaps = positions[1:] - ends[:-1]
     borders = (np.flatnonzero((gaps < 0) | (gaps > _MAX_GAP_BYTES)) + 1).tolist()
     if len(positions):
@@ -136,7 +136,7 @@ def _runs(positions: Int64s, ends: Int64s) -> Iterator[slice]:
 
 
 def _read_run(data: SegmentedLog, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Read a stretch of the log file by file; what has expired is passed over."""
+    """Read a range of the log, file by file; what has expired is skipped."""
     while start < end:
         piece = data.read(start, end - start)
         if piece:
@@ -147,15 +147,15 @@ def _read_run(data: SegmentedLog, start: int, end: int) -> Iterator[tuple[int, b
 
 
 def _heads(data: bytes, at: Int64s) -> NDArray[np.void]:
-    """Take the heads of records; those of records that are not there mean nothing."""
-    room = len(data) - RECORD_DTYPE.itemsize
-    if room < 0:
+    """Return the headers of records; those of missing records have no meaning."""
+    last = len(data) - RECORD_DTYPE.itemsize
+    if last < 0:
         return np.zeros(len(at), RECORD_DTYPE)
-    everywhere: NDArray[np.void] = np.ndarray((room + 1,), RECORD_DTYPE, data, strides=(1,))
+    everywhere: NDArray[np.void] = np.ndarray((last + 1,), RECORD_DTYPE, data, strides=(1,))
     return everywhere[at]
 
 
 def _has_attributes(payload: memoryview) -> bool:
     """Whether a payload begins with a length that fits into it."""
-    room = len(payload) - _ATTRIBUTE_LENGTH.size
-    return room >= 0 and bool(_ATTRIBUTE_LENGTH.unpack_from(payload)[0] <= room)
+    available = len(payload) - _ATTRIBUTE_LENGTH.size
+    return available >= 0 and bool(_ATTRIBUTE_LENGTH.unpack_from(payload)[0] <= available)

@@ -1,4 +1,4 @@
-"""Reading messages of one partition out of a store's two logs."""
+"""Reading the messages of one partition from a store's two logs."""
 
 import dataclasses
 from typing import Final
@@ -14,18 +14,18 @@ _ENTRY_BYTES: Final = INDEX_ENTRY.size
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How far one read may go; it always looks at one entry, if there is one."""
+    """The limits of one read, which always examines at least one entry if there is one."""
 
     end: int
-    """Offset at which what the reader may see ends."""
+    """The offset where what the reader may see ends."""
     max_bytes: int
-    """Stops after the message that reaches it; counts payloads and 52 bytes a message."""
+    """The read stops after the message that reaches this: payloads and 52 bytes per message."""
     max_entries: int
-    """Entries to look at, those of other partitions too."""
+    """Entries to examine, including those of other partitions."""
     key_codes: frozenset[int] = frozenset()
-    """Only messages whose type hashes to one of them; none means all."""
+    """Return only messages whose type has one of these hashes; none means all."""
     halve: bool = False
-    """Look at half of the entries only, as TubeMQ's reads from files do (MsgFileStore.getMessages)."""
+    """Examine only half of the entries, as TubeMQ's reads from files do (MsgFileStore.getMessages)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -35,23 +35,23 @@ class Batch:
     records: Records
     next_offset: int
     data_end: int
-    """Where the record of the last entry looked at ends in the data log."""
+    """Where the record of the last examined entry ends in the data log."""
     damaged: tuple[int, ...] = ()
-    """Offsets of entries whose records have not expired and are not what they were."""
+    """Offsets of entries whose records are damaged, and have not just expired."""
 
 
 def read_batch(
     index: SegmentedLog, data: SegmentedLog, partition_id: int, start: int, limits: ReadLimits
 ) -> Batch | None:
-    """Read from an offset on; None when there is no entry that may be seen.
+    """Read from an offset on; None if there is no visible entry.
 
-    Records that have expired or are damaged are passed over, as in TubeMQ (DataStoreUtils.getTransferMsg).
+    Records that have expired or are damaged are skipped, as in TubeMQ (DataStoreUtils.getTransferMsg).
 
     Raises:
         OSError: the files could not be read.
     """
-    room = min((limits.end - start) // _ENTRY_BYTES, limits.max_entries)
-    raw = index.read(start, room * _ENTRY_BYTES) if room > 0 else b""
+    visible = min((limits.end - start) // _ENTRY_BYTES, limits.max_entries)
+    raw = index.read(start, visible * _ENTRY_BYTES) if visible > 0 else b""
     entries: Entries = np.frombuffer(raw, INDEX_DTYPE)
     if limits.halve:
         entries = entries[: -(-len(entries) // 2)]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 INDEX_ENTRY: Final = struct.Struct(">iqiiq")
-"""Partition, position in the data log, size there, key code, time received in ms."""
+"""Partition, position in the data log, size there, key code, time of arrival in ms."""
 
 INDEX_DTYPE: Final = np.dtype(
     [("partition", ">i4"), ("position", ">i8"), ("size", ">i4"), ("key", ">i4"), ("time", ">i8")]
@@ -40,11 +40,11 @@ LENGTH_BYTES: Final = 4
 """The length in a record's header does not count its own four bytes."""
 
 NO_KEY: Final = -1
-"""Key code of a message without type."""
+"""The key code of a message without a type."""
 
 
 class NewRecord(NamedTuple):
-    """A message to store. A named tuple: one is made for every message sent."""
+    """A message to store; a named tuple, because one is created for every message sent."""
 
     partition_id: int
     payload: bytes

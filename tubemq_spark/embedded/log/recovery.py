@@ -1,9 +1,9 @@
-"""Opening a store again after its process was killed: what is whole stays, a torn tail is cut.
+"""Opening a store after its process was killed: whole records are kept, a torn tail is cut off.
 
-The index log and the data log are written one after the other and brought to the disk later, so after a
-kill, or a loss of power, either may be ahead of the other or end in the middle of something. Everything
-before the *flushed point* is known to be on the disk; what follows is looked at record by record. A store
-sees to it that this is never much, however large its files are (``store.StoreSettings.wait_bytes``).
+The index log and the data log are written one after the other and flushed to the disk later. So after a kill
+or a power failure either may be ahead of the other, or end in the middle of a record. Everything before the
+*flushed point* is known to be on the disk; what follows is checked record by record. A store limits how much
+that can be, however large its files are (``store.StoreSettings.wait_bytes``).
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _POINT: Final = struct.Struct(">qqI")
 _ENTRIES_PER_STEP: Final = 4096
 _BYTES_PER_STEP: Final = 4 << 20
-"""How much is looked at together, but always one record."""
+"""How much is checked at a time, but always at least one record."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,23 +40,23 @@ class LogPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cut:
-    """What recovery looked at and what it took away: bytes of the index log and of the data log."""
+    """What recovery checked and what it cut off: bytes of the index log and of the data log."""
 
     checked_bytes: int
-    """Of the data log: what was not known to be flushed."""
+    """Bytes of the data log that were not known to be flushed."""
     index_bytes: int
     data_bytes: int
 
 
 class FlushedPointFile:
-    """Remembers on disk up to where a store is flushed."""
+    """Keeps on the disk up to where a store is flushed."""
 
     def __init__(self, path: Path) -> None:
-        """Take the path of the file; it is open only while it is used."""
+        """Take the path of the file, which is open only while it is used."""
         self._path = path
 
     def load(self) -> LogPoint | None:
-        """Return the point, or None when there is none or it was torn while being written."""
+        """Return the point, or None if there is none or it was torn by a kill."""
         raw = self._path.read_bytes()[: _POINT.size] if self._path.exists() else b""
         if len(raw) < _POINT.size:
             return None
@@ -64,7 +64,7 @@ class FlushedPointFile:
         return LogPoint(index, data) if crc == _crc(index, data) else None
 
     def save(self, point: LogPoint) -> None:
-        """Write the point; should it be lost, the next start only has more to look at."""
+        """Write the point; if it is lost, the next start just has more to check."""
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(fd, _POINT.pack(point.index, point.data, _crc(point.index, point.data)), 0)
@@ -121,12 +121,12 @@ def _cut_torn_tail(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | 
 
 
 def _covers(index: SegmentedLog, data: SegmentedLog, point: LogPoint) -> bool:
-    """Whether the logs still reach as far as a flushed point: only a damaged disk takes that back."""
+    """Whether the logs still reach a flushed point; only a damaged disk makes that false."""
     return index.start <= point.index <= index.end and data.start <= point.data <= data.end
 
 
 def _last_sound_start(index: SegmentedLog, data: SegmentedLog) -> LogPoint:
-    """Find where to begin without a flushed point: the last index file whose first record is sound."""
+    """Find where to start without a flushed point: at the last index file whose first record is sound."""
     for segment in reversed(index.segments):
         first = _entries(index, segment.start, 1)
         if len(first):
@@ -137,7 +137,7 @@ def _last_sound_start(index: SegmentedLog, data: SegmentedLog) -> LogPoint:
 
 
 def _steps(index: SegmentedLog, offset: int) -> Iterator[Entries]:
-    """Yield the whole entries from an offset on, a bounded number of bytes of data at a time."""
+    """Yield the whole entries from an offset on, with a bounded amount of data at a time."""
     while len(entries := _entries(index, offset, _ENTRIES_PER_STEP)):
         # A damaged entry may claim any size.
         sizes = np.clip(entries["size"].astype(np.int64), 0, MAX_FRAME_BYTES)

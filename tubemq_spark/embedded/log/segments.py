@@ -1,7 +1,7 @@
-"""One append-only log on disk, as files that follow each other without a gap.
+"""One append-only log on disk: a sequence of files without gaps.
 
-A file is named after the position of its first byte in the log, 20 digits (FileSegmentList). Writers come
-one at a time (the store's lock sees to that); readers need no lock and may read while files are dropped.
+A file is named after the position of its first byte in the log, in 20 digits (FileSegmentList). There is one
+writer at a time, which the store's lock ensures; readers need no lock, even while files are dropped.
 """
 
 import bisect
@@ -16,7 +16,7 @@ from tubemq_spark.errors import DataLossError
 
 _NAME_DIGITS: Final = 20
 _KEEP_OPEN_MS: Final = 120_000
-"""A dropped file stays open that long, so that a read under way can end (TubeMQ deletes as late)."""
+"""How long a dropped file stays open, so that reads in progress can finish (as long as in TubeMQ)."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -30,13 +30,13 @@ class Segment:
 
 
 class SegmentedLog:
-    """The files of one log in one directory, told apart from others there by their suffix."""
+    """The files of one log in a directory, identified by their suffix."""
 
     def __init__(self, directory: Path, suffix: str, segment_bytes: int) -> None:
-        """Open the log, or begin one at position 0; a file as long as ``segment_bytes`` is the last but one.
+        """Open the log, or create one at position 0; files of ``segment_bytes`` or more are not extended.
 
         Raises:
-            DataLossError: the files do not follow each other; nothing is changed then.
+            DataLossError: there is a gap between two files; nothing is changed.
         """
         self._directory = directory
         self._suffix = suffix
@@ -55,12 +55,12 @@ class SegmentedLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The files, oldest first; there is always one."""
+        """The files, oldest first; there is always at least one."""
         return self._segments
 
     @property
     def start(self) -> int:
-        """Position of the first byte that is still there."""
+        """Position of the first byte that still exists."""
         return self._segments[0].start
 
     @property
@@ -69,7 +69,7 @@ class SegmentedLog:
         return self._segments[-1].end
 
     def find(self, position: int) -> Segment | None:
-        """Return the file that holds a position; None for one before the start or at the end."""
+        """Return the file that contains a position; None before the start and from the end on."""
         segments = self._segments
         index = bisect.bisect_right(segments, position, key=lambda segment: segment.start) - 1
         if index < 0 or position >= segments[index].end:
@@ -77,17 +77,17 @@ class SegmentedLog:
         return segments[index]
 
     def read(self, position: int, size: int) -> bytes:
-        """Read up to ``size`` bytes, not beyond the end of the position's file; none where nothing is."""
+        """Read up to ``size`` bytes, but not beyond the end of the position's file."""
         segment = self.find(position)
         if segment is None:
             return b""
         return os.pread(segment.fd, min(size, segment.end - position), position - segment.start)
 
     def append(self, data: bytes) -> None:
-        """Write at the end, into one file; a file that is full is followed by a new one first.
+        """Write at the end, into one file; if the last file is full, a new one is started.
 
         Raises:
-            OSError: not all could be written; the log is as it was.
+            OSError: not everything could be written; the log is unchanged.
         """
         last = self._segments[-1]
         if last.end - last.start >= self._segment_bytes:
@@ -98,14 +98,14 @@ class SegmentedLog:
             while rest:
                 rest = rest[os.pwrite(last.fd, rest, at + len(data) - len(rest)) :]
         except OSError:
-            # Whole records of a failed write must not come back when the log is opened again.
+            # Whole records of a failed write must not reappear when the log is opened again.
             with contextlib.suppress(OSError):
                 os.ftruncate(last.fd, at)
             raise
         last.end += len(data)
 
     def roll(self) -> Segment:
-        """Begin a new file, unless the last one is empty; what is before it is on the disk then."""
+        """Start a new file, unless the last one is empty; everything before it is flushed."""
         last = self._segments[-1]
         if last.end == last.start:
             return last
@@ -113,7 +113,7 @@ class SegmentedLog:
         return self._begin_segment(last.end)
 
     def sync(self) -> None:
-        """Bring everything to the disk; only the last file can have bytes that are not.
+        """Flush everything to the disk; only the last file can have bytes that are not flushed.
 
         Raises:
             OSError: the disk refused, now or earlier: after a failure the kernel forgets which bytes it
@@ -129,13 +129,13 @@ class SegmentedLog:
 
     @property
     def failed_sync(self) -> OSError | None:
-        """Why some bytes may never reach the disk, if that is so."""
+        """The error of a failed sync, after which some bytes may never reach the disk; None without one."""
         return self._failed_sync
 
     def truncate(self, end: int) -> None:
-        """Cut off everything from a position on, which is not before the log's start.
+        """Cut off everything from a position on, which must not be before the log's start.
 
-        The newest file goes first: interrupted anywhere, what is left is a log without a hole.
+        The newest file is deleted first, so that an interruption leaves a log without a gap.
         """
         while (last := self._segments[-1]).start > end:
             last.path.unlink()
@@ -147,7 +147,7 @@ class SegmentedLog:
             last.end = end
 
     def drop_before(self, position: int, now_ms: int) -> None:
-        """Delete the files that end at or before a position; the last one always stays."""
+        """Delete the files that end at or before a position, except the last one."""
         count = sum(segment.end <= position for segment in self._segments[:-1])
         for segment in self._segments[:count]:
             segment.path.unlink()
@@ -157,7 +157,7 @@ class SegmentedLog:
             os.close(self._dropped.pop(0)[1].fd)
 
     def expired_end(self, written_before_ms: int) -> int:
-        """Return where the log would start without the files that were last written before a time."""
+        """Return where the log would begin without the files that were last written before a time."""
         start = self.start
         for segment in self._segments[:-1]:
             if os.fstat(segment.fd).st_mtime_ns // 1_000_000 > written_before_ms:
@@ -166,7 +166,7 @@ class SegmentedLog:
         return start
 
     def close(self) -> None:
-        """Close the files; nobody may read any more."""
+        """Close the files; there must be no reads any more."""
         for segment in (*self._segments, *(segment for _, segment in self._dropped)):
             os.close(segment.fd)
         self._segments = ()

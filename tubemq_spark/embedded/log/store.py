@@ -1,7 +1,22 @@
-"""The log of one store: an index of fixed-size entries and the records they point to, on disk.
+"""The log of one store: an index of fixed-size entries, and the records that they point to, on disk.
 
-All partitions of a store share both (MessageStore, MsgFileStore). An append is acknowledged when it is in
-the files: the kernel keeps it when this process is killed; ``flush`` makes it outlast a loss of power.
+All partitions of a store share both (MessageStore, MsgFileStore). An append is acknowledged when it is in the
+files: then the kernel keeps it if this process is killed; ``flush`` makes it survive a power failure.
+
+States: a store is *open* until ``close``. When the disk refuses a flush, it stays open but is *read-only*:
+the kernel forgets which bytes it could not write, so nothing after that counts as flushed, and no append
+succeeds.
+
+Invariants:
+
+1. ``_lock`` guards the ends of both logs, the number of readers and ``_closed``. Appends, retention and
+   cutting hold it, so there is one writer at a time.
+2. ``_flushing`` is held during a flush, and taken before ``_lock``. A flush holds ``_lock`` only to take the
+   point that it flushes and to publish it, so appends continue while the disk works.
+3. Reads hold no lock while they read: they are counted in ``_readers``. Whoever cuts or closes the logs waits
+   until the count is 0. Retention does not wait: dropped files stay open for a while.
+4. Data is written before its index entry, and cut after it: an entry never points to data that does not
+   exist.
 """
 
 import contextlib
@@ -32,7 +47,7 @@ _ENTRY_BYTES: Final = INDEX_ENTRY.size
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Sizes of the files in bytes, and when to bring data to the disk (TubeMQ's names in brackets)."""
+    """Sizes of the files in bytes, and when to flush (TubeMQ's names in brackets)."""
 
     data_segment_bytes: int = 1 << 30
     """[maxSegmentSize]"""
@@ -43,16 +58,16 @@ class StoreSettings:
     flush_interval_ms: int = 10_000
     """[unflushInterval]"""
     flush_bytes: int = 0
-    """[unflushDataHold]; 0 = does not count."""
+    """[unflushDataHold]; 0: not used."""
     max_unflushed_bytes: int = 0
-    """With so much that is not flushed the store is full; 0 = never."""
+    """The store is full when this much is not flushed; 0: never."""
     wait_bytes: int = 128 << 20
-    """With so much that is not flushed an append waits for the disk. It bounds what is looked at when the
-    store is opened after a kill; half of it makes a flush due."""
+    """When this much is not flushed, an append waits for the disk. That limits what is checked when the store
+    is opened after a kill. At half of it, a flush is due."""
 
 
 class Store:
-    """One store of one topic; appends are serialised, reads run beside them."""
+    """One store of one topic; safe to use from any thread."""
 
     def __init__(
         self,
@@ -61,10 +76,10 @@ class Store:
         now_ms: Callable[[], int] = wall_ms,
         elapsed_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """Open the store in a directory, or make it; cuts what a killed process left unfinished.
+        """Open the store in a directory, or create it; what a killed process left unfinished is cut off.
 
-        ``now_ms`` stamps messages and tells the age of files; ``elapsed_ms`` says when a flush is due, for
-        the time of day may be put back.
+        ``now_ms`` is used for the times of messages and the age of files; ``elapsed_ms`` for when a flush is
+        due, because the time of day can be set back.
 
         Raises:
             DataLossError: files are missing in the middle of the log.
@@ -95,7 +110,7 @@ class Store:
 
     @property
     def bounds(self) -> LogBounds:
-        """Where the store begins and ends now.
+        """Where the store begins and ends at present.
 
         Raises:
             OSError: the store is closed.
@@ -108,13 +123,13 @@ class Store:
 
     @property
     def traffic(self) -> Traffic:
-        """What went through since the start."""
+        """The traffic since the start."""
         with self._lock:
             return dataclasses.replace(self._traffic)
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for the disk that no more should be taken; the next check flushes then."""
+        """Whether too much is not flushed to accept more; the next ``flush_if_due`` flushes."""
         limit = self._settings.max_unflushed_bytes
         if not limit:
             return False
@@ -122,15 +137,15 @@ class Store:
             return self._unflushed_bytes >= limit
 
     def configure(self, settings: StoreSettings) -> None:
-        """Use other rules for flushing from now on; sizes of files keep to those at the opening."""
+        """Change when to flush; the sizes of files remain those of the opening."""
         self._settings = settings
 
     def append(self, records: Sequence[NewRecord]) -> Appended:
-        """Store messages in their order; they are visible, and safe from a kill, on return.
+        """Store messages in order; on return they are visible, and safe from a kill.
 
         Raises:
-            OSError: they could not be written, the disk failed to flush earlier, or the store is closed;
-                none of them is stored.
+            OSError: they could not be written, an earlier flush failed, or the store is closed; none of them
+                is stored.
         """
         self._wait_for_disk()
         with self._lock:
@@ -139,7 +154,7 @@ class Store:
             appended = Appended(self._index.end, max(self._last_id + 1, time.time_ns()), self._now_ms())
             index, data = encode_batch(records, appended, self._data.end)
             before = self._data.end
-            # Data first: an index entry must never point to what is not there.
+            # Invariant 4: data first.
             self._data.append(data)
             try:
                 self._index.append(index)
@@ -152,7 +167,7 @@ class Store:
         return appended
 
     def read(self, partition_id: int, start: int, limits: ReadLimits) -> Batch | None:
-        """Read messages of one partition from an offset on; None when there is nothing that may be seen.
+        """Read messages of one partition from an offset on; None if there is no visible entry.
 
         Raises:
             OSError: the files could not be read, or the store is closed.
@@ -177,7 +192,7 @@ class Store:
         return batch
 
     def flush_if_due(self) -> None:
-        """Flush when enough messages, bytes or time have gathered since the last time.
+        """Flush if enough messages, bytes or time have accumulated since the last time.
 
         Raises:
             OSError: as ``flush``.
@@ -200,11 +215,11 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Bring everything stored so far to the disk; appends go on meanwhile.
+        """Flush everything stored so far to the disk; appends continue in the meantime.
 
         Raises:
-            OSError: the disk refused, now or earlier, or the store is closed. Once it has refused nothing
-                more ever counts as flushed, and the store takes no more messages.
+            OSError: the disk refused, now or earlier, or the store is closed. After a refusal nothing more
+                counts as flushed, and the store accepts no more messages.
         """
         with self._flushing:
             with self._lock:
@@ -222,16 +237,16 @@ class Store:
                     self._flushed = point
 
     def expire(self, older_than_ms: int, *, roll: bool = False) -> int:
-        """Delete files last written longer ago than that; return the earliest offset then.
+        """Delete the files that were last written longer ago than that; return the new earliest offset.
 
-        As in TubeMQ the last file of the index and that of the data stay, unless ``roll`` makes them the
-        last but one. Index and data go separately; the earliest offset is that of a message whose data
-        still are there.
+        As in TubeMQ, the last files of the index and of the data are kept, unless ``roll`` starts new ones
+        first. Index and data are deleted separately; the earliest offset is that of the first message whose
+        data still exists.
 
         Raises:
             OSError: the store cannot be flushed, or is closed.
         """
-        # First, or a loss of power could take what follows a deleted file and give its offsets out again.
+        # First, as a power failure could lose what follows a deleted file, and its offsets would be reused.
         self.flush()
         now_ms = self._now_ms()
         with self._lock:
@@ -245,7 +260,7 @@ class Store:
             return self._earliest
 
     def first_since(self, time_ms: int) -> int:
-        """Return the offset of the first message stored at a time or later; the end when there is none.
+        """Return the offset of the first message stored at a time or later; the end if there is none.
 
         Raises:
             OSError: the index could not be read, or the store is closed.
@@ -255,9 +270,9 @@ class Store:
             return search.first_since(self._index, self._earliest, time_ms)
 
     def lose_from(self, offset: int) -> int:
-        """Cut off the messages from an offset on, as a crash does; return where the store ends then.
+        """Cut off the messages from an offset on, as a crash does; return where the store then ends.
 
-        Their offsets are used again, their message ids are not.
+        Their offsets are reused, their message ids are not.
 
         Raises:
             OSError: the files cannot be cut, or the store is closed.
@@ -269,7 +284,7 @@ class Store:
             raw = self._index.read(offset, _ENTRY_BYTES)
             if raw:
                 _, position, *_ = INDEX_ENTRY.unpack(raw)
-                # The index first: an index entry must never point to what is not there.
+                # Invariant 4: the index first.
                 self._index.truncate(offset)
                 self._data.truncate(position)
                 self._flushed = LogPoint(min(self._flushed.index, offset), min(self._flushed.data, position))
@@ -277,10 +292,10 @@ class Store:
             return self._index.end
 
     def close(self) -> None:
-        """Flush and close the files, when the reads under way have ended.
+        """Flush and close the files, after the reads in progress have finished.
 
         Raises:
-            OSError: the disk refused to flush; the files are closed all the same.
+            OSError: the disk refused to flush; the files are closed nevertheless.
         """
         try:
             self.flush()
@@ -292,7 +307,7 @@ class Store:
                 self._index.close()
 
     def _wait_for_disk(self) -> None:
-        """Flush when there is so much to flush that a start after a kill would take long."""
+        """Flush if so much is not flushed that a start after a kill would take long."""
         with self._lock:
             self._require_open()
             waits = self._unflushed_bytes >= self._settings.wait_bytes
@@ -312,7 +327,7 @@ class Store:
         return self._data.failed_sync or self._index.failed_sync
 
     def _require_sound_disk(self) -> None:
-        """Refuse to go on after a failed sync: the kernel forgets what it could not write."""
+        """Refuse to continue after a failed sync, because the kernel forgets what it could not write."""
         if (error := self._failed_sync) is not None:
-            what = f"the disk did not keep what store {self._directory.name} holds ({error})"
-            raise OSError(error.errno, f"{what}; check the disk and start the server again") from error
+            what = f"the disk did not keep the data of store {self._directory.name} ({error})"
+            raise OSError(error.errno, f"{what}; check the disk and restart the server") from error

@@ -1,4 +1,4 @@
-"""What is written of new messages: their index entries and their data records."""
+"""Encoding of new messages: their index entries and their data records."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _ENTRY_BYTES: Final = INDEX_ENTRY.size
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a batch went: its i-th message has offset ``offset + 28 * i`` and id ``message_id + i``."""
+    """Where a batch was stored: message ``i`` has offset ``offset + 28 * i`` and id ``message_id + i``."""
 
     offset: int
     message_id: int
@@ -25,7 +25,7 @@ class Appended:
 
 
 def encode_batch(records: Sequence[NewRecord], place: Appended, position: int) -> tuple[bytes, bytes]:
-    """Return the index entries and the data records of messages that go to a place."""
+    """Return the index entries and the data records of messages."""
     entries: list[bytes] = []
     parts: list[bytes] = []
     pack_entry, pack_header = INDEX_ENTRY.pack, RECORD_HEADER.pack

@@ -1,1 +1,1 @@
-"""The master: it knows producers and groups, and who has which partition."""
+"""The master: it knows brokers, producers and consumer groups, and assigns partitions."""

@@ -1,7 +1,7 @@
-"""Which member of a group should have which partitions: pure arithmetic, no clock, no lock.
+"""Which member of a group should have which partitions: pure functions without clock or lock.
 
-TubeMQ (DefaultLoadBalancer) deals free partitions out at random and evens the numbers out in later rounds;
-here one round does both, with as few moves as can be, and always the same way.
+TubeMQ (DefaultLoadBalancer) assigns free partitions at random and evens the numbers out in later rounds. Here
+one round does both, deterministically and with as few moves as possible.
 """
 
 from collections.abc import Collection, Mapping, Set as AbstractSet
@@ -12,7 +12,7 @@ from tubemq_spark.model import TopicPartition
 Partitions = frozenset[TopicPartition]
 
 DEFAULT_BROKERS_PER_CLIENT: Final = 1000
-"""How many brokers one member may have to serve (maxGroupBrokerConsumeRate)."""
+"""Maximum number of brokers per member (maxGroupBrokerConsumeRate)."""
 
 
 def spread(
@@ -22,13 +22,13 @@ def spread(
 ) -> dict[str, Partitions]:
     """Return what each member should have.
 
-    The numbers differ by one at most. Nobody loses a partition more than that takes: as many partitions
-    move as the members have above their share, which is the least possible.
+    The numbers differ by at most one. Only partitions that members have beyond their share move, which is the
+    least possible.
 
     Args:
-        holdings: what each member has now; partitions that two have, or that are gone, are taken away.
-        partitions: all that there are.
-        away: members that shall have nothing.
+        holdings: what each member has now; if two have a partition, or it is gone, it is taken away.
+        partitions: all partitions.
+        away: members that must get nothing.
     """
     wanted: dict[str, list[TopicPartition]] = {}
     free = set(partitions)
@@ -42,26 +42,26 @@ def spread(
 
 
 def assign_named(
-    listed: Mapping[TopicPartition, str],
+    named: Mapping[TopicPartition, str],
     members: Collection[str],
     partitions: AbstractSet[TopicPartition],
 ) -> dict[str, Partitions]:
-    """Return what each member of a bound group gets at first: the partitions it is to start at."""
+    """Return what each member of a bound group gets first: the partitions that it named."""
     return {
         member: frozenset(
-            partition for partition, owner in listed.items() if owner == member and partition in partitions
+            partition for partition, owner in named.items() if owner == member and partition in partitions
         )
         for member in members
     }
 
 
 def members_needed(brokers: int, members: int, rate: int) -> int | None:
-    """Return how many members a group must have, or None when it has enough.
+    """Return how many members a group needs, or None if it has enough.
 
     Args:
-        brokers: on how many brokers the group's topics are.
-        members: how many it has or will have, at least one.
-        rate: how many brokers one member may have to serve, at least one.
+        brokers: the number of brokers with the group's topics.
+        members: the present or expected number of members, at least one.
+        rate: the maximum number of brokers per member, at least one.
     """
     return -(-brokers // rate) if brokers // members > rate else None
 
@@ -69,9 +69,9 @@ def members_needed(brokers: int, members: int, rate: int) -> int | None:
 def _deal_out(
     wanted: dict[str, list[TopicPartition]], takers: list[str], free: set[TopicPartition], count: int
 ) -> None:
-    """Bring every taker to its share of ``count``: from what is free, and from those that have more."""
+    """Bring every taker to its share of ``count``, from free partitions and from those that have more."""
     share, extra = divmod(count, len(takers))
-    # Those that have most keep one more than the others: so the fewest partitions move.
+    # The members with most partitions get the larger shares, so that fewest partitions move.
     by_load = sorted(takers, key=lambda member: -len(wanted[member]))
     shares = {member: share + (place < extra) for place, member in enumerate(by_load)}
     spare = set(free)

@@ -1,4 +1,4 @@
-"""The rounds in which a master deals partitions out to the groups that it balances (TMaster.balance)."""
+"""The rounds in which the master assigns partitions to server-balanced groups (TMaster.balance)."""
 
 import logging
 from typing import Final
@@ -22,25 +22,25 @@ from tubemq_spark.protocol.infostrings import partition_ids
 logger = logging.getLogger(__name__)
 
 _PATIENCE_ROUNDS: Final = 10
-"""Events that are not answered in so many rounds are given up ..."""
+"""Events that are not answered within this many rounds are abandoned ..."""
 _BOUND_ROUNDS: Final = 2
-"""A bound group gets its listed partitions in so many rounds at most; then all goes on as usual."""
+"""A bound group gets the partitions it named in at most this many rounds; then it is like any group."""
 
 
 class BalanceRounds:
-    """Plans events for all groups; ``run_round`` is one round."""
+    """Plans the events of all groups; ``run_round`` is one round."""
 
     def __init__(self, state: MasterState, settings: EmbeddedSettings) -> None:
         """Take what the master's handlers share."""
         self._state = state
-        # ... but no sooner than a silent client would be forgotten: rounds can be much shorter here than
-        # TubeMQ's, while clients answer no faster than their heartbeats come.
+        # ... but not before a silent client is forgotten: rounds can be much shorter here than in TubeMQ,
+        # but clients do not send heartbeats any faster.
         rounds = -(-settings.client_timeout_ms // settings.balance_period_ms)
         self._patience = max(_PATIENCE_ROUNDS, rounds)
         self._last_id = 0
 
     def run_round(self) -> None:
-        """Balance every group that has carried out what it was told."""
+        """Balance every group that has no event left to answer."""
         with self._state.lock:
             if self._state.standby.is_set():
                 return
@@ -51,25 +51,25 @@ class BalanceRounds:
 
     def _balance(self, group: Group) -> None:
         partitions = self._partitions(group)
-        listed = group.listed() if _starts(group) else {}
-        if listed:
-            self._start(group, listed, partitions)
+        named = group.named_partitions() if _is_starting(group) else {}
+        if named:
+            self._start(group, named, partitions)
         elif self._has_resources(group):
             away = _suspended(group)
             wanted = spread(group.events.holdings(), partitions, away)
             group.events.plan(wanted, self._last_id)
 
-    def _start(self, group: Group, listed: dict[TopicPartition, str], partitions: Partitions) -> None:
-        """Give a bound group the partitions it named, once all its members are there."""
+    def _start(self, group: Group, named: dict[TopicPartition, str], partitions: Partitions) -> None:
+        """Give a bound group the partitions it named, once all its members are present."""
         present = group.events.holdings()
-        if len(present) < group.terms.source_count or not present.keys() >= set(listed.values()):
+        if len(present) < group.terms.source_count or not present.keys() >= set(named.values()):
             group.waited_rounds += 1
             return
         group.bound_rounds += 1
-        group.events.plan(assign_named(listed, present, partitions), self._last_id)
+        group.events.plan(assign_named(named, present, partitions), self._last_id)
 
     def _has_resources(self, group: Group) -> bool:
-        """Whether a group has enough members for its brokers; once it had, it is not asked again."""
+        """Whether a group has enough members for its brokers; once it has had, that is not checked again."""
         passed = group.resources is not None and group.resources.members_needed is None
         if group.terms.kind is not ConsumeType.NORMAL or passed:
             return True
@@ -82,7 +82,7 @@ class BalanceRounds:
         return needed is None
 
     def _partitions(self, group: Group) -> Partitions:
-        """Return what a group may have now."""
+        """Return the partitions that a group may have at present."""
         disabled = disabled_topics(self._state.controls, group.name, group.terms.topics)
         return frozenset(
             TopicPartition(topic, broker.id, number)
@@ -93,14 +93,14 @@ class BalanceRounds:
         )
 
 
-def _starts(group: Group) -> bool:
-    """Whether a group is a bound one that has not started yet."""
+def _is_starting(group: Group) -> bool:
+    """Whether a group is a bound group that has not started yet."""
     bound = group.terms.kind is ConsumeType.BOUND
     return bound and group.not_allocated and group.bound_rounds < _BOUND_ROUNDS
 
 
 def _suspended(group: Group) -> frozenset[str]:
-    """Return the members that get nothing in this round (ConsumeGroupInfo.getNeedBalanceNodes)."""
+    """Return the suspended members, who get nothing in this round (ConsumeGroupInfo.getNeedBalanceNodes)."""
     away = set()
     for client_id, suspension in list(group.suspensions.items()):
         if suspension.step is SuspensionStep.OUT:

@@ -1,7 +1,7 @@
 """Groups that start at offsets they name: bound consumption (PBParameterUtils, ConsumeGroupInfo).
 
-The master only sees to it that a member gets the partitions it named; the offsets it tells the broker
-itself, when it registers there for the first time.
+The master only ensures that a member gets the partitions that it named. The member itself tells the offsets
+to the broker, when it first registers there.
 """
 
 from collections.abc import Mapping, Set as AbstractSet
@@ -14,10 +14,10 @@ Starts = Mapping[TopicPartition, int]
 
 
 def parse_starts(text: str, topics: AbstractSet[str]) -> dict[TopicPartition, int]:
-    """Read ``brokerId:topic:partitionId=offset,...``; blank for none.
+    """Parse ``brokerId:topic:partitionId=offset,...``; blank means none.
 
     Raises:
-        RefusedError: the text has another form, or names a topic that is not subscribed: 400.
+        RefusedError: the text has a different form, or names a topic that is not subscribed (400).
     """
     given = trimmed("requiredPartition", text)
     return dict(_start(item, topics) for item in given.split(",")) if given else {}
@@ -26,12 +26,12 @@ def parse_starts(text: str, topics: AbstractSet[str]) -> dict[TopicPartition, in
 def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPartition, str]:
     """Return which member gets which of the named partitions.
 
-    Of several that named one, the one with the biggest offset wins, the last of equals; or the one with
-    the smallest, the first of equals.
+    If several named one, the biggest offset wins, and the last of equal ones; or the smallest offset, and the
+    first of equal ones.
 
     Args:
-        starts: what each member named, in the order in which they came.
-        select_big: which way.
+        starts: what each member named, in the order in which they joined.
+        select_big: whether the biggest offset wins.
     """
     best: dict[TopicPartition, tuple[int, str]] = {}
     for member, named in starts.items():
@@ -43,7 +43,7 @@ def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPart
 
 
 def check_start(session_key: str, source_count: int) -> None:
-    """Check what a member of a bound group says of its start.
+    """Check what a member of a bound group says about its start.
 
     Raises:
         RefusedError: 400.

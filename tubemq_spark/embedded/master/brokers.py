@@ -1,7 +1,7 @@
-"""The brokers of a cluster as their master knows them: how each is set up, and whether it was heard of.
+"""The brokers of a cluster as the master knows them: their configuration, and whether they are alive.
 
-A real broker sends heartbeats. Here the server that runs the brokers says what became of one (``Presence``),
-and the master concludes from it what it would conclude from heartbeats (DefBrokerRunManager).
+Real brokers send heartbeats. Here the server that runs the brokers reports what happens to each
+(``Presence``), and the master concludes what it would conclude from heartbeats (DefBrokerRunManager).
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ from tubemq_spark.protocol.infostrings import BrokerInfo, format_broker_info
 
 
 class Presence:
-    """Whether the master lists a broker: until it was silent for too long, and not as soon as it is back.
+    """Whether the master lists a broker: until it is silent for too long, and some time after it is back.
 
-    Safe to use from any thread: each change is one assignment, and only the broker's owner makes them.
+    Safe to use from any thread: each change is one assignment, made only by the broker's owner.
     """
 
     def __init__(self, timeout_ms: int, startup_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
-        """Be listed: a broker that was there before the master began is published at once."""
+        """Start as listed: a broker that exists before the master starts is published at once."""
         self._timeout_ms = timeout_ms
         self._startup_ms = startup_ms
         self._now_ms = now_ms
@@ -31,32 +31,32 @@ class Presence:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the master has given the broker up."""
+        """Whether the master has given up on the broker."""
         unlisted_at_ms = self._unlisted_at_ms
         return unlisted_at_ms is not None and self._now_ms() >= unlisted_at_ms
 
     @property
     def listed(self) -> bool:
-        """Whether clients are told of the broker's topics."""
+        """Whether clients are told about the broker's topics."""
         return not self.timed_out and self._now_ms() >= self._listed_from_ms
 
-    def silent(self) -> None:
-        """The broker says nothing any more, since now."""
+    def mark_silent(self) -> None:
+        """Note that the broker has just fallen silent."""
         if self._unlisted_at_ms is None:
             self._unlisted_at_ms = self._now_ms() + self._timeout_ms
 
-    def left(self) -> None:
-        """The broker said that it goes."""
+    def mark_left(self) -> None:
+        """Note that the broker has signed off."""
         self._unlisted_at_ms = self._now_ms()
 
-    def joined(self) -> None:
-        """The broker is new in a cluster that runs."""
+    def mark_joined(self) -> None:
+        """Note that the broker is new in a running cluster."""
         self._listed_from_ms = self._now_ms() + self._startup_ms
 
-    def back(self) -> None:
-        """The broker speaks again; one that was given up meanwhile has to be published anew."""
+    def mark_back(self) -> None:
+        """Note that the broker is back; if it had timed out, it has to be published again."""
         if self.timed_out:
-            self.joined()
+            self.mark_joined()
         self._unlisted_at_ms = None
 
 
@@ -69,44 +69,44 @@ class KnownBroker:
     """Where clients reach it."""
     web_port: int
     catalog: Catalog
-    """The topics that are deployed on it."""
+    """The topics deployed on it."""
     config: BrokerConfig
     presence: Presence
 
     def __str__(self) -> str:
-        """Return ``id:host:port``, as masters tell clients."""
+        """Return ``id:host:port``, as the master tells clients."""
         return format_broker_info(BrokerInfo(self.id, self.endpoint), default_port=None)
 
     @property
     def registered(self) -> bool:
-        """Whether the master lets the broker take part, and knows it to be there."""
+        """Whether the broker is configured to take part, and is alive as far as the master knows."""
         record = self.config.record
         return record is not None and record.status is not ManageStatus.DRAFT and not self.presence.timed_out
 
     @property
     def accept_publish(self) -> bool:
-        """Whether producers are told of the broker."""
+        """Whether producers are told about the broker."""
         return self.presence.listed and self.config.accept_publish
 
     @property
     def accept_subscribe(self) -> bool:
-        """Whether consumers may take the broker's partitions."""
+        """Whether consumers may read the broker's partitions."""
         return self.presence.listed and self.config.accept_subscribe
 
     def publishes(self, spec: TopicSpec) -> bool:
-        """Whether producers are told of a topic on this broker."""
+        """Whether producers are told about a topic on this broker."""
         return self.accept_publish and spec.publishable
 
     def subscribes(self, spec: TopicSpec) -> bool:
-        """Whether consumers may take a topic's partitions on this broker."""
+        """Whether consumers may read a topic's partitions on this broker."""
         return self.accept_subscribe and spec.subscribable
 
 
 class Brokers:
-    """All brokers, in the order of their ids; looking at them takes no lock. None is ever taken out."""
+    """All brokers, in the order of their ids; reading takes no lock. None is ever removed."""
 
     def __init__(self, brokers: Iterable[KnownBroker]) -> None:
-        """Begin with some brokers, at least one."""
+        """Start with some brokers, at least one."""
         self._by_id = {broker.id: broker for broker in brokers}
         self._list_id = wall_ms()
         self._adding = threading.Lock()
@@ -116,7 +116,7 @@ class Brokers:
 
     @property
     def list_id(self) -> int:
-        """Stands for the list of brokers: clients that know another number get the list."""
+        """The id of the list of brokers: clients that know a different one get the list."""
         return self._list_id
 
     def get(self, broker_id: int) -> KnownBroker | None:
@@ -124,26 +124,26 @@ class Brokers:
         return self._by_id.get(broker_id)
 
     def add(self, broker: KnownBroker) -> None:
-        """Take a broker in; its id is above all others."""
+        """Add a broker, whose id is above all others."""
         with self._adding:
             self._by_id = {**self._by_id, broker.id: broker}
             self._list_id = max(self._list_id + 1, wall_ms())
 
     def infos(self) -> list[str]:
-        """Return ``id:host:port`` of each broker, whether it can be reached or not."""
+        """Return ``id:host:port`` of each broker, reachable or not."""
         return [str(broker) for broker in self]
 
     def deployments(self, topic: str) -> list[tuple[KnownBroker, TopicSpec]]:
-        """Return the brokers that a topic is deployed on, and what it is like there."""
+        """Return the brokers that a topic is deployed on, and its specification there."""
         found = ((broker, broker.catalog.get(topic)) for broker in self)
         return [(broker, spec) for broker, spec in found if spec is not None]
 
     def topics(self) -> list[str]:
-        """Return the names of all topics but the system's, in their order."""
+        """Return the names of all topics except system topics, sorted."""
         return sorted({topic for broker in self for topic in broker.catalog.all()})
 
     def most_subscribed(self, topics: Iterable[str]) -> int:
-        """Return on how many brokers that of some topics can be read which is on most."""
+        """Return the highest number of brokers on which one of some topics can be read."""
         return max((self._subscribed(topic) for topic in topics), default=0)
 
     def _subscribed(self, topic: str) -> int:

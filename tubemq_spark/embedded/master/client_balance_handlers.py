@@ -1,4 +1,4 @@
-"""Consumers that balance by themselves, at the master: register, heartbeat, layout, close (TMaster)."""
+"""Requests of consumers that balance themselves: register, heartbeat, layout, close (TMaster)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,11 +21,11 @@ from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import master_pb2 as pb
 
 _STALE_LAYOUT_MS: Final = 180_000
-"""A heartbeat repeats the layout to a client that took its own longer ago (maxMetaForceUpdatePeriodMs)."""
+"""A heartbeat repeats the layout to a client whose own is older (maxMetaForceUpdatePeriodMs)."""
 
 
 class ClientBalanceHandlers:
-    """Answers methods 20 to 22 and 6; their answers have no ``success``, the code says it."""
+    """Answers methods 20 to 22 and 6; their answers have no ``success``, only a code."""
 
     def __init__(self, state: MasterState) -> None:
         """Take what the master's handlers share."""
@@ -38,7 +38,7 @@ class ClientBalanceHandlers:
         }
 
     def register(self, request: pb.RegisterRequestC2MV2) -> pb.RegisterResponseM2CV2:
-        """Take a consumer into its group."""
+        """Add a consumer to its group."""
         state = self._state
         proof = state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
@@ -75,7 +75,7 @@ class ClientBalanceHandlers:
         )
 
     def heartbeat(self, request: pb.HeartRequestC2MV2) -> pb.HeartResponseM2CV2:
-        """Note that a consumer lives and what it holds; repeat the layout now and then."""
+        """Record that a consumer is alive and what it holds; repeat the layout from time to time."""
         state = self._state
         proof = state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
@@ -88,7 +88,7 @@ class ClientBalanceHandlers:
             if report.HasField("lstAssignedTime"):
                 consumer.assigned_at_ms = report.lstAssignedTime
             if held is not None:
-                group.hear(consumer, held)
+                group.record_heartbeat(consumer, held)
             if request.opsTaskInfo.HasField("csmFrmMaxOffsetCtrlId"):
                 consumer.from_max_id = _from_max_id(request.opsTaskInfo)
             stale = bool(consumer.held) and 0 <= consumer.assigned_at_ms < wall_ms() - _STALE_LAYOUT_MS
@@ -109,7 +109,7 @@ class ClientBalanceHandlers:
         return response
 
     def layout(self, request: pb.GetPartMetaRequestC2M) -> pb.GetPartMetaResponseM2C:
-        """Return which partitions the topics of a consumer have, and where."""
+        """Return the partitions of a consumer's topics, and their brokers."""
         self._state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
@@ -127,7 +127,7 @@ class ClientBalanceHandlers:
         )
 
     def close(self, request: pb.CloseRequestC2M) -> pb.CloseResponseM2C:
-        """Forget a consumer of either kind."""
+        """Remove a consumer of either kind."""
         self._state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
@@ -137,7 +137,7 @@ class ClientBalanceHandlers:
         return pb.CloseResponseM2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!")
 
     def _ops_task(self, group: str, known: pb.OpsTaskInfo, from_max_id: int, done_id: int) -> pb.OpsTaskInfo:
-        """Return what a client is told to do or to mind."""
+        """Return what a client is told about flow control, and whether to start from the latest message."""
         told = ops_task(self._state.controls, group, known)
         if from_max_id not in (UNDEFINED, done_id):
             told.csmFrmMaxOffsetCtrlId = from_max_id
@@ -145,9 +145,9 @@ class ClientBalanceHandlers:
 
 
 def layout_texts(state: MasterState, group: Group) -> tuple[int, list[str]]:
-    """Return which partitions a group's topics have, and a number that is another when that is another.
+    """Return the partitions of a group's topics, and an id that changes when they do.
 
-    A broker that the master does not list keeps its place, as not subscribable. Hold the state's lock.
+    Brokers that the master does not list are included, as not subscribable. Hold the state's lock.
     """
     disabled = disabled_topics(state.controls, group.name, group.terms.topics)
     metas = (_meta(state, topic, may_read=topic not in disabled) for topic in sorted(group.terms.topics))
@@ -166,7 +166,7 @@ def _meta(state: MasterState, topic: str, *, may_read: bool) -> str | None:
 
 
 def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
-    """Return what a client says it holds, or None when it does not say."""
+    """Return what a client reports to hold, or None if it does not report."""
     if not report.reportSubInfo:
         return None
     return tuple(held for text in report.partSubInfo for held in infostrings.parse_part_sub_info(text))

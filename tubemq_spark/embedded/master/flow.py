@@ -1,4 +1,4 @@
-"""What the master tells consumers of flow control and query priority, in both ways of balancing (TMaster)."""
+"""What the master tells consumers about flow control and query priority (TMaster)."""
 
 from typing import Any, Final
 
@@ -7,13 +7,13 @@ from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.pb import master_pb2 as pb
 
 _NO_TEXT: Final = " "
-"""Says that there are no rules, or none that are new."""
+"""Says that there are no rules, or no new ones."""
 
 
 def flow_fields(
     controls: Controls, group: str, request: pb.RegisterRequestC2M | pb.HeartRequestC2M
 ) -> dict[str, Any]:
-    """Return the fields of an answer to a server-balanced consumer: none, unless it said what it knows."""
+    """Return the fields for a server-balanced consumer; none unless it says what it already knows."""
     if not (request.HasField("defFlowCheckId") or request.HasField("groupFlowCheckId")):
         return {}
     cluster, own = controls.cluster, controls.group(group)
@@ -36,7 +36,7 @@ def flow_fields(
 
 
 def ops_task(controls: Controls, group: str, known: pb.OpsTaskInfo) -> pb.OpsTaskInfo:
-    """Return what a self-balancing consumer is told; what does not apply is left out."""
+    """Return what a client-balanced consumer is told, without what does not apply."""
     cluster, own = controls.cluster, controls.group(group)
     told = pb.OpsTaskInfo()
     if cluster.flow_control:

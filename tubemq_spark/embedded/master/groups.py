@@ -1,4 +1,4 @@
-"""Groups of consumers that are online, and what their members must agree on (ConsumeGroupInfo)."""
+"""Consumer groups that are online, and what their members must agree on (ConsumeGroupInfo)."""
 
 import dataclasses
 import enum
@@ -14,14 +14,14 @@ from tubemq_spark.protocol.errcodes import ErrCode
 
 
 class ConsumeType(enum.Enum):
-    """How a group's partitions come to its members, by TubeMQ's names (ConsumeType)."""
+    """How partitions are assigned to the members of a group, by TubeMQ's names (ConsumeType)."""
 
     NORMAL = "unbound"
-    """The master deals them out."""
+    """The master assigns them."""
     BOUND = "bound"
-    """The same, but members start at offsets they name."""
+    """The same, but members start at offsets that they name."""
     CLIENT_BALANCE = "client-rebalance"
-    """The members settle it among themselves."""
+    """The members agree among themselves."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -32,45 +32,45 @@ class RegisteredConsumer:
     node_id: int = UNDEFINED
     heard_at_ms: int = 0
     assigned_at_ms: int = UNDEFINED
-    """When a self-balancing member took over a layout, by its own clock; below 0: it has none yet."""
+    """When a client-balanced member adopted a layout, by its own clock; below 0: it has none yet."""
     held: tuple[TopicPartition, ...] = ()
-    """The partitions a self-balancing member says it holds."""
+    """The partitions that a client-balanced member reports."""
     from_max_id: int = UNDEFINED
-    """The order to start from the latest message that a self-balancing member has carried out."""
+    """The last order to start from the latest message that a client-balanced member has followed."""
     source_count: int = UNDEFINED
     starts: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
-    """Where a bound member wants to start."""
+    """Where a bound member wants to start, by partition."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupTerms:
-    """What all members of a group must agree on; the first one sets it."""
+    """What all members of a group must agree on; the first member sets it."""
 
     topics: frozenset[str]
     filters: Mapping[str, frozenset[str]]
-    """Message types by topic; topics without filter are not in it."""
+    """Message types by topic; topics without a filter are absent."""
     source_count: int
-    """How many members there shall be; not above 0: not stated."""
+    """The expected number of members; 0 or below: not stated."""
     kind: ConsumeType = ConsumeType.CLIENT_BALANCE
     session_key: str = ""
-    """The same for all members of one start of a bound group."""
+    """Identifies one start of a bound group."""
     select_big: bool = True
-    """Of several offsets for one partition of a bound group take the biggest, not the smallest."""
+    """Whether the biggest of several offsets for a partition of a bound group wins, or the smallest."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResourceCheck:
-    """Whether a group has enough members for the brokers its topics are on."""
+    """Whether a group has enough members for the brokers of its topics."""
 
     configured_rate: int
-    """How many brokers one member may have to serve, by the group's control; -2: nothing is set."""
+    """The maximum number of brokers per member by the group's control; -2: not set."""
     current_rate: int
     members_needed: int | None
-    """None: it has enough."""
+    """None: the group has enough."""
 
 
 class SuspensionStep(enum.IntEnum):
-    """Where a member stands that an operator has sent out of its group (NodeRebInfo.status)."""
+    """How far the suspension of a member is (NodeRebInfo.status)."""
 
     REQUESTED = 0
     OUT = 2
@@ -78,81 +78,83 @@ class SuspensionStep(enum.IntEnum):
 
 @dataclasses.dataclass(slots=True)
 class Suspension:
-    """A member that an operator has taken all partitions from for some rounds (NodeRebInfo)."""
+    """An operator's order that a member gets no partitions for some rounds (NodeRebInfo)."""
 
     rounds: int
     created_ms: int
     step: SuspensionStep = SuspensionStep.REQUESTED
     returns_at_once: bool = False
-    """It may have partitions again in the round after the one that took them away."""
+    """Whether it gets partitions again in the round after the one that takes them away."""
 
 
 @dataclasses.dataclass(slots=True)
 class Group:
-    """A group that has members; what concerns partitions the master deals out is in ``rebalance``."""
+    """A group that has members; ``events`` is used only if the master balances it."""
 
     name: str
     terms: GroupTerms
     members: dict[str, RegisteredConsumer] = dataclasses.field(default_factory=dict)
     events: GroupEvents = dataclasses.field(default_factory=GroupEvents)
     not_allocated: bool = True
-    """Whether no member has carried out an event yet."""
+    """Whether no member has finished an event yet."""
     bound_rounds: int = 0
-    """How often the listed partitions of a bound group were dealt out."""
+    """In how many rounds a bound group got the partitions that it named."""
     waited_rounds: int = 0
-    """How often a bound group had too few members."""
+    """In how many rounds a bound group had too few members."""
     resources: ResourceCheck | None = None
     suspensions: dict[str, Suspension] = dataclasses.field(default_factory=dict)
     from_max_id: int = UNDEFINED
-    """The order to self-balancing members to start from the latest message: a time in ms."""
+    """The order to client-balanced members to start from the latest message: a time in ms."""
     layout: list[str] | None = None
-    """What self-balancing members were told last of the topics' partitions."""
+    """The partitions of the topics, as client-balanced members were last told."""
     layout_id: int = UNDEFINED
-    """Stands for ``layout``: members that know another number get it."""
+    """The id of ``layout``: members that know a different one get it."""
 
     @property
     def client_balanced(self) -> bool:
-        """Whether the members settle among themselves who has what."""
+        """Whether the members balance among themselves."""
         return self.terms.kind is ConsumeType.CLIENT_BALANCE
 
     def held(self, consumer: RegisteredConsumer) -> list[TopicPartition]:
-        """Return the partitions that a member says it has."""
+        """Return the partitions that a member reports."""
         return list(consumer.held) if self.client_balanced else sorted(self.events.held(consumer.client_id))
 
-    def hear(
+    def record_heartbeat(
         self, consumer: RegisteredConsumer, held: Iterable[TopicPartition] | None, answered: int = 0
     ) -> None:
-        """Take in a member's heartbeat.
+        """Record a member's heartbeat.
 
         Args:
             consumer: the member.
-            held: all the partitions it has, when it says so.
-            answered: the id of the event it has carried out, or not above 0.
+            held: all the partitions it has, if it reports them.
+            answered: the id of the event that it has finished; 0 or below: none.
         """
         if answered > 0:
             self.not_allocated = False
         if self.client_balanced:
             consumer.held = consumer.held if held is None else tuple(held)
         else:
-            self.events.hear(consumer.client_id, None if held is None else frozenset(held), answered)
+            self.events.record_heartbeat(
+                consumer.client_id, None if held is None else frozenset(held), answered
+            )
 
     def next_event(self, consumer: RegisteredConsumer) -> RebalanceEvent | None:
-        """Return the event that a member gets now, if there is one; it gets each only once."""
+        """Return the event that a member gets now, if any; it gets each event only once."""
         return None if self.client_balanced else self.events.next_event(consumer.client_id)
 
-    def listed(self) -> dict[TopicPartition, str]:
-        """Return which member of a bound group is to have which of the partitions it is to start at."""
+    def named_partitions(self) -> dict[TopicPartition, str]:
+        """Return which member of a bound group gets which of the partitions that members named."""
         starts = {name: member.starts for name, member in self.members.items()}
         return bound.winners(starts, select_big=self.terms.select_big)
 
     def remove(self, client_id: str) -> None:
-        """Forget a member and all that was planned with it."""
+        """Remove a member and everything that was planned for it."""
         self.members.pop(client_id, None)
         self.events.leave(client_id)
         self.suspensions.pop(client_id, None)
 
     def check(self, terms: GroupTerms, consumer: RegisteredConsumer) -> None:
-        """Refuse a member that does not fit to the others.
+        """Refuse a member that does not agree with the others.
 
         Raises:
             RefusedError: 424 to 430, in the order of TubeMQ's checks.
@@ -192,8 +194,8 @@ def _check_kind(group: GroupTerms, member: GroupTerms, consumer: RegisteredConsu
 def _check_subscription(group: GroupTerms, member: GroupTerms, consumer: RegisteredConsumer) -> None:
     if member.topics != group.topics:
         text = (
-            f"{_prefix(consumer)} subscribed topics {listed(member.topics)} {_SUBSCRIBE} in the group, "
-            f"existedTopics: {listed(group.topics)}"
+            f"{_prefix(consumer)} subscribed topics {java_set(member.topics)} {_SUBSCRIBE} in the group, "
+            f"existedTopics: {java_set(group.topics)}"
         )
         raise RefusedError(ErrCode.CLIENT_INCONSISTENT_TOPICSET, text)
     if member.filters != group.filters:
@@ -206,7 +208,7 @@ def _check_subscription(group: GroupTerms, member: GroupTerms, consumer: Registe
 
 
 def _check_start(group: GroupTerms, member: GroupTerms, consumer: RegisteredConsumer) -> None:
-    """Compare what is said of a bound group's start."""
+    """Compare what is said about the start of a bound group."""
     code = ErrCode.CLIENT_INCONSISTENT_SESSIONKEY
     _check_same("sessionKey", group.session_key, member.session_key, code, consumer)
     code = ErrCode.CLIENT_INCONSISTENT_SELECTBIG
@@ -225,8 +227,8 @@ def _check_same(
         raise RefusedError(code, text)
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return names as Java shows a set, in their order."""
+def java_set(names: Iterable[str]) -> str:
+    """Return sorted names in the form of a Java set."""
     return f"[{', '.join(sorted(names))}]"
 
 
@@ -235,7 +237,7 @@ def _prefix(consumer: RegisteredConsumer) -> str:
 
 
 def _conditions(terms: GroupTerms) -> str:
-    items = (f"{topic}={listed(types)}" for topic, types in sorted(terms.filters.items()))
+    items = (f"{topic}={java_set(types)}" for topic, types in sorted(terms.filters.items()))
     return f"{{{', '.join(items)}}}"
 
 

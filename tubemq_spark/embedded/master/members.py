@@ -17,10 +17,10 @@ class RegisteredProducer:
 
 
 class Members:
-    """All that a master keeps in memory only; the master's lock guards it."""
+    """The registered clients, which the master keeps in memory only; hold the master's lock."""
 
     def __init__(self, timeout_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
-        """Forget clients that were silent for ``timeout_ms``."""
+        """``expire`` removes clients that have been silent for ``timeout_ms``."""
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
         self._producers: dict[str, RegisteredProducer] = {}
@@ -36,10 +36,10 @@ class Members:
         self._producers[client_id] = RegisteredProducer(self._now_ms())
 
     def record_producer_heartbeat(self, client_id: str) -> None:
-        """Note that a producer lives.
+        """Record that a producer is alive.
 
         Raises:
-            RefusedError: it is not registered: 411.
+            RefusedError: it is not registered (411).
         """
         producer = self._producers.get(client_id)
         if producer is None:
@@ -47,14 +47,14 @@ class Members:
         producer.heard_at_ms = self._now_ms()
 
     def remove_producer(self, client_id: str) -> None:
-        """Forget a producer; an unknown one is fine."""
+        """Remove a producer, if it is registered."""
         self._producers.pop(client_id, None)
 
     def add_consumer(self, group_name: str, terms: GroupTerms, consumer: RegisteredConsumer) -> Group:
         """Register a consumer, or register it again; the first of a group sets its terms.
 
         Raises:
-            RefusedError: it does not fit to the others: 424 to 430.
+            RefusedError: it does not agree with the others (424 to 430).
         """
         group = self.groups.get(group_name) or Group(group_name, terms)
         group.check(terms, consumer)
@@ -66,11 +66,11 @@ class Members:
     def record_consumer_heartbeat(
         self, group_name: str, client_id: str, *, client_balanced: bool
     ) -> tuple[Group, RegisteredConsumer]:
-        """Note that a consumer lives, and return it with its group.
+        """Record that a consumer is alive, and return it with its group.
 
         Raises:
-            RefusedError: there is no such group, or no such member: 411. (TubeMQ does not check that the
-                heartbeat is of the group's kind; ``client_balanced`` chooses the text.)
+            RefusedError: there is no such group or no such member (411). TubeMQ does not check that the
+                request fits the group's kind; ``client_balanced`` only chooses the text.
         """
         group = self.groups.get(group_name)
         if group is None:
@@ -85,7 +85,7 @@ class Members:
         return group, consumer
 
     def remove_consumer(self, group_name: str, client_id: str) -> None:
-        """Forget a consumer, and its group with the last one; an unknown one is fine."""
+        """Remove a consumer, if it is registered, and its group with the last one."""
         group = self.groups.get(group_name)
         if group is not None:
             group.remove(client_id)
@@ -93,12 +93,12 @@ class Members:
                 del self.groups[group_name]
 
     def forget_all(self) -> None:
-        """Forget everybody, as a master that starts anew."""
+        """Remove all clients, as a restart of the master does."""
         self._producers.clear()
         self.groups.clear()
 
     def expire(self) -> list[str]:
-        """Forget the clients that were silent for too long; return their ids."""
+        """Remove the clients that have been silent for too long; return their ids."""
         latest = self._now_ms() - self._timeout_ms
         producers = [name for name, producer in self._producers.items() if producer.heard_at_ms <= latest]
         consumers = [

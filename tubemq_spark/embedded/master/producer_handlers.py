@@ -1,4 +1,4 @@
-"""Producers at the master: register, heartbeat with routes, close (TMaster)."""
+"""Requests of producers to the master: register, heartbeat with routes, close (TMaster)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -26,7 +26,7 @@ class ProducerHandlers:
         }
 
     def register(self, request: pb.RegisterRequestP2M) -> pb.RegisterResponseM2P:
-        """Take a producer in; its topics get no routes before the first heartbeat."""
+        """Register a producer; it gets the routes of its topics with its first heartbeat."""
         proof = self._state.authentication.at_master(request.authInfo, producer=True)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         required("hostName", request.hostName, MAX_HOST_CHARACTERS)
@@ -45,7 +45,7 @@ class ProducerHandlers:
         )
 
     def heartbeat(self, request: pb.HeartRequestP2M) -> pb.HeartResponseM2P:
-        """Tell a producer where each of its topics can be published now."""
+        """Tell a producer where each of its topics can be published at present."""
         proof = self._state.authentication.at_master(request.authInfo, producer=True)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         required("hostName", request.hostName, MAX_HOST_CHARACTERS)
@@ -65,7 +65,7 @@ class ProducerHandlers:
         )
 
     def close(self, request: pb.CloseRequestP2M) -> pb.CloseResponseM2P:
-        """Forget a producer."""
+        """Remove a producer."""
         self._state.authentication.at_master(request.authInfo, producer=True)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         self._state.check_leads(client_id)
@@ -74,7 +74,7 @@ class ProducerHandlers:
         return pb.CloseResponseM2P(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!")
 
     def _route(self, topic: str) -> str | None:
-        """Return a topic's route; that it has none is all a producer learns of an unknown or closed one."""
+        """Return a topic's route; None is all that a producer learns about an unknown or closed topic."""
         open_to_all = [
             (broker.id, spec)
             for broker, spec in self._state.brokers.deployments(topic)
@@ -82,17 +82,17 @@ class ProducerHandlers:
         ]
         if not open_to_all:
             return None
-        # TubeMQ keeps the limit with the topic; here each broker has it, and the least holds everywhere.
+        # TubeMQ keeps the limit with the topic. Here each broker has its own, and the lowest applies.
         least = min(spec.max_message_bytes for _, spec in open_to_all)
         limit = None if least == self._state.controls.cluster.max_message_bytes else least
         routes = tuple(Route(broker_id, spec.partitions, spec.stores) for broker_id, spec in open_to_all)
         return format_topic_route(TopicRoute(topic, routes, limit))
 
     def _client_config(self, known: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:
-        """Return the cluster's size limit for a client that has not got it yet."""
+        """Return the cluster's size limit, if the client does not know it yet."""
         cluster = self._state.controls.cluster
         config = common_pb2.ApprovedClientConfig(configId=cluster.stamp.serial_id)
-        # A client that names no number, not even "none known", gets the limit.
+        # A client that states no id at all, not even "none known", gets the limit too.
         if known.configId != cluster.stamp.serial_id:
             config.maxMsgSize = cluster.max_message_bytes
         return config

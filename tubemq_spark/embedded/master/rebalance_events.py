@@ -1,7 +1,17 @@
-"""How a group's partitions come to its members: events, handed out and answered in heartbeats.
+"""How partitions move between the members of a group: by events, sent and answered in heartbeats.
 
-One group's state machine, without clock and lock (ConsumerEventManager). What it promises: nobody is told
-to take a partition that another member may still have.
+This is the state machine of one group, without clock or lock (ConsumerEventManager).
+
+A member's events are *queued* by a round, *handed* to the member with its next heartbeat, and *answered* by a
+later one. A round starts only when no event of the group is left; events that stay unanswered for too many
+rounds are abandoned.
+
+Invariants:
+
+1. No member is told to connect a partition that another member may still have: one that it reports, that it
+   was told to connect, or that an abandoned event may have made it connect (``_Share.claimed``).
+2. Nobody is told to connect anything while any member of the group still has to disconnect.
+3. A member has at most one event at a time, and gets each event once.
 """
 
 import collections
@@ -17,7 +27,7 @@ NONE: Final[Partitions] = frozenset()
 
 
 class EventType(enum.IntEnum):
-    """What a member shall do (EventType); the first two come in pairs, the disconnect first."""
+    """What a member has to do (EventType); the first two come in pairs, the disconnect first."""
 
     CONNECT = 1
     DISCONNECT = 2
@@ -30,97 +40,96 @@ _DISCONNECTS: Final = frozenset({EventType.DISCONNECT, EventType.ONLY_DISCONNECT
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RebalanceEvent:
-    """What one member shall take or give up."""
+    """What one member has to connect or disconnect."""
 
     rebalance_id: int
-    """Above 0; rises from round to round."""
+    """Above 0; rises with every round."""
     type: EventType
     partitions: Partitions
 
     @property
     def disconnects(self) -> bool:
-        """Whether the partitions are to be given up."""
+        """Whether the partitions are to be disconnected."""
         return self.type in _DISCONNECTS
 
 
 @dataclasses.dataclass(slots=True)
 class _Share:
-    """One member's side."""
+    """The state of one member."""
 
     held: Partitions = NONE
-    """What it said last that it has."""
+    """What it last reported."""
     doubtful: Partitions = NONE
-    """What it was told to take by an event that was given up: it may have it, or take it yet. The next
-    round makes an event for it, and the answer to that clears it up."""
+    """What it was told to connect by an event that was abandoned: it may have it, or connect it yet. The next
+    round creates an event for it, and the answer to that resolves the doubt."""
     present: bool = False
-    """Whether it counts: it has sent a heartbeat, or came with partitions."""
+    """Whether it takes part in rounds: it has sent a heartbeat, or joined with partitions."""
     queue: collections.deque[RebalanceEvent] = dataclasses.field(default_factory=collections.deque)
     handed: bool = False
-    """Whether the first event of the queue is with the member."""
+    """Whether the member has the first event of the queue."""
 
     @property
     def claimed(self) -> Partitions:
-        """What nobody else must be given."""
+        """What no other member may be given."""
         connecting = self.queue[0].partitions if self.handed and not self.queue[0].disconnects else NONE
         return self.held | self.doubtful | connecting
 
 
 class GroupEvents:
-    """The events of one group."""
+    """The events of one group's members."""
 
     def __init__(self) -> None:
         self._shares: dict[str, _Share] = {}
         self._unfinished_rounds = 0
 
     def join(self, member: str, held: Partitions = NONE) -> None:
-        """Take a member in, or in again; with partitions it counts at once, else from its first heartbeat."""
+        """Add a member, or add it again; without partitions it takes part from its first heartbeat on."""
         share = self._shares.setdefault(member, _Share())
         if held:
             share.held = held
             share.present = True
 
     def leave(self, member: str) -> None:
-        """Forget a member; what it had is free."""
+        """Remove a member; its partitions become free."""
         self._shares.pop(member, None)
 
     def held(self, member: str) -> Partitions:
-        """Return what a member says it has."""
+        """Return what a member reports."""
         share = self._shares.get(member)
         return share.held if share else NONE
 
-    def hear(self, member: str, held: Partitions | None = None, answered: int = 0) -> None:
-        """Take in a heartbeat.
+    def record_heartbeat(self, member: str, held: Partitions | None = None, answered: int = 0) -> None:
+        """Record a heartbeat.
 
         Args:
-            member: whose.
-            held: all that it has, when it says so.
-            answered: the id of the event it has carried out, or not above 0. The answer to an earlier event
-                than the one it has, which was given up, counts for nothing.
+            member: the member that sent it.
+            held: all the partitions it has, if it reports them.
+            answered: the id of the event that it has finished; 0 or below: none. An answer to an event before
+                its present one, which was abandoned, is ignored.
         """
         share = self._shares[member]
         share.present = True
         if share.handed and answered >= share.queue[0].rebalance_id:
             event = share.queue.popleft()
             share.handed = False
-            # Without a list its word must do.
+            # Without a report, the answer has to suffice.
             share.held = share.held - event.partitions if event.disconnects else share.held | event.partitions
-            # Of a pair, the disconnect's answer says nothing of what the connect will take.
+            # In a pair, the answer to the disconnect says nothing about what the connect will bring.
             share.doubtful = share.doubtful - event.partitions if share.queue else NONE
         if held is not None:
             share.held = held
 
     def next_event(self, member: str) -> RebalanceEvent | None:
-        """Return the event to hand to a member now, once only, and none while it has one.
-
-        Nobody of the group is told to take a partition while anybody still has to give one up.
-        """
+        """Return the event to hand to a member now, if any (invariants 2 and 3)."""
         share = self._shares[member]
         while share.queue and not share.handed:
             event = share.queue[0]
             if not event.disconnects:
-                if self._disconnecting():
+                if self._anyone_disconnects():
                     return None
-                event = dataclasses.replace(event, partitions=event.partitions - self._others(member))
+                event = dataclasses.replace(
+                    event, partitions=event.partitions - self._claimed_by_others(member)
+                )
                 if not event.partitions:
                     share.queue.popleft()
                     continue
@@ -130,9 +139,9 @@ class GroupEvents:
         return None
 
     def begin_round(self, patience: int) -> bool:
-        """Return whether the group can be balanced now: it can when no event is left.
+        """Return whether the group can be balanced now, which it can if no event is left.
 
-        Events that were there in ``patience`` rounds are given up.
+        Events that have been left for ``patience`` rounds are abandoned.
         """
         if not any(share.queue for share in self._shares.values()):
             self._unfinished_rounds = 0
@@ -148,22 +157,22 @@ class GroupEvents:
         return True
 
     def holdings(self) -> dict[str, Partitions]:
-        """Return what each member that counts has, or may have."""
+        """Return what each member that takes part has, or may have."""
         return {member: share.claimed for member, share in self._shares.items() if share.present}
 
     def plan(self, wanted: Mapping[str, Partitions], rebalance_id: int) -> None:
-        """Make the events that bring members from what they have to what they should have.
+        """Create the events that bring members from what they have to what they should have.
 
         Members that are not in ``wanted`` keep what they have.
         """
         for member, partitions in wanted.items():
             share = self._shares[member]
-            share.queue.extend(_events(rebalance_id, share.claimed - partitions, partitions - share.held))
+            share.queue.extend(_events_for(rebalance_id, share.claimed - partitions, partitions - share.held))
 
-    def _disconnecting(self) -> bool:
+    def _anyone_disconnects(self) -> bool:
         return any(share.queue and share.queue[0].disconnects for share in self._shares.values())
 
-    def _others(self, member: str) -> Partitions:
+    def _claimed_by_others(self, member: str) -> Partitions:
         return _union(share.claimed for name, share in self._shares.items() if name != member)
 
 
@@ -171,7 +180,7 @@ def _union(parts: Iterable[Partitions]) -> Partitions:
     return frozenset(itertools.chain.from_iterable(parts))
 
 
-def _events(rebalance_id: int, give: Partitions, take: Partitions) -> list[RebalanceEvent]:
+def _events_for(rebalance_id: int, give: Partitions, take: Partitions) -> list[RebalanceEvent]:
     events = []
     if give:
         kind = EventType.DISCONNECT if take else EventType.ONLY_DISCONNECT

@@ -1,4 +1,4 @@
-"""Consumers that the master balances: register, and heartbeats that carry events (TMaster)."""
+"""Requests of consumers that the master balances: register, and heartbeats with events (TMaster)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,11 +23,11 @@ from tubemq_spark.protocol.infostrings import (
 from tubemq_spark.protocol.pb import common_pb2, master_pb2 as pb
 
 _NOT_STATED = -1
-"""The count of members of a group that says none."""
+"""The member count of a group that does not state one."""
 
 
 class ServerBalanceHandlers:
-    """Answers methods 4 and 5; the balancer makes the events."""
+    """Answers methods 4 and 5; the events come from ``balance_rounds``."""
 
     def __init__(self, state: MasterState) -> None:
         """Take what the master's handlers share."""
@@ -38,7 +38,7 @@ class ServerBalanceHandlers:
         }
 
     def register(self, request: pb.RegisterRequestC2M) -> pb.RegisterResponseM2C:
-        """Take a consumer into its group; it gets partitions after its first heartbeat."""
+        """Add a consumer to its group; it gets partitions after its first heartbeat."""
         state = self._state
         proof = state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
@@ -71,7 +71,7 @@ class ServerBalanceHandlers:
         )
 
     def heartbeat(self, request: pb.HeartRequestC2M) -> pb.HeartResponseM2C:
-        """Note what a consumer has and has carried out; hand it its next event, if there is one."""
+        """Record what a consumer holds and which event it has finished; return its next event, if any."""
         state = self._state
         proof = state.authentication.at_master(request.authInfo, producer=False)
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
@@ -80,7 +80,7 @@ class ServerBalanceHandlers:
         held = self._held(request.subscribeInfo) if request.reportSubscribeInfo else None
         with state.lock:
             group, consumer = state.members.record_consumer_heartbeat(name, client_id, client_balanced=False)
-            group.hear(consumer, held, request.event.rebalanceId)
+            group.record_heartbeat(consumer, held, request.event.rebalanceId)
             event = group.next_event(consumer)
             not_allocated = group.not_allocated
         response = pb.HeartResponseM2C(
@@ -96,7 +96,7 @@ class ServerBalanceHandlers:
         return response
 
     def _check_resources(self, group: str, terms: GroupTerms) -> None:
-        """Refuse (400) a bound group that would have too few members for its brokers."""
+        """Refuse (400) a bound group that will have too few members for its brokers."""
         control = self._state.controls.group(group)
         own_rate = control.allowed_broker_client_rate if control else 0
         rate = own_rate if own_rate > 0 else DEFAULT_BROKERS_PER_CLIENT
@@ -106,7 +106,7 @@ class ServerBalanceHandlers:
             raise RefusedError(ErrCode.BAD_REQUEST, f"{text}please add client resources!")
 
     def _held(self, texts: Iterable[str]) -> Partitions:
-        """Return the partitions of a list, without those of brokers that this cluster does not have."""
+        """Return the listed partitions, without those of brokers that this cluster does not have."""
         parts = (parse_subscribe_info(text).held.partition for text in texts if text.strip())
         return frozenset(part for part in parts if self._state.brokers.get(part.broker_id) is not None)
 
@@ -124,14 +124,14 @@ class ServerBalanceHandlers:
 
 
 def _check_packable(**names: str) -> None:
-    """Refuse (400) names that would break the events' texts; TubeMQ sends them, and its clients stumble."""
+    """Refuse (400) names that break the texts in events; TubeMQ sends them, and its clients fail."""
     for what, name in names.items():
         if not is_packable(name):
             raise RefusedError(ErrCode.BAD_REQUEST, f"{what} {name} has a character that separates fields!")
 
 
 def _terms(request: pb.RegisterRequestC2M, topics: frozenset[str]) -> GroupTerms:
-    """Return what a request says of its group; what concerns bound groups only, for those only."""
+    """Return what a request says about its group; some fields are used for bound groups only."""
     filters = filters_of(request.topicCondition)
     if not request.requireBound:
         return GroupTerms(topics, filters, _NOT_STATED, ConsumeType.NORMAL)

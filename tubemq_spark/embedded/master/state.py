@@ -16,12 +16,12 @@ from tubemq_spark.protocol.pb import common_pb2
 
 MAX_HOST_CHARACTERS: Final = 256
 MAX_TOPICS: Final = 1024
-"""A client may name so many topics (META_MAX_BOOKED_TOPIC_COUNT)."""
+"""Maximum number of topics per client (META_MAX_BOOKED_TOPIC_COUNT)."""
 
 
 @dataclasses.dataclass(slots=True)
 class MasterState:
-    """The cluster as its master knows it; ``lock`` guards the members."""
+    """The cluster as its master knows it; ``lock`` guards ``members`` and all groups in it."""
 
     brokers: Brokers
     controls: Controls
@@ -29,33 +29,33 @@ class MasterState:
     members: Members
     authentication: Authentication
     address: Endpoint
-    """Where clients reach the master; its port is settled as soon as it listens."""
+    """Where clients reach the master; the master sets the port when it has opened it."""
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     standby: threading.Event = dataclasses.field(default_factory=threading.Event)
-    """While set, another master leads: clients are sent on to it."""
+    """While this is set, another master leads, and clients are sent to it."""
 
     _layout_id: int = 0
 
     def check_leads(self, client_id: str) -> None:
-        """Send a client on to another master, where this one does not lead (TMaster.checkNodeStatus).
+        """Send a client to another master if this one does not lead (TMaster.checkNodeStatus).
 
         Raises:
-            StandbyError: it does not.
+            StandbyError: this master does not lead.
         """
         if self.standby.is_set():
             raise StandbyError(f"{self.address} is not master now. the connecting client id is {client_id}")
 
     def brokers_for(self, known_id: int) -> list[str]:
-        """Return the list of brokers for a client, empty when it has it already."""
+        """Return the list of brokers for a client; empty if it already has it."""
         return [] if known_id == self.brokers.list_id else self.brokers.infos()
 
     def next_layout_id(self) -> int:
-        """Return a number that stands for a new layout of a group; hold ``lock``."""
+        """Return an id for a new layout of a group; hold ``lock``."""
         self._layout_id = max(self._layout_id + 1, wall_ms())
         return self._layout_id
 
     def authorized(self, proof: str) -> common_pb2.MasterAuthorizedInfo:
-        """Return what clients show to brokers: the visit token, and the proof of who they are, if any."""
+        """Return what clients show to brokers: the visit token, and their proof of identity, if any."""
         info = common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.current)
         if proof:
             info.authAuthorizedToken = proof

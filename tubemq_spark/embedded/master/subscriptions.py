@@ -1,10 +1,10 @@
-"""What consumers want, as both ways of balancing say it to the master, and whether they may have it."""
+"""The topics and filters that consumers subscribe to, and whether they may."""
 
 from collections.abc import Iterable, Mapping
 
 from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.dispatch import RefusedError, trimmed
-from tubemq_spark.embedded.master.groups import listed
+from tubemq_spark.embedded.master.groups import java_set
 from tubemq_spark.embedded.master.state import MAX_TOPICS, MasterState
 from tubemq_spark.protocol import infostrings
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -16,7 +16,7 @@ def deployed_topics(state: MasterState, names: Iterable[str]) -> frozenset[str]:
     """Return the topics of a request (PBParameterUtils.checkConsumerTopicList).
 
     Raises:
-        RefusedError: there are none or too many (400), or one does not exist (431).
+        RefusedError: there are none or too many (400), or one is not deployed (431).
     """
     given = [trimmed("topicName", name) for name in names]
     topics = frozenset(given) - {""}
@@ -28,7 +28,7 @@ def deployed_topics(state: MasterState, names: Iterable[str]) -> frozenset[str]:
         text = f"Subscribed topicList size over max value, required max count is {MAX_TOPICS}"
         raise RefusedError(ErrCode.BAD_REQUEST, text)
     if missing := [topic for topic in topics if not state.brokers.deployments(topic)]:
-        text = f"Requested topic [{listed(missing)}] not deployed!"
+        text = f"Requested topic [{java_set(missing)}] not deployed!"
         raise RefusedError(ErrCode.TOPIC_NOT_DEPLOYED, text)
     return topics
 
@@ -37,7 +37,7 @@ def filters_of(conditions: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return message types by topic (DataConverterUtil.convertTopicConditions).
 
     Raises:
-        RemoteProtocolError: a text has another form.
+        RemoteProtocolError: a text has a different form.
     """
     filters: dict[str, frozenset[str]] = {}
     for text in conditions:
@@ -54,24 +54,24 @@ def check_authorized(
     """Check a group's rights (DefaultMetaDataService.isConsumeTargetAuthorized).
 
     Raises:
-        RefusedError: a filter is for a topic that is not subscribed (400), the group may not have a topic
-            (450), or not what it filters for (455).
+        RefusedError: a filter is for a topic that is not subscribed (400), or the group may not read a topic
+            (450) or not what it filters for (455).
     """
     if foreign := filters.keys() - topics:
-        text = f"Filter's Topic not subscribed :{listed(foreign)}"
+        text = f"Filter's Topic not subscribed :{java_set(foreign)}"
         raise RefusedError(ErrCode.BAD_REQUEST, text)
     guarded = sorted(topic for topic in topics if controls.topic(topic).authorize)
     rights = {topic: controls.consume(group, topic) for topic in guarded}
     if refused := [topic for topic, right in rights.items() if right is None or not right.consume]:
         text = f"[unAuthorized Group] {client_id}'s consumerGroup not authorized by administrator, "
-        raise RefusedError(ErrCode.CONSUME_GROUP_FORBIDDEN, f"{text}unAuthorizedTopics: {listed(refused)}")
+        raise RefusedError(ErrCode.CONSUME_GROUP_FORBIDDEN, f"{text}unAuthorizedTopics: {java_set(refused)}")
     for topic, right in rights.items():
         if right is not None and right.filter:
             _check_filter(f"{client_id} : {group}", topic, filters.get(topic), right.filter_conditions)
 
 
 def disabled_topics(controls: Controls, group: str, topics: Iterable[str]) -> frozenset[str]:
-    """Return the topics that a group must not have now, also where it could register for them."""
+    """Return the topics that a group must not read at present, even if it could register for them."""
     rights = ((topic, controls.consume(group, topic)) for topic in topics)
     return frozenset(topic for topic, right in rights if right is not None and not right.consume)
 
@@ -83,7 +83,7 @@ def _check_filter(who: str, topic: str, wanted: frozenset[str] | None, allowed: 
     elif not wanted:
         what = f"{text} must set the filter conditions of topic {topic}"
     elif foreign := wanted - set(allowed):
-        what = f"{text} unAuthorized filter conditions {{{topic}={listed(foreign)}}}"
+        what = f"{text} unAuthorized filter conditions {{{topic}={java_set(foreign)}}}"
     else:
         return
     raise RefusedError(ErrCode.CONSUME_CONTENT_FORBIDDEN, what)
