@@ -301,9 +301,7 @@ def test_after_a_failed_flush_nothing_more_is_flushed_or_taken(open_store, monke
             store.flush_if_due()
     with pytest.raises(OSError, match="Input/output error"):
         store.flush_if_due()
-    with pytest.raises(
-        OSError, match=r"the disk did not keep the data of store demo-0 .*restart the server"
-    ):
+    with pytest.raises(OSError, match=r"the disk did not keep the data of store demo-0 .*restart the server"):
         store.flush()
     with pytest.raises(OSError, match="the disk did not keep"):
         store.append([record(b"refused")])
