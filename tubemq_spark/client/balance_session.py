@@ -13,7 +13,7 @@ from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
-from tubemq_spark.protocol import infostrings
+from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.pb import master_pb2
 
@@ -45,7 +45,7 @@ class BalanceSession(MasterSession):
         self._broker_config_id = UNDEFINED
         self._topic_meta_id = UNDEFINED
         self._brokers: dict[int, Endpoint] = {}
-        self._metas: tuple[infostrings.TopicMeta, ...] = ()
+        self._metas: tuple[topic_strings.TopicMeta, ...] = ()
 
     def layout(self) -> Layout:
         """Ask the master where the partitions are.
@@ -112,7 +112,7 @@ class BalanceSession(MasterSession):
         )
         self._take_brokers(answer)
         if answer.topicMetaInfoList:
-            self._metas = tuple(map(infostrings.parse_topic_meta, answer.topicMetaInfoList))
+            self._metas = tuple(map(topic_strings.parse_topic_meta, answer.topicMetaInfoList))
             self._topic_meta_id = answer.topicMetaInfoId
 
     def _leave(self) -> None:
@@ -155,7 +155,7 @@ class BalanceSession(MasterSession):
 
 
 @functools.lru_cache(maxsize=8)
-def _expand(metas: tuple[infostrings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
+def _expand(metas: tuple[topic_strings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
     """Return the layout that a master's lists describe; a driver asks often, and the lists seldom change."""
     endpoints = dict(brokers)
     partitions: dict[TopicPartition, Endpoint] = {}
@@ -164,7 +164,7 @@ def _expand(metas: tuple[infostrings.TopicMeta, ...], brokers: tuple[tuple[int, 
         for item in meta.items:
             found = [
                 TopicPartition(meta.topic, item.broker_id, number)
-                for number in infostrings.partition_ids(item.stores, item.partitions)
+                for number in topic_strings.partition_ids(item.stores, item.partitions)
             ]
             partitions.update(dict.fromkeys(found, endpoints[item.broker_id]))
             if not item.subscribable:

@@ -20,7 +20,7 @@ from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.channel import PendingCall, RpcChannel
 from tubemq_spark.net.retry import Wait
-from tubemq_spark.protocol import auth, infostrings
+from tubemq_spark.protocol import auth, partition_strings
 from tubemq_spark.protocol.columns import FetchHeader, MessageColumns, decode_messages, parse_fetch
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
@@ -213,7 +213,7 @@ class BrokerSession:
             groupName=group,
             readStatus=ReadStatus.STORED_OR_EARLIEST,
             partitionInfo=[
-                infostrings.format_partition(item.broker_id, endpoint, item.topic, item.partition_id)
+                partition_strings.format_partition(item.broker_id, endpoint, item.topic, item.partition_id)
                 for item in partitions
             ],
             authInfo=self._credentials(),
@@ -229,7 +229,7 @@ class BrokerSession:
         )
         if not answer.success:
             raise rpc_error(answer.errCode, answer.errMsg, peer=f"broker {endpoint}", during=during)
-        failures = map(infostrings.parse_failure_info, answer.failureInfo)
+        failures = map(partition_strings.parse_failure_info, answer.failureInfo)
         return {failure.failed.partition: failure.code for failure in failures}
 
     def start_fetch(self, claim: Claim, *, consumed: bool = False) -> Started[Fetched]:

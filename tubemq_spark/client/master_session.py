@@ -22,7 +22,7 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import FixedPauses, Wait, with_retries
 from tubemq_spark.net.scheduler import Task, process_scheduler
-from tubemq_spark.protocol import auth, infostrings
+from tubemq_spark.protocol import auth, topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
@@ -265,5 +265,5 @@ def broker_endpoints(texts: Iterable[str]) -> dict[int, Endpoint]:
     Raises:
         RemoteProtocolError: an entry does not parse.
     """
-    infos = map(infostrings.parse_broker_info, texts)
+    infos = map(topic_strings.parse_broker_info, texts)
     return {info.broker_id: info.endpoint for info in infos}

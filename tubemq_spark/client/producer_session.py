@@ -11,7 +11,7 @@ from tubemq_spark.client.master_session import MasterSession, broker_endpoints
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
-from tubemq_spark.protocol import infostrings
+from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_MAX_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES_LIMIT,
@@ -116,7 +116,7 @@ class ProducerSession(MasterSession):
         self._take(answer)
         if answer.errCode != ErrCode.NOT_READY:
             # Every answer holds the routes of all topics; one that is missing cannot be published now.
-            routes = [infostrings.parse_topic_route(text) for text in answer.topicInfos]
+            routes = [topic_strings.parse_topic_route(text) for text in answer.topicInfos]
             self._routes = {route.topic: self._expand(route) for route in routes}
         self.heartbeats += 1
 
@@ -140,7 +140,7 @@ class ProducerSession(MasterSession):
                     max(answer.appdConfig.maxMsgSize, DEFAULT_MAX_MESSAGE_BYTES), MAX_MESSAGE_BYTES_LIMIT
                 )
 
-    def _expand(self, route: infostrings.TopicRoute) -> PublishRoutes:
+    def _expand(self, route: topic_strings.TopicRoute) -> PublishRoutes:
         partitions: dict[TopicPartition, Endpoint] = {}
         for item in route.routes:
             endpoint = self._brokers.get(item.broker_id)
@@ -148,7 +148,7 @@ class ProducerSession(MasterSession):
                 # The next heartbeat asks for the whole list of brokers.
                 self._broker_checksum = -1
                 continue
-            for partition_id in infostrings.partition_ids(item.stores, item.partitions):
+            for partition_id in topic_strings.partition_ids(item.stores, item.partitions):
                 partitions[TopicPartition(route.topic, item.broker_id, partition_id)] = endpoint
         return PublishRoutes(MappingProxyType(partitions), route.max_message_bytes or self._max_message_bytes)
 

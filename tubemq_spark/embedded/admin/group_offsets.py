@@ -8,7 +8,7 @@ from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.infostrings import partition_ids
+from tubemq_spark.protocol.topic_strings import partition_ids
 
 _NONE: Final = -2
 """What stands for a number that there is not."""

@@ -48,9 +48,9 @@ from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import PARTITIONS_PER_STORE
-from tubemq_spark.protocol import infostrings
 from tubemq_spark.protocol.constants import UNDEFINED, Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.partition_strings import PartitionInfo, format_partition, parse_partition
 from tubemq_spark.protocol.payload import java_hash
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
@@ -95,7 +95,7 @@ class ConsumerHandlers:
         failures = []
         for text in request.partitionInfo:
             # TubeMQ compares neither the broker nor the address with its own.
-            named = infostrings.parse_partition(text)
+            named = parse_partition(text)
             lease = self._state.leases.find(Seat(group, named.topic, named.partition_id))
             if lease is None:
                 failures.append(f"{int(ErrCode.HB_NO_NODE)}:{_full_name(named)}")
@@ -294,8 +294,8 @@ def _committed_by_other(_seat: Seat, owner: str, _client_id: str) -> RefusedErro
     return RefusedError(ErrCode.UNAUTHORIZED, text)
 
 
-def _full_name(named: infostrings.PartitionInfo) -> str:
-    return infostrings.format_partition(named.broker_id, named.endpoint, named.topic, named.partition_id)
+def _full_name(named: PartitionInfo) -> str:
+    return format_partition(named.broker_id, named.endpoint, named.topic, named.partition_id)
 
 
 def _register_failure(code: int, text: str) -> pb.RegisterResponseB2C:

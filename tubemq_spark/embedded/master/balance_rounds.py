@@ -17,7 +17,7 @@ from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.master.subscriptions import disabled_topics
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED
-from tubemq_spark.protocol.infostrings import partition_ids
+from tubemq_spark.protocol.topic_strings import partition_ids
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from tubemq_spark.embedded.master.subscriptions import (
     filters_of,
 )
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol import infostrings
+from tubemq_spark.protocol import partition_strings, topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import master_pb2 as pb
@@ -159,17 +159,17 @@ def layout_texts(state: MasterState, group: Group) -> tuple[int, list[str]]:
 
 def _meta(state: MasterState, topic: str, *, may_read: bool) -> str | None:
     items = tuple(
-        infostrings.MetaItem(broker.id, spec.stores, spec.partitions, may_read and broker.subscribes(spec))
+        topic_strings.MetaItem(broker.id, spec.stores, spec.partitions, may_read and broker.subscribes(spec))
         for broker, spec in state.brokers.deployments(topic)
     )
-    return infostrings.format_topic_meta(infostrings.TopicMeta(topic, items)) if items else None
+    return topic_strings.format_topic_meta(topic_strings.TopicMeta(topic, items)) if items else None
 
 
 def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
     """Return what a client reports to hold, or None if it does not report."""
     if not report.reportSubInfo:
         return None
-    return tuple(held for text in report.partSubInfo for held in infostrings.parse_part_sub_info(text))
+    return tuple(held for text in report.partSubInfo for held in partition_strings.parse_part_sub_info(text))
 
 
 def _assigned_at(report: pb.ClientSubRepInfo) -> int:

@@ -7,8 +7,8 @@ from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, Refus
 from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MAX_TOPICS, MasterState
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, Method
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.infostrings import Route, TopicRoute, format_topic_route
 from tubemq_spark.protocol.pb import common_pb2, master_pb2 as pb
+from tubemq_spark.protocol.topic_strings import RouteItem, TopicRoute, format_topic_route
 
 _NO_CHECKSUM: Final = -1
 
@@ -85,7 +85,7 @@ class ProducerHandlers:
         # TubeMQ keeps the limit with the topic. Here each broker has its own, and the lowest applies.
         least = min(spec.max_message_bytes for _, spec in open_to_all)
         limit = None if least == self._state.controls.cluster.max_message_bytes else least
-        routes = tuple(Route(broker_id, spec.partitions, spec.stores) for broker_id, spec in open_to_all)
+        routes = tuple(RouteItem(broker_id, spec.partitions, spec.stores) for broker_id, spec in open_to_all)
         return format_topic_route(TopicRoute(topic, routes, limit))
 
     def _client_config(self, known: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:

@@ -6,7 +6,7 @@ from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.dispatch import RefusedError, trimmed
 from tubemq_spark.embedded.master.groups import java_set
 from tubemq_spark.embedded.master.state import MAX_TOPICS, MasterState
-from tubemq_spark.protocol import infostrings
+from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.errcodes import ErrCode
 
 Filters = Mapping[str, frozenset[str]]
@@ -41,7 +41,7 @@ def filters_of(conditions: Iterable[str]) -> dict[str, frozenset[str]]:
     """
     filters: dict[str, frozenset[str]] = {}
     for text in conditions:
-        condition = infostrings.parse_topic_condition(text)
+        condition = topic_strings.parse_topic_condition(text)
         topic = trimmed("topicCondition", condition.topic)
         if condition.message_types:
             filters[topic] = filters.get(topic, frozenset()) | frozenset(condition.message_types)

@@ -1,0 +1,170 @@
+"""Which partitions are held, wanted or in trouble, as packed strings: see ``packed_strings``."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.protocol.packed_strings import (
+    INT64_MAX,
+    checked,
+    misuse,
+    nonempty,
+    parse_packed,
+    read_name,
+    read_number,
+    read_port,
+    split,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition and the broker that serves it."""
+
+    broker_id: int
+    endpoint: Endpoint
+    topic: str
+    partition_id: int
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The partition without its broker's address."""
+        return TopicPartition(self.topic, self.broker_id, self.partition_id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SubscribeInfo:
+    """Which consumer of which group holds a partition, or is told to take or to release it."""
+
+    consumer_id: str
+    group: str
+    held: PartitionInfo
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FailureInfo:
+    """A partition that a heartbeat found in trouble, and why (``protocol.errcodes``)."""
+
+    code: int
+    failed: PartitionInfo
+
+
+def parse_partition(text: str) -> PartitionInfo:
+    """Read ``brokerId:host:port#topic:partitionId`` of a broker heartbeat's partitionInfo.
+
+    Raises:
+        RemoteProtocolError: the text has another form.
+    """
+    return parse_packed(text, "brokerId:host:port#topic:partitionId", _partition)
+
+
+def format_partition(broker_id: int, endpoint: Endpoint, topic: str, partition_id: int) -> str:
+    """Write ``brokerId:host:port#topic:partitionId``; the port is always a number here."""
+    return f"{broker_id}:{checked(endpoint.host)}:{endpoint.port}#{checked(topic)}:{partition_id}"
+
+
+def parse_subscribe_info(text: str) -> SubscribeInfo:
+    """Read ``consumerId@group#brokerId:host:port#topic:partitionId``.
+
+    Raises:
+        RemoteProtocolError: the text has another form.
+    """
+
+    def read(text: str) -> SubscribeInfo:
+        owner, _, partition = text.partition("#")
+        consumer_id, group = split(owner, "@", 2, 2)
+        return SubscribeInfo(read_name(consumer_id), read_name(group), _partition(partition))
+
+    return parse_packed(text, "consumerId@group#brokerId:host:port#topic:partitionId", read)
+
+
+def format_subscribe_info(info: SubscribeInfo) -> str:
+    """Write ``consumerId@group#brokerId:host:port#topic:partitionId``."""
+    held = info.held
+    partition = format_partition(held.broker_id, held.endpoint, held.topic, held.partition_id)
+    return f"{checked(info.consumer_id)}@{checked(info.group)}#{partition}"
+
+
+def parse_required_partition(text: str) -> dict[TopicPartition, int]:
+    """Read ``brokerId:topic:partitionId=offset,...``: where a bound group starts; may be empty.
+
+    Raises:
+        RemoteProtocolError: the text has another form.
+    """
+
+    def read(text: str) -> dict[TopicPartition, int]:
+        return dict(_start(item) for item in text.split(",")) if text else {}
+
+    return parse_packed(text, "brokerId:topic:partitionId=offset,...", read)
+
+
+def format_required_partition(offsets: Mapping[TopicPartition, int]) -> str:
+    """Write ``brokerId:topic:partitionId=offset,...`` in the mapping's order."""
+    return ",".join(
+        f"{partition.broker_id}:{checked(partition.topic)}:{partition.partition_id}={offset}"
+        for partition, offset in offsets.items()
+    )
+
+
+def parse_failure_info(text: str) -> FailureInfo:
+    """Read ``errCode:brokerId:host:port#topic:partitionId`` of a broker's heartbeat answer.
+
+    Raises:
+        RemoteProtocolError: the text has another form.
+    """
+
+    def read(text: str) -> FailureInfo:
+        code, _, partition = text.partition(":")
+        return FailureInfo(read_number(code), _partition(partition))
+
+    return parse_packed(text, "errCode:brokerId:host:port#topic:partitionId", read)
+
+
+def format_failure_info(info: FailureInfo) -> str:
+    """Write ``errCode:brokerId:host:port#topic:partitionId``."""
+    failed = info.failed
+    partition = format_partition(failed.broker_id, failed.endpoint, failed.topic, failed.partition_id)
+    return f"{info.code}:{partition}"
+
+
+def parse_part_sub_info(text: str) -> tuple[TopicPartition, ...]:
+    """Read ``topic#brokerId:partitionId,...``: what of one topic a self-balancing consumer holds.
+
+    Raises:
+        RemoteProtocolError: the text has another form.
+    """
+
+    def read(text: str) -> tuple[TopicPartition, ...]:
+        topic, items = split(text, "#", 2, 2)
+        topic = read_name(topic)
+        pairs = (map(read_number, split(item, ":", 2, 2)) for item in items.split(","))
+        return tuple(TopicPartition(topic, broker_id, number) for broker_id, number in pairs)
+
+    return parse_packed(text, "topic#brokerId:partitionId,...", read)
+
+
+def format_part_sub_info(partitions: Sequence[TopicPartition]) -> str:
+    """Write ``topic#brokerId:partitionId,...``.
+
+    Raises:
+        LocalProtocolError: no partition, or partitions of several topics: one string holds one topic.
+    """
+    topics = {partition.topic for partition in nonempty(partitions)}
+    if len(topics) != 1:
+        raise misuse(f"one partSubInfo for the topics {sorted(topics)}")
+    return f"{checked(topics.pop())}#{','.join(partition.local_id for partition in partitions)}"
+
+
+def _partition(text: str) -> PartitionInfo:
+    broker, place = split(text, "#", 2, 2)
+    broker_id, host, port = split(broker, ":", 3, 3)
+    topic, partition_id = split(place, ":", 2, 2)
+    endpoint = Endpoint(read_name(host), read_port(port))
+    return PartitionInfo(read_number(broker_id), endpoint, read_name(topic), read_number(partition_id))
+
+
+def _start(item: str) -> tuple[TopicPartition, int]:
+    place, offset = split(item, "=", 2, 2)
+    broker_id, topic, partition_id = split(place, ":", 3, 3)
+    partition = TopicPartition(read_name(topic), read_number(broker_id), read_number(partition_id))
+    return partition, read_number(offset, INT64_MAX)
