@@ -18,7 +18,7 @@ SPARK42_TESTS := $(patsubst %,integration_tests/test_%.py,batch_read stream_read
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-planning bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-planning bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,8 +26,9 @@ help: ## this list
 run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:port" for a running TubeMQ
 	$(BIN)/tubemq-spark demo $(ARGS)
 
-test: java artifacts ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
-	$(BIN)/python -m pytest tests -n 2 $(USUAL) $(ARGS)
+test: unit test-integration ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
+
+test-integration: java artifacts
 	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(USUAL) $(ARGS)
 
 quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files first), six tests through Spark

@@ -24,8 +24,15 @@ MARKERS = {
 }
 """A test gets the marker when it uses one of these fixtures."""
 
-LONG_TESTS = {"test_kill", "test_real_fixture", "test_differential", "test_recovery"}
-"""Files that need no Spark session of their own process, and much time."""
+OWN_SERVERS = {
+    "test_differential",
+    "test_java_brokers",
+    "test_kill",
+    "test_real_fixture",
+    "test_recovery",
+    "test_topics_removed",
+}
+"""Files that start servers of their own, so they do not need the process of the shared ones."""
 RIG_TESTS = "test_real_fixture"
 RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
@@ -147,12 +154,13 @@ def is_repetition(item):
 
     What needs no server is shown on the embedded one. Of the Java clients the version in between must
     write and read, and the oldest one do on the embedded server all that the newest one does on both.
-    The demo on an embedded server is ``make run``, which CI does before. A Java broker that restarts and a
-    topic that is closed are shown by ``test_java_brokers`` in less time.
+    The demo is ``make run``, and what it does with a server is shown on the Java one by the tests of each
+    reader and sink. A job that is killed reads from the Java server. A Java broker that restarts and a topic
+    that is closed are shown by ``test_java_brokers`` in less time.
     """
     parameters = parameters_of(item)
     on_java = "real" in parameters.values()
-    if item.path.stem == "test_demo" and not on_java:
+    if item.path.stem == "test_demo" or (item.path.stem == "test_kill" and not on_java):
         return True
     if item.get_closest_marker("slow_on_java") and on_java:
         return True
@@ -185,8 +193,8 @@ def process_of(item, fixtures):
     The tests on the Java TubeMQ take twice as long as the others, hence two processes for them.
     """
     parameters = parameters_of(item)
-    if item.path.stem in LONG_TESTS:
-        return "long tests"
+    if item.path.stem in OWN_SERVERS:
+        return "own servers"
     if "real" in parameters.values() or fixtures & {"real_brokers", "real_tubemq", "compared_java"}:
         return "java servers"
     return "embedded"
