@@ -440,6 +440,16 @@ ALLOWED_BY_DEFAULT: Final[Sequence[Allowed]] = (
         path="errMsg|minLimitTime",
         embedded={"errCode": "404", "errMsg": "The request offset reached maxOffset!"},
         real={"errCode": "404", "errMsg": "current offset is exceed max file offset"},
+        # One has passed entries of which none was for the consumer, and the other has not.
+        parts=True,
+    ),
+    Allowed(
+        "shows-more",
+        methods=_FETCH,
+        path=_OUTCOME_OF_FETCH,
+        embedded={**_SUCCEEDED, "messages.0": "None"},
+        real={"errCode": "404", "errMsg": "current offset is exceed max file offset"},
+        parts=True,
     ),
     Allowed(
         "looks-farther",

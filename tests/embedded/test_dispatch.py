@@ -3,6 +3,7 @@
 import pytest
 
 from tubemq_spark.embedded.dispatch import RefusedError, required, trimmed
+from tubemq_spark.errors import RemoteProtocolError
 
 EMOJI = "\U0001f600"
 """One character, and two for Java."""
@@ -42,6 +43,6 @@ def test_a_longer_name_is_refused(name):
         required("clientId", name, 10)
 
 
-def test_bytes_are_no_name():
-    with pytest.raises(RefusedError, match="clientId is no UTF-8 text!"):
+def test_bytes_are_not_a_name():
+    with pytest.raises(RemoteProtocolError, match="the text clientId is not UTF-8"):
         trimmed("clientId", b"\xff")

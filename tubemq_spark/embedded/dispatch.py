@@ -52,10 +52,10 @@ def trimmed(name: str, value: str | bytes) -> str:
     """Return a parameter without blanks around it, as Java sees them; nothing when it is all white space.
 
     Raises:
-        RefusedError: it is not UTF-8 (protobuf then leaves it as bytes): 400.
+        RemoteProtocolError: it is not UTF-8; protobuf leaves it as bytes then.
     """
     if isinstance(value, bytes):
-        raise RefusedError(ErrCode.BAD_REQUEST, f"{name} is no UTF-8 text!")
+        raise RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what=f"the text {name} is not UTF-8")
     return value.strip(_TRIMMED) if value.strip(_WHITE_SPACE) else ""
 
 
@@ -63,7 +63,8 @@ def required(name: str, value: str | bytes, max_characters: int) -> str:
     """Return a parameter that must be there (PBParameterUtils.getStringParameter).
 
     Raises:
-        RefusedError: it is blank, too long, or not UTF-8: 400.
+        RefusedError: it is blank or too long: 400.
+        RemoteProtocolError: it is not UTF-8.
     """
     text = trimmed(name, value)
     if not text:
