@@ -411,7 +411,7 @@ def test_a_stopped_broker_removes_a_topic_when_it_starts(three, client):
     three.faults.stop_broker(2)
     three.remove_topic("demo")
     assert "demo" in three.topics_of(2), "it does not know yet"
-    with pytest.raises(OptionError, match="broker 2, which is stopped, has not removed the old one yet"):
+    with pytest.raises(OptionError, match="broker 2 is stopped and has not removed the old topic yet"):
         three.add_topic("demo", brokers=[2])
     three.faults.start_broker(2)
     assert "demo" not in three.topics_of(2)

@@ -1,9 +1,9 @@
-"""Who a client says it is, and whether that is so; off unless the settings switch it on.
+"""Authentication of clients; off unless the settings switch it on.
 
-Masters take a signed proof (SimpleCertificateMasterHandler). TubeMQ leaves the check of its signature, and
-what clients show afterwards, to an authentication centre of the operator's; here the table of users stands
-for it. What a client may show afterwards, to the master and to brokers, is its own proof in the form that
-brokers take: ``user timestamp nonce signature``.
+Masters accept a signed proof (SimpleCertificateMasterHandler). TubeMQ leaves the check of the signature, and
+what clients show afterwards, to an authentication service of the operator; here there is a table of users
+instead. Afterwards a client may show its own proof, to the master and to brokers, in the form that brokers
+accept: ``user timestamp nonce signature``.
 """
 
 import hmac
@@ -19,13 +19,13 @@ from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2
 
 _PROOF_VALID_MS: Final = 20_000
-"""A proof's time may differ so much from the master's clock (authValidTimeStampPeriodMs)."""
+"""How much the time of a proof may differ from the master's clock (authValidTimeStampPeriodMs)."""
 _TOKEN: Final = re.compile(r"(\S.*) (-?[0-9]{1,19}) (-?[0-9]{1,10}) (\S+)", re.ASCII)
-"""User, who may have blanks in the name, timestamp, nonce, signature."""
+"""User name, which may contain blanks; timestamp, nonce, signature."""
 
 
 class Authentication:
-    """What a server's settings ask of its clients."""
+    """Checks clients as the settings of a server demand."""
 
     def __init__(self, settings: EmbeddedSettings, now_ms: Callable[[], int] = wall_ms) -> None:
         """Take the users and the switches."""
@@ -34,12 +34,12 @@ class Authentication:
         self._now_ms = now_ms
 
     def at_master(self, shown: common_pb2.MasterCertificateInfo, *, producer: bool) -> str:
-        """Check a request to the master; return what the client can show from now on, "" when nothing.
+        """Check a request to the master; return what the client can show from now on, "" if nothing.
 
-        A client shows a proof, or what an earlier answer gave it.
+        A client shows a proof, or what it got from an earlier answer.
 
         Raises:
-            RefusedError: it shows neither, or what is wrong or too old: 415.
+            RefusedError: it shows neither, or a proof that is wrong or too old (415).
         """
         if not self._required[producer]:
             return ""
@@ -52,10 +52,10 @@ class Authentication:
         return token
 
     def at_broker(self, shown: common_pb2.AuthorizedInfo, *, producer: bool) -> None:
-        """Check a request to the broker.
+        """Check a request to a broker.
 
         Raises:
-            RefusedError: the client shows nothing, or what is wrong: 415.
+            RefusedError: the client shows nothing, or a wrong proof (415).
         """
         if self._required[producer]:
             token = trimmed("authAuthorizedToken", shown.authAuthorizedToken)
@@ -75,7 +75,7 @@ class Authentication:
         return f"{user} {proof.timestamp} {proof.nonce} {signature}"
 
     def _check_token(self, token: str) -> None:
-        """Look at the signature, where passwords are known; a token does not grow old."""
+        """Check the signature if there are passwords; a token does not expire."""
         if not self._users:
             return
         parts = _TOKEN.fullmatch(token)
@@ -86,7 +86,7 @@ class Authentication:
     def _check_signature(self, user: str, timestamp_ms: int, nonce: int, signature: str) -> None:
         if not self._users:
             return
-        # Somebody unknown costs the same time as a wrong password.
+        # An unknown user takes as much time as a wrong password.
         expected = auth.sign(user, self._users.get(user, ""), timestamp_ms, nonce)
         if not hmac.compare_digest(expected.encode(), signature.encode()) or user not in self._users:
             raise _refused("Illegal value: userName or password is not correct!")

@@ -1,4 +1,4 @@
-"""The server's clocks; tests pass others in their place."""
+"""The server's clocks; tests replace them."""
 
 import time
 
@@ -9,5 +9,5 @@ def wall_ms() -> int:
 
 
 def monotonic_ms() -> int:
-    """Return a clock in ms that never goes back; only differences mean something."""
+    """Return the time of a clock in ms that never goes back; only differences have a meaning."""
     return time.monotonic_ns() // 1_000_000

@@ -1,14 +1,14 @@
-"""Directories whose entries outlast a loss of power."""
+"""Directories whose entries survive a power failure."""
 
 import os
 from pathlib import Path
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and its missing parents so that a loss of power cannot take their names back.
+    """Create a directory and its missing parents so that they survive a power failure.
 
     Raises:
-        OSError: it cannot be made, or is something else.
+        OSError: it cannot be created, or is not a directory.
     """
     if not directory.is_dir():
         make_directory(directory.parent)
@@ -17,7 +17,7 @@ def make_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring a directory's entries to the disk: without it a new file's name can be lost with the power."""
+    """Flush a directory's entries to the disk; otherwise a power failure can lose the name of a new file."""
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

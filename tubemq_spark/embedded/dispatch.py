@@ -1,4 +1,4 @@
-"""From an RPC request to a handler and back, with TubeMQ's answers to what cannot be handled."""
+"""From an RPC request to its handler, with TubeMQ's answers to requests that cannot be handled."""
 
 import dataclasses
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _JAVA_EXCEPTION: Final = "java.lang.Exception"
 _STANDBY_EXCEPTION: Final = "org.apache.inlong.tubemq.corerpc.exception.StandbyException"
 _HANDLED_METHODS: Final[frozenset[int]] = frozenset(Method) - {
-    # Brokers of other processes: unknown here, as to a TubeMQ without them.
+    # Brokers in other processes: not supported here.
     Method.BROKER_REGISTER,
     Method.BROKER_HEARTBEAT,
     Method.BROKER_CLOSE,
@@ -27,16 +27,16 @@ _HANDLED_METHODS: Final[frozenset[int]] = frozenset(Method) - {
 
 
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
-"""What String.trim takes away."""
+"""What String.trim removes."""
 _WHITE_SPACE: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
 )
-"""What is white space to Character.isWhitespace: a text of nothing else counts as missing."""
+"""What Character.isWhitespace accepts: a text of nothing else counts as missing."""
 
 
 class RefusedError(Exception):
-    """A handler says no: becomes an answer with a result code. It never leaves this package."""
+    """A handler refuses a request: becomes an answer with a result code. It never leaves this package."""
 
     def __init__(self, code: ErrCode, text: str) -> None:
         super().__init__(text)
@@ -45,14 +45,14 @@ class RefusedError(Exception):
 
 
 class StandbyError(Exception):
-    """Another master leads: becomes the exception that sends clients on. It never leaves this package."""
+    """Another master leads: becomes the exception that sends clients there. It never leaves this package."""
 
 
 def trimmed(name: str, value: str | bytes) -> str:
-    """Return a parameter without blanks around it, as Java sees them; nothing when it is all white space.
+    """Return a parameter without the blanks around it, as Java defines them; "" if it is all white space.
 
     Raises:
-        RemoteProtocolError: it is not UTF-8; protobuf leaves it as bytes then.
+        RemoteProtocolError: it is not UTF-8, in which case protobuf leaves it as bytes.
     """
     if isinstance(value, bytes):
         raise RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what=f"the text {name} is not UTF-8")
@@ -63,7 +63,7 @@ def required(name: str, value: str | bytes, max_characters: int) -> str:
     """Return a parameter that must be there (PBParameterUtils.getStringParameter).
 
     Raises:
-        RefusedError: it is blank or too long: 400.
+        RefusedError: it is blank or too long (400).
         RemoteProtocolError: it is not UTF-8.
     """
     text = trimmed(name, value)
@@ -77,12 +77,12 @@ def required(name: str, value: str | bytes, max_characters: int) -> str:
 
 
 def _java_length(text: str) -> int:
-    """Return how long a text is for Java, which counts a character outside the first 65536 as two."""
+    """Return the length of a text in Java, which counts characters beyond the first 65536 as two."""
     return len(text.encode("utf-16-le")) // 2
 
 
 MAX_NAME_CHARACTERS: Final = 1024
-"""Client ids and groups."""
+"""Of client ids and group names."""
 MAX_TOPIC_CHARACTERS: Final = 64
 
 
@@ -92,9 +92,9 @@ class Operation(Generic[AnyMessage]):
 
     request_type: type[AnyMessage]
     handle: Callable[[AnyMessage], ProtobufMessage | bytes]
-    """Returns the answer; one that is written in a faster way comes serialised."""
+    """Returns the answer, as a message or already serialised."""
     failure: Callable[[int, str], ProtobufMessage]
-    """Makes the answer that carries a result code and a text."""
+    """Returns the answer that carries a result code and a text."""
 
 
 class Dispatcher:
@@ -116,7 +116,7 @@ class Dispatcher:
         return self.misdirected(request) or run(operation, message)
 
     def misdirected(self, request: rpc.Request) -> Fault | None:
-        """Return TubeMQ's answer to a method that does not belong to its service, or not to this port."""
+        """Return TubeMQ's answer to a method that does not belong to its service or to this port, if so."""
         if request.method not in _HANDLED_METHODS:
             return _unsupported(request.method)
         if request.service not in METHODS_OF:
@@ -131,7 +131,7 @@ class Dispatcher:
 
 
 def run(operation: Operation[Any], message: ProtobufMessage) -> Answer:
-    """Let an operation answer a parsed message; it never raises."""
+    """Answer a parsed message; it never raises."""
     try:
         try:
             response = operation.handle(message)
@@ -148,7 +148,7 @@ def run(operation: Operation[Any], message: ProtobufMessage) -> Answer:
 
 
 def unreadable(error: RemoteProtocolError) -> Fault:
-    """Return TubeMQ's answer to a request whose message does not parse."""
+    """Return TubeMQ's answer to a request whose message cannot be parsed."""
     return _fatal("com.google.protobuf.InvalidProtocolBufferException", str(error))
 
 

@@ -1,4 +1,4 @@
-"""Rules by which requests are answered wrongly on purpose: what each does, to which requests, how often."""
+"""Rules that make requests fail on purpose: what each does, to which requests, and how often."""
 
 import functools
 import logging
@@ -19,26 +19,26 @@ _PATIENCE_S: Final = 10.0
 
 
 class Script(TypedDict, total=False):
-    """Which requests of a method a rule takes; without any of these: every one."""
+    """Which requests of a method a rule applies to; without any of these, all."""
 
     times: int
-    """So many, and no more."""
+    """At most this many."""
     skip: int
-    """Not the first so many: 1 means from the second on."""
+    """Not the first ones: 1 means from the second one on."""
     broker: int
-    """Those that come to this broker."""
+    """Only those to this broker."""
     only: Callable[[Any], bool]
-    """Those whose request message this function says yes to; others are not counted."""
+    """Only those for whose request message this function returns true; others are not counted."""
 
 
 class Rule:
-    """Something that happens to requests; it ends by ``cancel``, or at the end of a ``with`` block.
+    """Something that happens to requests until ``cancel`` or the end of a ``with`` block.
 
     Safe to use from any thread.
     """
 
     def __init__(self, method: Method, act: "Action", script: Script) -> None:
-        """Take requests of a method; ``Faults`` makes and adds rules."""
+        """Apply to requests of a method; ``Faults`` creates and adds rules."""
         self.method = method
         self._act = act
         self._broker = script.get("broker")
@@ -60,47 +60,47 @@ class Rule:
 
     @property
     def hits(self) -> int:
-        """How many requests it has taken."""
+        """How many requests it has been applied to."""
         with self._changed:
             return self._hits
 
     @property
     def ended(self) -> bool:
-        """Whether it takes no more requests."""
+        """Whether it applies to no more requests."""
         with self._changed:
             return self._ended or (self._times is not None and self._hits >= self._times)
 
     def wait_for_hits(self, count: int = 1, timeout_s: float = _PATIENCE_S) -> bool:
-        """Wait until it has taken so many requests; return False when that took too long."""
+        """Wait until it has been applied to this many requests; return False if that takes too long."""
         with self._changed:
             return self._changed.wait_for(lambda: self._hits >= count, timeout_s)
 
     def cancel(self) -> None:
-        """Take no more requests, and let those go on that wait because of it."""
+        """Apply to no more requests, and release those that it holds."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def pause(self, is_down: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Let a request wait for so long, None for ever; the end of the rule, or of its server, ends it.
+        """Let a request wait (None: for ever), until the rule ends or its server stops.
 
         Returns:
-            Whether the server is there: what ``is_down`` tells, which is asked again at each ``wake``.
+            Whether the server runs; ``is_down`` is called again at each ``wake``.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._ended or is_down(), timeout_s)
             return not is_down()
 
     def wake(self) -> None:
-        """Let requests that wait look again whether their server is there."""
+        """Let waiting requests check again whether their server runs."""
         with self._changed:
             self._changed.notify_all()
 
-    def takes(self, server: int, request: rpc.Request) -> bool:
-        """Count a request to a server, and say whether it is one of those the rule is for."""
+    def claims(self, server: int, request: rpc.Request) -> bool:
+        """Return whether the rule applies to a request to a server, and count the request."""
         if request.method != self.method or self._broker not in (None, server):
             return False
-        if not self._is_meant(request):
+        if not self._passes_only(request):
             return False
         with self._changed:
             if self.ended:
@@ -113,10 +113,10 @@ class Rule:
             return True
 
     def reply(self, pause: "Pause", request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
-        """Do to a request what the rule is for; ``handle`` lets the server carry it out."""
+        """Apply the rule to a request; ``handle`` lets the server carry it out."""
         return self._act(pause, request, handle)
 
-    def _is_meant(self, request: rpc.Request) -> bool:
+    def _passes_only(self, request: rpc.Request) -> bool:
         if self._only is None:
             return True
         try:
@@ -124,43 +124,43 @@ class Rule:
         except RemoteProtocolError:
             return False
         except Exception:
-            logger.exception("a fault's function cannot tell whether it means a %s", self.method.name)
+            logger.exception("the function 'only' of a fault failed for a %s", self.method.name)
             return False
 
 
 Pause = Callable[[float | None], bool]
-"""Lets a request wait for so many seconds, None for ever; False when its server was stopped meanwhile."""
+"""Lets a request wait for some seconds, None for ever; False if its server stopped in the meantime."""
 Action = Callable[[Pause, rpc.Request, Callable[[], Answer]], Reply]
 
 
 class Held(Rule):
-    """Requests that wait until they are released; ``with`` releases them at its end."""
+    """Requests that wait until they are released, at the latest at the end of the ``with`` block."""
 
     def release(self) -> None:
-        """Let the requests go on, and hold no more."""
+        """Release the requests, and hold no more."""
         self.cancel()
 
 
 MASTER: Final = 0
-"""Stands for the master where servers have numbers; brokers have their ids."""
+"""The number of the master; brokers have their ids."""
 InterceptorOf = Callable[[int], Interceptor]
-"""Makes the function that stands before a server."""
+"""Returns the function that intercepts the requests to a server."""
 
 
 class RuleBook:
-    """The rules there are; the first that takes a request decides, so rules can follow each other."""
+    """All rules. The first one that applies to a request decides, so rules can follow each other."""
 
     def __init__(self, intercept: Callable[[InterceptorOf | None], None]) -> None:
-        """Begin without rules; ``intercept`` puts functions between requests and the servers, or none."""
+        """Start without rules; ``intercept`` puts functions between requests and servers, or removes them."""
         self._intercept = intercept
         self._lock = threading.Lock()
         self._rules: tuple[Rule, ...] = ()
         self._made: list[Rule] = []
-        """Those that have had their last hit, too: requests may still wait because of them."""
+        """Includes rules that apply no more: they may still hold requests."""
         self._down: set[int] = set()
 
     def add(self, rule: Rule) -> None:
-        """Ask this rule as well, after those that are there."""
+        """Add a rule after the others."""
         with self._lock:
             self._made.append(rule)
             self._keep((*self._rules, rule))
@@ -173,20 +173,20 @@ class RuleBook:
             self._made.clear()
             self._keep(())
 
-    def let_go(self, server: int) -> None:
-        """Let no request to a server wait from now on: it stops, and waits for its connections to end."""
+    def release_requests_to(self, server: int) -> None:
+        """Hold no request to a server that stops, because it waits for its connections to end."""
         with self._lock:
             self._down.add(server)
             for rule in self._made:
                 rule.wake()
 
-    def back(self, server: int) -> None:
-        """Requests to a server may wait again: it starts."""
+    def allow_holding(self, server: int) -> None:
+        """Allow rules to hold requests to a server that starts."""
         self._down.discard(server)
 
     def _keep(self, rules: tuple[Rule, ...]) -> None:
         self._rules = tuple(rule for rule in rules if not rule.ended)
-        # Without rules requests take the straight way again.
+        # Without rules, requests go straight to their handlers.
         self._intercept(self._interceptor if self._rules else None)
 
     def _interceptor(self, server: int) -> Interceptor:
@@ -194,7 +194,7 @@ class RuleBook:
 
     def _reply(self, server: int, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         for rule in self._rules:
-            if rule.takes(server, request):
+            if rule.claims(server, request):
                 return rule.reply(functools.partial(self._pause, rule, server), request, handle)
         if any(rule.ended for rule in self._rules):
             with self._lock:

@@ -1,4 +1,4 @@
-"""Things that go wrong, on demand: for tests of clients and of jobs that read and write TubeMQ."""
+"""Faults on demand, for tests of clients and of jobs that read and write TubeMQ."""
 
 from collections.abc import Callable
 from typing import Final, Unpack
@@ -24,19 +24,19 @@ _NOBODY: Final = "somebody-else"
 
 
 class Faults:
-    """What can go wrong at one server: ``server.faults``. Safe to use from any thread.
+    """The faults of one server: ``server.faults``. Safe to use from any thread.
 
-    Methods that take a ``Method`` make a rule, which says how often it was ``hits``; it ends by its
-    ``cancel``, at the end of a ``with`` block, or by ``clear``. Rules are asked in the order they were made
-    and the first that takes a request decides, so these two lines are three refusals and then a lost
+    Methods that take a ``Method`` create a rule, whose ``hits`` counts the requests that it was applied to.
+    It ends with ``cancel``, at the end of a ``with`` block, or with ``clear``. The first rule that applies to
+    a request decides, in the order of creation, so these two lines cause three refusals and then a lost
     connection::
 
         server.faults.answer(Method.GET_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, times=3)
         server.faults.drop_connection(Method.GET_MESSAGE, times=1)
 
-    ``times``, ``skip`` and ``only`` say which requests a rule takes (see ``Script``). A rule concerns one
-    connection at a time: others go on while a request is held. ``carried_out`` says whether the server does
-    what the request asks before the fault, so that only the answer is late or lost.
+    ``times``, ``skip``, ``broker`` and ``only`` say which requests a rule applies to (see ``Script``). While
+    a request is held, other connections go on. With ``carried_out`` the server does what the request asks
+    before the fault, so that only the answer is late or lost.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Faults:
         master: MasterState,
         intercept: Callable[[InterceptorOf | None], None],
     ) -> None:
-        """Belong to a server, which makes its own."""
+        """Create the faults of a server; servers do this themselves."""
         self._nodes = nodes
         self._master = master
         self._rules = RuleBook(intercept)
@@ -57,7 +57,7 @@ class Faults:
         text: str = "a test asked for this answer",
         **script: Unpack[Script],
     ) -> Rule:
-        """Answer with a result code, and do not do what was asked."""
+        """Answer with a result code, without doing what was asked."""
 
         def act(_pause: Pause, request: rpc.Request, _handle: Callable[[], Answer]) -> Reply:
             return Reply(refusal(Method(request.method), int(code), text))
@@ -67,17 +67,17 @@ class Faults:
     def delay(
         self, method: Method, delay_ms: int, *, carried_out: bool = False, **script: Unpack[Script]
     ) -> Rule:
-        """Let requests wait for so long."""
+        """Let requests wait."""
         return self._add(Rule(method, _waiting(delay_ms / 1000, carried_out=carried_out), script))
 
     def hold(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Held:
-        """Let requests wait until they are released; the end of the server releases them too."""
+        """Let requests wait until they are released, or the server ends."""
         held = Held(method, _waiting(None, carried_out=carried_out), script)
         self._rules.add(held)
         return held
 
     def drop_connection(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Rule:
-        """Close the connection a request comes on, without an answer."""
+        """Close the connection of a request without an answer."""
 
         def act(_pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
             if carried_out:
@@ -87,7 +87,7 @@ class Faults:
         return self._add(Rule(method, act, script))
 
     def truncate(self, method: Method, keep_bytes: int | None = None, **script: Unpack[Script]) -> Rule:
-        """Send only the beginning of an answer's frame, by default half of it, and close the connection."""
+        """Send only the beginning of the answer's frame, by default half of it, and close the connection."""
 
         def cut(frame: bytes) -> bytes:
             return frame[: len(frame) // 2 if keep_bytes is None else keep_bytes]
@@ -98,14 +98,14 @@ class Faults:
         return self._add(Rule(method, act, script))
 
     def corrupt(self, method: Method, at: int | bytes = 0, **script: Unpack[Script]) -> Rule:
-        """Turn over all bits of one byte of an answer's frame.
+        """Invert all bits of one byte of the answer's frame.
 
         Args:
-            method: whose answers.
-            at: the byte's place: 0, the first one, damages the frame itself; negative numbers count from
-                the end. Or some bytes, such as a message's: the last of them is damaged where they are
-                first found; an answer without them stays as it is.
-            script: which requests.
+            method: the method whose answers are damaged.
+            at: the position of the byte: 0 damages the frame itself, negative numbers count from the end. Or
+                some bytes, such as the value of a message: the last byte of their first occurrence is
+                damaged, and an answer without them is not.
+            script: which requests the rule applies to.
         """
 
         def damage(frame: bytes) -> bytes:
@@ -122,28 +122,28 @@ class Faults:
         return self._add(Rule(method, act, script))
 
     def clear(self) -> None:
-        """End all rules, let go what waits because of them, be the active master, and start all brokers."""
+        """End all rules, release the requests that they hold, activate the master, and start all brokers."""
         self.release()
         self.become_active()
         for node in self._nodes:
             self.start_broker(node.id)
 
     def release(self) -> None:
-        """End all rules, and let go what waits because of them."""
+        """End all rules, and release the requests that they hold."""
         self._rules.clear()
 
     def stop_broker(self, broker_id: int, *, graceful: bool = False) -> None:
-        """Close a broker's ports and drop its connections, until ``start_broker``; a stopped one stays so.
+        """Close a broker's ports and connections until ``start_broker``; a stopped broker stays stopped.
 
-        Usually as when its process is killed: what was acknowledged is kept; batches that were not confirmed
-        come again; groups stand where they stood when offsets were saved last (``offsets_save_ms``); nobody
-        holds a partition after the start. The master lists the broker until it has been silent for
+        By default this is like killing its process: acknowledged messages are kept, batches that were not
+        committed are delivered again, offsets are those that were last saved (``offsets_save_ms``), and
+        nobody holds a partition after the start. The master lists the broker until it has been silent for
         ``broker_timeout_ms``.
 
         Args:
             broker_id: which broker.
-            graceful: as when it is told to end: what is in flight counts as consumed, and the master lists
-                it no more at once.
+            graceful: like an orderly shutdown: what is in flight counts as consumed, and the master stops
+                listing the broker at once.
 
         Raises:
             OptionError: there is no such broker.
@@ -151,9 +151,9 @@ class Faults:
         self._stop(broker_id, Ending.ORDERLY if graceful else Ending.KILLED)
 
     def crash_broker(self, broker_id: int) -> None:
-        """Stop a broker as when its machine loses power: messages that were not flushed are lost.
+        """Stop a broker as a power failure does: messages that were not flushed are lost.
 
-        Their offsets are used again.
+        Their offsets are reused.
 
         Raises:
             OptionError: there is no such broker.
@@ -162,7 +162,7 @@ class Faults:
         self._stop(broker_id, Ending.POWER_CUT)
 
     def freeze_broker(self, broker_id: int) -> None:
-        """Let a broker stand still, until ``start_broker``: connect succeeds, nothing is read or answered.
+        """Let a broker hang until ``start_broker``: connecting succeeds, but nothing is read or answered.
 
         The master lists it until it has been silent for ``broker_timeout_ms``.
 
@@ -172,19 +172,19 @@ class Faults:
         self._nodes.get(broker_id).freeze()
 
     def start_broker(self, broker_id: int) -> None:
-        """Start a stopped broker on the ports it had, or let a frozen one go on; a running one stays so.
+        """Start a stopped broker on its former ports, or resume a frozen one; a running broker keeps running.
 
-        The master lists it at once if it had not given it up yet, else after ``broker_startup_ms``.
+        The master lists it at once if it has not given up on it, and otherwise after ``broker_startup_ms``.
 
         Raises:
             OptionError: there is no such broker.
-            TubeMQConnectionError: somebody else has taken a port of it.
+            TubeMQConnectionError: one of its ports is in use.
         """
         self._nodes.get(broker_id).start()
-        self._rules.back(broker_id)
+        self._rules.allow_holding(broker_id)
 
     def become_standby(self) -> None:
-        """Let the master answer as one that is not the leader of its group."""
+        """Let the master answer like one that does not lead its group."""
         self._master.standby.set()
 
     def become_active(self) -> None:
@@ -192,20 +192,20 @@ class Faults:
         self._master.standby.clear()
 
     def apply_retention(self, topic: str) -> None:
-        """Delete all messages a topic has now, as happens when they are too old."""
+        """Delete all present messages of a topic, as if they were too old."""
         for node in self._nodes:
             node.apply_retention(topic, older_than_ms=0)
 
     def lose_messages(self, topic: str, count: int | None = None, *, store: int = 0, broker: int = 1) -> int:
-        """Lose the newest messages of a store, as a broker that crashes; their offsets are used again.
+        """Lose the newest messages of a store, as in a crash of the broker; their offsets are reused.
 
-        Leases of the topic are forgotten with them; groups that had come further are left where they are.
+        The leases of the topic are forgotten too. Groups keep their offsets, even beyond the new end.
 
         Args:
-            topic: whose messages.
-            count: how many; None: all that are not brought to the disk yet.
-            store: number of the store.
-            broker: whose store.
+            topic: the topic.
+            count: how many messages; None: all that are not flushed yet.
+            store: the number of the store.
+            broker: the id of the broker.
 
         Returns:
             The offset of the next message, in index bytes.
@@ -227,33 +227,33 @@ class Faults:
         return latest
 
     def expire_visit_tokens(self) -> None:
-        """Let no client's visit token be good any more (where the broker looks at them: 415)."""
+        """Invalidate the visit tokens of all clients; a broker that checks them answers 415."""
         self._master.tokens.expire()
 
     def forget_clients(self) -> None:
-        """Let the master forget who is registered, as after its restart (heartbeats get 411)."""
+        """Let the master forget all clients, as a restart does; their heartbeats get 411."""
         with self._master.lock:
             self._master.members.forget_all()
 
     def forget_leases(
         self, topic: str | None = None, group: str | None = None, *, broker: int | None = None
     ) -> int:
-        """Let brokers forget who holds their partitions, as after a restart (fetches get 411).
+        """Let brokers forget leases, as a restart does; fetches get 411.
 
-        What was in flight is fetched again. Without topic, group or broker: those of all.
+        What was in flight is fetched again. Without a topic, group or broker: the leases of all.
 
         Returns:
-            How many leases there were.
+            The number of leases.
         """
         return self._change_leases(topic, group, broker, None)
 
     def give_leases_away(
         self, topic: str | None = None, group: str | None = None, *, broker: int | None = None
     ) -> int:
-        """Let somebody else hold the partitions that are held (fetches get 412), until his lease runs out.
+        """Give leases to another consumer, until they expire; fetches get 412.
 
         Returns:
-            How many leases there were.
+            The number of leases.
         """
         return self._change_leases(topic, group, broker, _NOBODY)
 
@@ -274,8 +274,8 @@ class Faults:
 
     def _stop(self, broker_id: int, ending: Ending) -> None:
         node = self._nodes.get(broker_id)
-        # What a rule holds would hold up the end of the broker's connections.
-        self._rules.let_go(broker_id)
+        # A request that is held would delay the end of its connection.
+        self._rules.release_requests_to(broker_id)
         node.stop(ending)
 
     def _add(self, rule: Rule) -> Rule:
@@ -293,7 +293,7 @@ def _change_lease(state: BrokerState, seat: Seat, holder: str | None) -> None:
 
 
 def refusal(method: Method, code: int, text: str) -> bytes:
-    """Return the answer to a method that carries a result code and nothing else."""
+    """Return the answer to a method with a result code and nothing else."""
     response = MESSAGES[method].response()
     known = response.DESCRIPTOR.fields_by_name
     values = {

@@ -1,4 +1,4 @@
-"""The brokers of this process, running or not: they are stopped, frozen and started one by one."""
+"""The brokers of this process, running or not; each can be stopped, frozen and started."""
 
 import contextlib
 import dataclasses
@@ -16,14 +16,14 @@ from tubemq_spark.embedded.config.stamps import SYSTEM_USER
 from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.master.brokers import KnownBroker, Presence
-from tubemq_spark.embedded.running import Common, Ending, Place, RunningBroker
+from tubemq_spark.embedded.running import BrokerLocation, ClusterState, Ending, RunningBroker
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Interceptor
 
 
 class BrokerCondition(enum.StrEnum):
-    """What a broker does now."""
+    """The condition of a broker."""
 
     RUNNING = "running"
     FROZEN = "frozen"
@@ -31,35 +31,35 @@ class BrokerCondition(enum.StrEnum):
 
 
 class BrokerNode:
-    """One broker: how it is set up and, while it runs, its stores and ports.
+    """One broker: its configuration and, while it runs, its stores and ports.
 
     ``running`` is replaced as a whole, under the lock; it is None while the broker is stopped. The master is
-    told of each change (``known.presence``).
+    told about each change (``known.presence``).
     """
 
-    def __init__(self, place: Place, common: Common) -> None:
-        """Open the broker; ports that were left open are chosen now, and for good.
+    def __init__(self, location: BrokerLocation, cluster: ClusterState) -> None:
+        """Open the broker; ports that were not specified are chosen now, and kept from then on.
 
         Raises:
             DataLossError: the directory is damaged in a way that recovery must not repair.
             TubeMQConnectionError: a port cannot be opened.
         """
-        make_directory(place.directory)
-        settings = common.settings
-        self._common = common
+        make_directory(location.directory)
+        settings = cluster.settings
+        self._cluster = cluster
         self._lock = threading.RLock()
         self._interceptor: Interceptor | None = None
         self._frozen = False
         self._past_traffic = Traffic()
         self._reserved = contextlib.ExitStack()
-        catalog = Catalog(place.directory / "topics.json")
-        config = BrokerConfig(place.directory / "broker.json")
-        running = RunningBroker.open(place, catalog, common)
+        catalog = Catalog(location.directory / "topics.json")
+        config = BrokerConfig(location.directory / "broker.json")
+        running = RunningBroker.open(location, catalog, cluster)
         self._running: RunningBroker | None = running
-        self._place = dataclasses.replace(place, port=running.broker.port, web_port=running.web.port)
+        self._location = dataclasses.replace(location, port=running.broker.port, web_port=running.web.port)
         self.known = KnownBroker(
-            place.broker_id,
-            Endpoint(place.advertised, running.broker.port),
+            location.broker_id,
+            Endpoint(location.advertised, running.broker.port),
             running.web.port,
             catalog,
             config,
@@ -74,7 +74,7 @@ class BrokerNode:
 
     @property
     def condition(self) -> BrokerCondition:
-        """What the broker does now."""
+        """The present condition."""
         with self._lock:
             if self._running is None:
                 return BrokerCondition.STOPPED
@@ -82,7 +82,7 @@ class BrokerNode:
 
     @property
     def running(self) -> RunningBroker | None:
-        """What runs of it now."""
+        """The running broker; None while it is stopped."""
         return self._running
 
     @property
@@ -90,14 +90,14 @@ class BrokerNode:
         """What the handlers of the running broker share.
 
         Raises:
-            OptionError: it is stopped.
+            OptionError: the broker is stopped.
         """
         if (running := self._running) is None:
             raise OptionError("TUBEMQ_BROKER_STOPPED", broker_id=self.id)
         return running.state
 
     def stop(self, ending: Ending) -> None:
-        """Close its ports and drop its connections; a stopped one stays as it is."""
+        """Close the ports and connections; a stopped broker stays stopped."""
         with self._lock:
             if (running := self._running) is None:
                 return
@@ -114,7 +114,7 @@ class BrokerNode:
                 self._reserve_ports()
 
     def freeze(self) -> None:
-        """Read and answer nothing, and keep the connections.
+        """Read and answer nothing, but keep the connections.
 
         Raises:
             OptionError: the broker is stopped.
@@ -127,7 +127,7 @@ class BrokerNode:
             self.known.presence.mark_silent()
 
     def start(self) -> None:
-        """Run again, on the same ports; a frozen broker goes on, a running one stays as it is.
+        """Run again on the same ports; a frozen broker resumes, a running one keeps running.
 
         Raises:
             DataLossError: the directory is damaged in a way that recovery must not repair.
@@ -136,7 +136,7 @@ class BrokerNode:
         with self._lock:
             if self._running is None:
                 self._reserved.close()
-                self._running = RunningBroker.open(self._place, self.known.catalog, self._common)
+                self._running = RunningBroker.open(self._location, self.known.catalog, self._cluster)
                 self._running.broker.intercept(self._interceptor)
             elif self._frozen:
                 self._running.thaw()
@@ -144,17 +144,18 @@ class BrokerNode:
             self.known.presence.mark_back()
 
     def intercept(self, interceptor: Interceptor | None) -> None:
-        """Put a function between the requests and their handlers, or none; it outlives a stop."""
+        """Put a function between the requests and their handlers; it is kept over a stop. None removes it."""
         with self._lock:
             self._interceptor = interceptor
             if self._running is not None:
                 self._running.broker.intercept(interceptor)
 
     def set_topic(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
-        """Add a topic or change one, as ``BrokerState.set_topic``; a stopped broker follows when it starts.
+        """Add or change a topic, like ``BrokerState.set_topic``; a stopped broker applies it when it starts.
 
         Raises:
-            OptionError: the catalog refuses it, or a stopped broker still has to remove the old topic.
+            OptionError: the catalog refuses it, or the broker is stopped and still has to remove the old
+            topic.
         """
         with self._lock:
             if self._running is not None:
@@ -162,18 +163,18 @@ class BrokerNode:
                 return
             old = self.known.catalog.get(topic)
             if old is not None and old.status is TopicStatus.REMOVED is not spec.status:
-                what = f"broker {self.id}, which is stopped, has not removed the old one yet"
+                what = f"broker {self.id} is stopped and has not removed the old topic yet"
                 raise OptionError("TUBEMQ_BAD_TOPIC_SHAPE", topic=topic, what=what)
             self.known.catalog.add(topic, spec, by, date)
 
-    def grown(self, topic: str, stores: int, partitions: int) -> TopicSpec:
-        """Return a topic's rules with this shape; one that is new, or was closed, gets the usual rules."""
+    def spec_with_shape(self, topic: str, stores: int, partitions: int) -> TopicSpec:
+        """Return a topic's rules with a shape; a topic that is new or was closed gets the default rules."""
         old = self.known.catalog.get(topic)
         base = old if old is not None and old.status is TopicStatus.NORMAL else TopicSpec()
         return dataclasses.replace(base, stores=stores, partitions=partitions)
 
     def apply_retention(self, topic: str, older_than_ms: int | None) -> None:
-        """Delete old data of a topic; a stopped broker has nothing to delete from."""
+        """Delete old data of a topic; a stopped broker does nothing."""
         spec = self.known.catalog.get(topic)
         running = self._running
         if spec is None or running is None:
@@ -184,7 +185,7 @@ class BrokerNode:
                 store.expire(age_ms, roll=older_than_ms is not None)
 
     def traffic(self) -> Traffic:
-        """Return what went in and out since the server's start."""
+        """Return the traffic since the start of the server."""
         total = Traffic()
         with self._lock:
             total.add(self._past_traffic)
@@ -198,21 +199,21 @@ class BrokerNode:
         self._reserved.close()
 
     def _reserve_ports(self) -> None:
-        """Keep the ports from others while the broker is stopped: who connects is refused, as it must be."""
-        for port in (self._place.port, self._place.web_port):
+        """Reserve the ports while the broker is stopped, so that connections are refused."""
+        for port in (self._location.port, self._location.web_port):
             reserved = self._reserved.enter_context(socket.socket())
-            # Should somebody have been quicker, the start will say so.
+            # If another process was quicker, the start will fail and say so.
             with contextlib.suppress(OSError):
-                reserved.bind((self._place.host, port))
+                reserved.bind((self._location.host, port))
 
 
 class BrokerNodes:
-    """All brokers of this process, by their ids from 1 on; none is ever taken out."""
+    """All brokers of this process by id, counted from 1; none is ever removed."""
 
-    def __init__(self, first: Place, common: Common) -> None:
-        """Take where the first broker is: the others' places follow from it."""
+    def __init__(self, first: BrokerLocation, cluster: ClusterState) -> None:
+        """Take the location of the first broker, from which those of the others follow."""
         self._first = first
-        self._common = common
+        self._cluster = cluster
         self._by_id: dict[int, BrokerNode] = {}
         self._adding = threading.Lock()
 
@@ -239,17 +240,17 @@ class BrokerNodes:
             TubeMQConnectionError: a port cannot be opened.
         """
         with self._adding:
-            node = BrokerNode(self._place(len(self._by_id) + 1), self._common)
+            node = BrokerNode(self._location_of(len(self._by_id) + 1), self._cluster)
             self._by_id = {**self._by_id, node.id: node}
             return node
 
-    def kept(self) -> int:
-        """Return how many brokers have a directory."""
+    def stored_count(self) -> int:
+        """Return how many brokers have a data directory."""
         directory = self._first.directory
         return next(number for number in range(1, 256) if not _directory(directory, number + 1).is_dir())
 
-    def meant(self, topic: str, brokers: Iterable[int] | None) -> list[BrokerNode]:
-        """Return the brokers of these ids; without ids those that have a topic, or all when none has it.
+    def select(self, topic: str, brokers: Iterable[int] | None) -> list[BrokerNode]:
+        """Return the brokers with these ids; without ids, those that have a topic, or all if none has it.
 
         Raises:
             OptionError: there is no such broker.
@@ -265,48 +266,48 @@ class BrokerNodes:
         return having or list(specs)
 
     def set_topic(self, broker_id: int, topic: str, spec: TopicSpec, by: str, date: str | None) -> None:
-        """Add a topic to a broker or change it there, in the name of a user.
+        """Add a topic to a broker, or change it there, in the name of a user.
 
         Raises:
-            OptionError: there is no such broker, or the topic cannot be like this.
+            OptionError: there is no such broker, or the topic is refused.
         """
         self.get(broker_id).set_topic(topic, spec, by, date)
 
     def release(self, broker_id: int) -> None:
-        """Let a broker that I/O errors have stopped read and write again."""
+        """Let a broker that was stopped by I/O errors read and write again."""
         self.get(broker_id).state.release_services()
 
     def traffic(self) -> Traffic:
-        """Return what went in and out since the server's start."""
+        """Return the traffic since the start of the server."""
         total = Traffic()
         for node in self:
             total.add(node.traffic())
         return total
 
     def close(self) -> None:
-        """Close all brokers; one that fails does not keep the others."""
+        """Close all brokers, even if one of them fails to close."""
         with contextlib.ExitStack() as closing:
             for node in self:
                 closing.callback(node.close)
 
-    def _place(self, number: int) -> Place:
+    def _location_of(self, number: int) -> BrokerLocation:
         first = self._first
         if number == 1:
             return first
         host = nth_host(first.host, first.advertised, number)
-        # As on the hosts of a real cluster, the ports are everywhere the same.
+        # All use the same ports, like the hosts of a real cluster.
         known = self._by_id[1].known
         directory = _directory(first.directory, number)
-        return Place(number, directory, host, host, known.endpoint.port, known.web_port)
+        return BrokerLocation(number, directory, host, host, known.endpoint.port, known.web_port)
 
 
 def nth_host(host: str, advertised: str, number: int) -> str:
-    """Return the address of a broker, counted from that of the first: 127.0.0.1, 127.0.0.2 and so on.
+    """Return the address of a broker, counted up from that of the first: 127.0.0.1, 127.0.0.2 and so on.
 
-    TubeMQ's master refuses a second broker on the same address, therefore each has its own.
+    Each broker has its own address, because TubeMQ's master refuses a second broker on the same one.
 
     Raises:
-        OptionError: there is no such address, or clients elsewhere are to reach it.
+        OptionError: the first address is not a loopback address, or clients use another name for it.
     """
     if host == advertised:
         with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What an embedded TubeMQ is doing, at a glance."""
+"""What an embedded TubeMQ is doing, at one moment."""
 
 import contextlib
 import dataclasses
@@ -12,26 +12,26 @@ from tubemq_spark.model import OffsetBounds, StoreId
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overview:
-    """Numbers of one moment."""
+    """Counts at one moment."""
 
     traffic: Traffic
     """Since the start."""
     connections: int
-    """Open ones to the master and the brokers."""
+    """Open connections to the master and the brokers."""
     producers: int
     """Registered at the master."""
     consumers: int
-    """Registered at the master; readers of this package are there only while they plan."""
+    """Registered at the master; Spark queries are registered only while they plan."""
     leases: int
-    """Partitions that somebody reads."""
+    """Partitions that are being read."""
     stores: Mapping[StoreId, OffsetBounds]
-    """What the stores hold; one that was never used, or whose broker is stopped, is not there."""
+    """Where the stores begin and end, without stores that were never used or whose broker is stopped."""
     brokers: Mapping[int, BrokerCondition]
-    """What each broker does."""
+    """The condition of each broker."""
 
 
-def look(nodes: BrokerNodes, running: RunningMaster) -> Overview:
-    """Take the numbers."""
+def take_overview(nodes: BrokerNodes, running: RunningMaster) -> Overview:
+    """Return the present counts."""
     with running.state.lock:
         producers = running.state.members.producer_count
         consumers = sum(len(group.members) for group in running.state.members.groups.values())
@@ -51,7 +51,7 @@ def _bounds(node: BrokerNode) -> Iterator[tuple[StoreId, OffsetBounds]]:
     if (running := node.running) is None:
         return
     for (topic, number), store in running.state.stores.all().items():
-        # A topic that is removed at this moment, and a broker that stops, take their stores with them.
+        # The topic may just be removed, or the broker stopped.
         with contextlib.suppress(OSError):
             held = store.bounds
             yield StoreId(topic, node.id, number), OffsetBounds(held.earliest, held.latest)

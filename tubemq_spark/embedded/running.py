@@ -1,4 +1,4 @@
-"""A running broker and a running master: each a value that exists from its start to its end."""
+"""A running broker and a running master: each is a value that exists from its start to its end."""
 
 import contextlib
 import dataclasses
@@ -36,7 +36,7 @@ from tubemq_spark.net.scheduler import Scheduler
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class BrokerLocation:
     """Where a broker keeps its data, and where it listens."""
 
     broker_id: int
@@ -44,15 +44,15 @@ class Place:
     host: str
     """What it listens on."""
     advertised: str
-    """How clients call that."""
+    """The name that clients use for it."""
     port: int
-    """0 here and below: any free one."""
+    """0, here and below: any free port."""
     web_port: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Common:
-    """What all servers of a cluster have in common."""
+class ClusterState:
+    """What all servers of a cluster share."""
 
     settings: EmbeddedSettings
     controls: Controls
@@ -64,11 +64,11 @@ class Ending(enum.Enum):
     """How a broker ends."""
 
     ORDERLY = enum.auto()
-    """It confirms what is in flight, and keeps everything."""
+    """It commits what is in flight, and saves everything."""
     KILLED = enum.auto()
-    """As by a signal: what was acknowledged stays; nothing is confirmed, and offsets are as saved last."""
+    """Like a kill: acknowledged messages are kept, offsets are as last saved, nothing is committed."""
     POWER_CUT = enum.auto()
-    """As killed, and what was not flushed is lost."""
+    """Like a kill, and what was not flushed is lost."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class RunningBroker:
     scheduler: Scheduler
 
     @classmethod
-    def open(cls, place: Place, catalog: Catalog, common: Common) -> Self:
+    def open(cls, location: BrokerLocation, catalog: Catalog, cluster: ClusterState) -> Self:
         """Open the stores and then the ports.
 
         Raises:
@@ -89,30 +89,30 @@ class RunningBroker:
             TubeMQConnectionError: a port cannot be opened.
         """
         with contextlib.ExitStack() as undo:
-            state = _open_state(place, catalog, common)
+            state = _open_state(location, catalog, cluster)
             undo.callback(state.stores.close)
             scheduler = Scheduler()
             undo.callback(scheduler.close)
-            broker = Broker(state, place.host, place.port, scheduler)
+            broker = Broker(state, location.host, location.port, scheduler)
             undo.callback(broker.close, last_snapshot=False)
             web = AdminServer(
                 "broker",
-                place.host,
-                place.web_port,
+                location.host,
+                location.web_port,
                 BrokerCalls(state).calls,
                 BROKER_FRAME,
-                advertised=place.advertised,
+                advertised=location.advertised,
             )
             undo.pop_all()
             return cls(state, broker, web, scheduler)
 
     def freeze(self) -> None:
-        """Read and answer nothing from now on; connections stay open and can be made."""
+        """Read and answer nothing from now on; connections stay open, and connecting succeeds."""
         self.broker.freeze()
         self.web.freeze()
 
     def thaw(self) -> None:
-        """Go on with what came meanwhile."""
+        """Resume with what arrived in the meantime."""
         self.broker.thaw()
         self.web.thaw()
 
@@ -130,24 +130,24 @@ class RunningBroker:
             closing.callback(self.web.close)
 
 
-def _open_state(place: Place, catalog: Catalog, common: Common) -> BrokerState:
-    settings = common.settings
-    stores = StoreSet(place.directory / "stores", catalog, settings)
+def _open_state(location: BrokerLocation, catalog: Catalog, cluster: ClusterState) -> BrokerState:
+    settings = cluster.settings
+    stores = StoreSet(location.directory / "stores", catalog, settings)
     with contextlib.ExitStack() as undo:
         undo.callback(stores.close)
         state = BrokerState(
-            place.broker_id,
+            location.broker_id,
             settings,
-            place.advertised,
+            location.advertised,
             catalog,
             stores,
-            OffsetTable(place.directory / "offsets.json"),
+            OffsetTable(location.directory / "offsets.json"),
             LeaseTable(settings.lease_timeout_ms),
-            common.tokens,
-            common.controls,
-            common.authentication,
-            reads=Service(settings.allowed_io_errors, f"Reading at broker {place.broker_id}"),
-            writes=Service(settings.allowed_io_errors, f"Writing at broker {place.broker_id}"),
+            cluster.tokens,
+            cluster.controls,
+            cluster.authentication,
+            reads=Service(settings.allowed_io_errors, f"Reading at broker {location.broker_id}"),
+            writes=Service(settings.allowed_io_errors, f"Writing at broker {location.broker_id}"),
         )
         state.finish_removals()
         undo.pop_all()
@@ -172,7 +172,7 @@ class RunningMaster:
         settings: EmbeddedSettings,
         calls: Mapping[str, Call],
     ) -> Self:
-        """Open the ports: that of the clients and the web port; 0 is any free one.
+        """Open the ports: the one for clients and the web port (0: any free one).
 
         Raises:
             TubeMQConnectionError: a port cannot be opened.
@@ -185,7 +185,7 @@ class RunningMaster:
             undo.callback(master.close)
 
             def leader() -> str | None:
-                # There is no other master to send callers to.
+                # There is no other master to redirect to.
                 return f"{state.address.host}:{web.port}" if state.standby.is_set() else None
 
             web = AdminServer(
@@ -209,13 +209,13 @@ class RunningMaster:
 
 
 def master_calls(state: MasterState, token: str, set_topic: SetTopic, release: Release) -> Mapping[str, Call]:
-    """Return the web calls of a master; changing ones must carry ``token``.
+    """Return the web calls of a master; those that change something need ``token``.
 
     Args:
         state: what the master's handlers share.
         token: TubeMQ's ``confModAuthToken``.
-        set_topic: changes a topic on a broker.
-        release: lets a broker that I/O errors have stopped go on.
+        set_topic: adds or changes a topic on a broker.
+        release: resumes a broker that was stopped by I/O errors.
     """
     topics = TopicViews(state)
     groups: tuple[Mapping[str, Call], ...] = (

@@ -1,4 +1,4 @@
-"""A whole TubeMQ in this process: one master, its brokers, their web ports, and a directory."""
+"""A whole TubeMQ in this process: a master, its brokers, their web ports and a data directory."""
 
 import contextlib
 import dataclasses
@@ -24,8 +24,8 @@ from tubemq_spark.embedded.master.master import Master
 from tubemq_spark.embedded.master.members import Members
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.nodes import BrokerCondition, BrokerNodes
-from tubemq_spark.embedded.overview import Overview, look
-from tubemq_spark.embedded.running import Common, Place, RunningMaster, master_calls
+from tubemq_spark.embedded.overview import Overview, take_overview
+from tubemq_spark.embedded.running import BrokerLocation, ClusterState, RunningMaster, master_calls
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
@@ -34,17 +34,17 @@ __all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "TopicSpec",
 
 _ANY_HOST: Final = "0.0.0.0"  # noqa: S104  compared with, not listened on by default
 _FIRST: Final = 1
-"""The id of the first broker, whose data are in the directory itself."""
+"""The id of the first broker, whose data is in the directory itself."""
 
 
 class EmbeddedTubeMQ:
     """Runs from its construction until ``close``; also a context manager.
 
-    With a directory everything outlives the process: topics, messages, committed offsets. What was
-    acknowledged survives a kill of the process; a loss of power takes at most what was not flushed yet.
+    With a directory, everything is kept for the next start: topics, messages, committed offsets. Acknowledged
+    messages survive a kill of the process; a power failure loses at most what was not flushed yet.
 
-    Brokers have the ids 1, 2, 3 and so on. The first one listens on ``host``; each further one on the next
-    loopback address and the same ports, as TubeMQ's master wants brokers on addresses of their own.
+    Brokers have the ids 1, 2, 3 and so on. The first one listens on ``host``, each further one on the next
+    loopback address and the same ports, because TubeMQ's master requires an address per broker.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class EmbeddedTubeMQ:
         """Open the directory and the ports.
 
         Args:
-            data: where everything is kept; None: a temporary directory, removed at the end.
-            topics: topics that are to be there, besides those of the directory; a pair is the number of
-                stores and that of partitions of each store. A new topic comes to all brokers, a known one
-                stays on those that have it.
-            host: IPv4 address or name to listen on.
-            master_port: port of the master; 0 here and below: any free one.
-            broker_port: port of the brokers.
-            master_web_port: port of the master's administration by HTTP.
-            broker_web_port: port of the brokers'.
-            brokers: how many there are at least; a directory that has more keeps them. Several need a
+            data: the data directory; None: a temporary one, deleted at the end.
+            topics: topics to create, or to change if they are in the directory; a pair is the number of
+                stores and of partitions per store. A new topic is created on all brokers, an existing one
+                is changed on those that have it.
+            host: the IPv4 address or name to listen on.
+            master_port: the port of the master; 0, here and below: any free port.
+            broker_port: the port of the brokers.
+            master_web_port: the port of the master's HTTP administration.
+            broker_web_port: the port of the brokers' HTTP administration.
+            brokers: the minimum number of brokers; if the directory has more, all run. More than one need a
                 loopback address as ``host``.
             settings: everything else.
-            advertised_host: the name under which clients reach this machine, when it is not ``host``.
+            advertised_host: the name that clients use to reach this machine, if it is not ``host``.
 
         Raises:
-            OptionError: the directory cannot be used or another process uses it, a topic is not as it may be,
-                ``host`` is not this machine or lets other machines in with the administration token that
-                everybody knows, or several brokers have no addresses.
+            OptionError: the directory cannot be used, or another process uses it; a topic is not valid;
+                ``host`` is not this machine, or lets other machines in with the public default of the
+                administration token; or there are no addresses for several brokers.
             DataLossError: the directory is damaged in a way that recovery must not repair.
             TubeMQConnectionError: a port cannot be opened.
         """
@@ -98,11 +98,11 @@ class EmbeddedTubeMQ:
                 data = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="tubemq-")))
             closing.enter_context(_locked(data))
             self.data = data
-            self._common = common = _common(data, settings)
-            first = Place(_FIRST, data, host, self._advertised, broker_port, broker_web_port)
-            self._nodes = nodes = BrokerNodes(first, common)
+            cluster = _cluster_state(data, settings)
+            first = BrokerLocation(_FIRST, data, host, self._advertised, broker_port, broker_web_port)
+            self._nodes = nodes = BrokerNodes(first, cluster)
             closing.callback(nodes.close)
-            for _ in range(max(brokers, nodes.kept())):
+            for _ in range(max(brokers, nodes.stored_count())):
                 nodes.open_next()
             for topic, spec in (topics or {}).items():
                 if isinstance(spec, TopicSpec):
@@ -111,10 +111,10 @@ class EmbeddedTubeMQ:
                     self.add_topic(topic, *spec)
             state = MasterState(
                 Brokers(node.known for node in nodes),
-                common.controls,
-                common.tokens,
+                cluster.controls,
+                cluster.tokens,
                 Members(settings.client_timeout_ms),
-                common.authentication,
+                cluster.authentication,
                 Endpoint(self._advertised, master_port),
             )
             calls = master_calls(state, settings.admin_token, nodes.set_topic, nodes.release)
@@ -123,8 +123,8 @@ class EmbeddedTubeMQ:
             closing.callback(self._running.close)
             self._interceptor_of: InterceptorOf | None = None
             self.faults = Faults(nodes, state, self._intercept)
-            """What can go wrong at this server, on demand."""
-            # First of all: what a fault holds would hold up the ports' end.
+            """Faults of this server on demand."""
+            # Closed first, because requests that a fault holds would delay the closing of ports.
             closing.callback(self.faults.release)
             self._closing = closing.pop_all()
 
@@ -136,32 +136,32 @@ class EmbeddedTubeMQ:
 
     @property
     def master(self) -> str:
-        """The master's ``host:port``, as clients need it."""
+        """The master's ``host:port``, which clients need."""
         return str(self._running.state.address)
 
     @property
     def broker(self) -> str:
-        """The first broker's ``host:port``; clients learn it from the master."""
+        """The first broker's ``host:port``, which clients get from the master."""
         return self.brokers[_FIRST]
 
     @property
     def brokers(self) -> dict[int, str]:
-        """Each broker's ``host:port`` by its id, whether it runs or not."""
+        """Each broker's ``host:port`` by id, whether it runs or not."""
         return {node.id: str(node.known.endpoint) for node in self._nodes}
 
     @property
     def master_web(self) -> str:
-        """``host:port`` of the master's administration by HTTP."""
+        """``host:port`` of the master's HTTP administration."""
         return str(Endpoint(self._advertised, self._running.web.port))
 
     @property
     def broker_web(self) -> str:
-        """``host:port`` of the first broker's administration by HTTP."""
+        """``host:port`` of the first broker's HTTP administration."""
         return self.broker_webs[_FIRST]
 
     @property
     def broker_webs(self) -> dict[int, str]:
-        """``host:port`` of each broker's administration by HTTP."""
+        """``host:port`` of each broker's HTTP administration, by broker id."""
         return {node.id: str(Endpoint(node.known.endpoint.host, node.known.web_port)) for node in self._nodes}
 
     @property
@@ -176,7 +176,7 @@ class EmbeddedTubeMQ:
         return _FIRST
 
     def topics(self) -> dict[str, TopicSpec]:
-        """Return the topics by name; one of several brokers as it is on the first of them."""
+        """Return the topics by name; a topic on several brokers as it is on the first of them."""
         specs: dict[str, TopicSpec] = {}
         for node in self._nodes:
             specs = {**node.known.catalog.all(), **specs}
@@ -191,7 +191,7 @@ class EmbeddedTubeMQ:
         return self._nodes.get(broker_id).known.catalog.all()
 
     def add_broker(self) -> int:
-        """Add a broker while all goes on, and return its id; it has no topics yet.
+        """Add a broker at run time, and return its id; it has no topics yet.
 
         Raises:
             OptionError: there is no address for it.
@@ -206,65 +206,65 @@ class EmbeddedTubeMQ:
     def add_topic(
         self, name: str, stores: int = 1, partitions: int = 1, *, brokers: Iterable[int] | None = None
     ) -> None:
-        """Add a topic, or let it grow to this many stores and partitions of each store.
+        """Add a topic, or increase its stores and partitions per store.
 
         Args:
             name: the topic.
-            stores: how many logs it has on each broker.
-            partitions: how many partitions each log has.
-            brokers: ids of the brokers it is to be on; None: those that have it, or all if it is new.
+            stores: the number of logs on each broker.
+            partitions: the number of partitions in each log.
+            brokers: the ids of its brokers; None: those that have it, or all if it is new.
 
         Raises:
             OptionError: the name or a number is not allowed, the topic would shrink, or there is no such
                 broker.
         """
-        for node in self._nodes.meant(name, brokers):
-            node.set_topic(name, node.grown(name, stores, partitions))
+        for node in self._nodes.select(name, brokers):
+            node.set_topic(name, node.spec_with_shape(name, stores, partitions))
 
     def set_topic(self, name: str, spec: TopicSpec, *, brokers: Iterable[int] | None = None) -> None:
-        """Add a topic, or change it to this; ``brokers`` and errors as of ``add_topic``."""
-        for node in self._nodes.meant(name, brokers):
+        """Add a topic, or change it; ``brokers`` and errors are those of ``add_topic``."""
+        for node in self._nodes.select(name, brokers):
             node.set_topic(name, spec)
 
     def close_topic(self, name: str, *, brokers: Iterable[int] | None = None) -> None:
-        """Close a topic as an operator does who deletes it: clients cannot use it, its data stay.
+        """Close a topic, as an operator does to delete it: clients cannot use it, its data is kept.
 
         Raises:
-            OptionError: there is no such topic on one of ``brokers``, or on any, or there is no such broker.
+            OptionError: one of ``brokers`` does not exist or does not have the topic.
         """
         self._change_status(name, TopicStatus.SOFT_DELETED, brokers)
 
     def remove_topic(self, name: str, *, brokers: Iterable[int] | None = None) -> None:
-        """Remove a topic with its data; a stopped broker does it when it starts.
+        """Remove a topic with its data; a stopped broker does so when it starts.
 
         Raises:
-            OptionError: as ``close_topic``.
+            OptionError: as in ``close_topic``.
         """
         self._change_status(name, TopicStatus.REMOVED, brokers)
 
     def apply_retention(self, topic: str, *, older_than_ms: int | None = None) -> None:
-        """Delete old data of a topic now, as it happens every few minutes; the earliest offsets rise.
+        """Delete old data of a topic now, as happens every few minutes; the earliest offsets rise.
 
-        Whole files go, never the last one of a log. With ``older_than_ms`` that age counts instead of the
-        topic's, and all data that are old enough go: 0 empties the topic.
+        Whole files are deleted, except the last one of a log. With ``older_than_ms``, that age is used
+        instead of the topic's, and all data that is old enough is deleted: 0 empties the topic.
         """
         for node in self._nodes:
             node.apply_retention(topic, older_than_ms)
 
     def overview(self) -> Overview:
-        """Return what goes on: traffic, clients, brokers, what the stores hold."""
-        return look(self._nodes, self._running)
+        """Return the present traffic, clients, brokers and offsets."""
+        return take_overview(self._nodes, self._running)
 
     def stats(self) -> Traffic:
-        """Return how many messages and payload bytes came in and went out since the start."""
+        """Return the messages and payload bytes that came in and went out since the start."""
         return self._nodes.traffic()
 
     def close(self) -> None:
-        """Close the ports, save everything, let go of the directory; batches in flight count as consumed."""
+        """Close the ports, save everything, release the directory; batches in flight count as consumed."""
         self._closing.close()
 
     def reopened(self) -> Self:
-        """Return a new server on the same directory and ports, after this one was closed."""
+        """Return a new server with the same directory and ports; this one must be closed."""
         first = self._nodes.get(_FIRST).known
         return type(self)(
             self.data,
@@ -287,7 +287,7 @@ class EmbeddedTubeMQ:
         return self._running.master
 
     def _change_status(self, topic: str, status: TopicStatus, brokers: Iterable[int] | None) -> None:
-        for node in self._nodes.meant(topic, brokers):
+        for node in self._nodes.select(topic, brokers):
             spec = node.known.catalog.all().get(topic)
             if spec is None:
                 raise OptionError("TUBEMQ_NO_SUCH_TOPIC", topic=topic, broker_id=node.id)
@@ -301,10 +301,10 @@ class EmbeddedTubeMQ:
 
 
 def _locked(data: Path) -> DirectoryLock:
-    """Make the directory, if need be, and take its lock.
+    """Create the directory if necessary, and take its lock.
 
     Raises:
-        OptionError: it cannot be made or written to, or another process uses it.
+        OptionError: it cannot be created or written to, or another process uses it.
     """
     try:
         make_directory(data)
@@ -314,7 +314,7 @@ def _locked(data: Path) -> DirectoryLock:
 
 
 def _require_guarded(host: str, settings: EmbeddedSettings) -> None:
-    """Refuse to let other machines in with the token that everybody knows.
+    """Refuse to let other machines in with the public default of the administration token.
 
     Raises:
         OptionError: they would be let in, or the host is not this machine.
@@ -327,14 +327,14 @@ def _require_guarded(host: str, settings: EmbeddedSettings) -> None:
         raise OptionError("TUBEMQ_OPEN_TO_ALL", host=host)
 
 
-def _common(data: Path, settings: EmbeddedSettings) -> Common:
+def _cluster_state(data: Path, settings: EmbeddedSettings) -> ClusterState:
     """Open what all servers share.
 
     Raises:
         DataLossError: a file cannot be understood; it is left as it is.
     """
     setting = ClusterSetting(query_priority=settings.query_priority)
-    return Common(
+    return ClusterState(
         settings,
         Controls(data / "controls.json", setting),
         VisitTokens(settings.visit_token_period_ms),

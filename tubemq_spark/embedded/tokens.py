@@ -1,4 +1,4 @@
-"""Visit tokens: numbers by which a broker sees that a client has talked to the master lately."""
+"""Visit tokens: numbers that prove to a broker that a client has recently been at the master."""
 
 import collections
 import threading
@@ -12,10 +12,10 @@ _REMEMBERED: Final = 6
 
 
 class VisitTokens:
-    """The token of the moment; it changes by the clock when it has a period."""
+    """The current token, which changes periodically if there is a period."""
 
     def __init__(self, period_ms: int, now_ms: Callable[[], int] = wall_ms) -> None:
-        """Begin with a first token; ``period_ms`` 0 keeps it for ever."""
+        """Start with a first token; with ``period_ms`` 0 it never changes."""
         self._period_ms = period_ms
         self._now_ms = now_ms
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class VisitTokens:
 
     @property
     def current(self) -> int:
-        """The token that clients get now."""
+        """The token that clients get at present."""
         with self._lock:
             now = self._now_ms()
             if self._period_ms and now >= self._tokens[-1] + self._period_ms:
@@ -31,14 +31,14 @@ class VisitTokens:
             return self._tokens[-1]
 
     def expire(self) -> None:
-        """Accept none of the tokens given so far; there is a new one."""
+        """Invalidate all tokens given out so far; there is a new one."""
         with self._lock:
             newest = max(self._tokens[-1] + 1, self._now_ms())
             self._tokens.clear()
             self._tokens.append(newest)
 
     def accepts(self, token: int) -> bool:
-        """Whether a client with this token has been at the master lately."""
+        """Whether a client with this token has recently been at the master."""
         newest = self.current
         with self._lock:
             return token == newest or token in self._tokens

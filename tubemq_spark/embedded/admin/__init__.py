@@ -1,1 +1,1 @@
-"""TubeMQ's administration API by HTTP, of the master and of the broker."""
+"""TubeMQ's HTTP administration API, of the master and of brokers."""

@@ -1,4 +1,4 @@
-"""All web calls of the broker."""
+"""All web calls of a broker."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from tubemq_spark.embedded.broker.state import BrokerState
 
 
 class BrokerCalls:
-    """The calls of BrokerAdminServlet by their names; none needs a token."""
+    """The calls of BrokerAdminServlet by name; none needs a token."""
 
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""

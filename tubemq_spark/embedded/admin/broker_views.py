@@ -1,4 +1,4 @@
-"""The master's web calls that tell of brokers: how each is set up, and how it is (WebBrokerConfHandler)."""
+"""The master's web calls that query the configuration and status of brokers (WebBrokerConfHandler)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,7 +7,7 @@ from tubemq_spark.embedded.admin.brokers import manage_status
 from tubemq_spark.embedded.admin.items import success
 from tubemq_spark.embedded.admin.parameters import Call, Parameters
 from tubemq_spark.embedded.admin.topic_properties import has_properties, read_properties, show_properties
-from tubemq_spark.embedded.admin.topic_views import TopicViews, place, topic_status
+from tubemq_spark.embedded.admin.topic_views import TopicViews, broker_fields, topic_status
 from tubemq_spark.embedded.config.broker_config import BrokerRecord
 from tubemq_spark.embedded.config.stamps import shown
 from tubemq_spark.embedded.master.brokers import KnownBroker
@@ -31,7 +31,7 @@ class BrokerViews:
     """The queries of WebBrokerConfHandler."""
 
     def __init__(self, state: MasterState, topics: TopicViews) -> None:
-        """Take what the master's handlers share, and how topics are shown."""
+        """Take what the master's handlers share, and the queries of topics."""
         self._state = state
         self._topics = topics
         self.calls: Mapping[str, Call] = {
@@ -40,9 +40,9 @@ class BrokerViews:
         }
 
     def query_setup(self, parameters: Parameters) -> dict[str, Any]:
-        """Return how brokers are set up that are as the call wants them; with their topics if wished."""
+        """Return the configuration of the brokers that match the call, with their topics if asked for."""
         with_topics = parameters.flag("withTopic", default=False)
-        # Of all brokers, so that a parameter that is not as it may be is refused in any case.
+        # All brokers are compared, so that an invalid parameter is refused in any case.
         matching = {
             broker.id
             for broker in self._state.brokers
@@ -57,7 +57,7 @@ class BrokerViews:
         )
 
     def query_run_status(self, parameters: Parameters) -> dict[str, Any]:
-        """Return how brokers are; they are never abnormal, and have no TLS."""
+        """Return the status of brokers, which are never abnormal and have no TLS."""
         with_detail = parameters.flag("withDetail", default=False)
         only = ("onlyAbnormal", "onlyAutoForbidden", "onlyEnableTLS")
         never = [name for name in only if parameters.flag(name, default=False)]
@@ -68,7 +68,7 @@ class BrokerViews:
 
     def _setup(self, broker: KnownBroker, record: BrokerRecord, *, with_topics: bool) -> dict[str, Any]:
         item = {
-            **place(broker),
+            **broker_fields(broker),
             "brokerTLSPort": record.tls_port,
             "brokerWebPort": broker.web_port,
             "manageStatus": record.status,
@@ -87,7 +87,7 @@ class BrokerViews:
 
     def _run_status(self, broker: KnownBroker, record: BrokerRecord, *, with_detail: bool) -> dict[str, Any]:
         item = {
-            **place(broker),
+            **broker_fields(broker),
             "brokerWebPort": broker.web_port,
             "manageStatus": record.status,
             "brokerTLSPort": record.tls_port,
@@ -100,7 +100,7 @@ class BrokerViews:
             item.update(
                 runStatus="running",
                 subStatus="idle",
-                # These are texts in TubeMQ's answers.
+                # TubeMQ's answers have texts here.
                 isConfChanged="false",
                 isConfLoaded="true",
                 isBrokerOnline="true",
@@ -112,7 +112,7 @@ class BrokerViews:
         return item
 
     def _selected(self, parameters: Parameters) -> list[tuple[KnownBroker, BrokerRecord]]:
-        """Return the brokers that the call wants by their ids and addresses."""
+        """Return the brokers that match the ids and addresses of the call."""
         ids, addresses = parameters.numbers("brokerId"), parameters.items("brokerIp")
         return [
             (broker, record)
@@ -122,7 +122,7 @@ class BrokerViews:
         ]
 
     def _detail(self, broker: KnownBroker) -> dict[str, Any]:
-        """Return the state machine of a broker that has nothing to do (BrokerRunStatusInfo.toJsonString)."""
+        """Return the state machine of an idle broker (BrokerRunStatusInfo.toJsonString)."""
         version = broker.catalog.version
         return {
             "type": "BrokerRunStatusInfo",
@@ -146,7 +146,7 @@ class BrokerViews:
 
 
 def _matches(broker: KnownBroker, record: BrokerRecord, parameters: Parameters) -> bool:
-    """Say whether a broker is as a query wants it, and has topics as it wants them."""
+    """Whether a broker, its configuration and its topics match a query."""
     numbers = {
         "brokerPort": (1, broker.endpoint.port),
         "brokerTLSPort": (1, record.tls_port),

@@ -1,7 +1,7 @@
-"""The master's web calls that set up brokers and tell of them (WebBrokerConfHandler).
+"""The master's web calls that configure brokers (WebBrokerConfHandler).
 
-The server sets its brokers up itself, online; an operator may set each up anew once, as scripts do that make
-a cluster, and change it from then on. No call makes a broker that is not there.
+The server configures its brokers itself, as online. An operator may add each one once, as scripts do that
+create a cluster, and change it from then on. No call creates a broker that does not exist.
 """
 
 import contextlib
@@ -28,24 +28,24 @@ from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.errors import OptionError
 
 Release = Callable[[int], None]
-"""Lets a broker read and write again that I/O errors have stopped; refuses with OptionError."""
+"""Resumes a broker that was stopped by I/O errors; raises OptionError if there is no such broker."""
 
 _FROM_IP: Final = 0
-"""As an id: make one of the address."""
+"""As an id: take the broker with the address."""
 _NO_IP: Final = ""
 _NULL_IP: Final = "null"
-"""TubeMQ's answers to deletions have this text."""
+"""What TubeMQ's answers to deletions have as the address."""
 
 
 class BrokerSetup:
-    """The calls that change how the broker is set up; each but the first takes a list of ids."""
+    """The calls that change the configuration of brokers; all but the first take a list of ids."""
 
     def __init__(self, state: MasterState, token: str, release: Release) -> None:
         """Calls must carry ``token``."""
         self._state = state
         self._brokers = state.brokers
         self._release = release
-        # Each call looks at the record before it changes it.
+        # Each call reads the record before it changes it.
         self._changing = threading.Lock()
         guarded = {
             "admin_add_broker_configure": self.add,
@@ -60,7 +60,7 @@ class BrokerSetup:
         self.calls: Mapping[str, Call] = {name: GuardedCall(token, call) for name, call in guarded.items()}
 
     def add(self, parameters: Parameters) -> dict[str, Any]:
-        """Set a broker up anew; it knows its address itself, whatever the call says."""
+        """Configure a broker as if it were new; its address stays, whatever the call says."""
         who = author_of(parameters, adding=True)
         fields = read_properties(parameters)
         numbers = _numbers(parameters)
@@ -68,13 +68,13 @@ class BrokerSetup:
         address = parameters.required("brokerIp")
         broker_id = parameters.number("brokerId", _FROM_IP, least=0)
         with self._changing:
-            broker = self._meant(broker_id, address)
+            broker = self._addressed(broker_id, address)
             self._refuse_second(broker, address)
 
             def add() -> None:
                 if broker is None:
                     known = ", ".join(str(known.id) for known in self._brokers)
-                    what = f"the embedded TubeMQ has no broker {broker_id}; the ids are {known}"
+                    what = f"the embedded TubeMQ has no broker {broker_id}; the broker ids are: {known}"
                     raise ItemError(ItemCode.ILLEGAL_VALUE, what)
                 cluster = self._state.controls.cluster
                 record = BrokerRecord(
@@ -88,7 +88,7 @@ class BrokerSetup:
             return success([{"brokerId": shown, "brokerIp": address, **outcome_of(add)}])
 
     def update(self, parameters: Parameters) -> dict[str, Any]:
-        """Change the broker's defaults for topics, or its status."""
+        """Change the defaults for topics, or the status."""
         fields = read_properties(parameters)
         numbers = _numbers(parameters)
         status = manage_status(parameters)
@@ -109,15 +109,15 @@ class BrokerSetup:
         return self._each(parameters, update)
 
     def online(self, parameters: Parameters) -> dict[str, Any]:
-        """Let the broker serve."""
+        """Let brokers serve."""
         return self._each(parameters, self._to(ManageStatus.ONLINE))
 
     def offline(self, parameters: Parameters) -> dict[str, Any]:
-        """Let the broker serve nobody."""
+        """Let brokers serve nobody."""
         return self._each(parameters, self._to(ManageStatus.OFFLINE))
 
     def set_access(self, parameters: Parameters) -> dict[str, Any]:
-        """Open or close the broker for producers, for consumers, or for both."""
+        """Open or close brokers for producers, for consumers, or for both."""
         publish, subscribe = _access(parameters, "Publish"), _access(parameters, "Subscribe")
         if publish is None and subscribe is None:
             author_of(parameters, adding=False)
@@ -136,7 +136,7 @@ class BrokerSetup:
         return self._each(parameters, change, missing="The broker configure not exist!")
 
     def reload(self, parameters: Parameters) -> dict[str, Any]:
-        """Do nothing more: the broker always has what is configured."""
+        """Check the status, and do nothing: brokers always use their present configuration."""
 
         def reload(broker: KnownBroker, record: BrokerRecord, _who: Author) -> str:
             if not record.status.serves:
@@ -147,7 +147,7 @@ class BrokerSetup:
         return self._each(parameters, reload, missing="The broker configure not exist!")
 
     def delete(self, parameters: Parameters) -> dict[str, Any]:
-        """Forget how the broker is set up; it serves nobody until it is added again."""
+        """Delete the configuration of brokers; they serve nobody until they are added again."""
         author_of(parameters, adding=False)
         parameters.optional_flag("isReservedData")
 
@@ -175,10 +175,10 @@ class BrokerSetup:
         return success(items)
 
     def release(self, parameters: Parameters) -> dict[str, Any]:
-        """Let the broker read and write again that stopped it after too many I/O errors."""
+        """Resume reads and writes of brokers that were stopped by I/O errors."""
         author_of(parameters, adding=False)
         for broker_id in parameters.required_numbers("brokerId"):
-            # One that is not there, or does not run, has nothing to be released from.
+            # A broker that does not exist or does not run has nothing to release.
             with contextlib.suppress(OptionError):
                 self._release(broker_id)
         return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
@@ -199,7 +199,7 @@ class BrokerSetup:
         change: "_Change",
         missing: str = "Not found broker configure for brokerId({})!",
     ) -> dict[str, Any]:
-        """Change each broker of a call."""
+        """Apply a change to each broker of a call."""
         who = author_of(parameters, adding=False)
 
         def do(broker_id: int, item: dict[str, Any]) -> None:
@@ -220,18 +220,18 @@ class BrokerSetup:
         broker = self._brokers.get(broker_id)
         return None if broker is None else broker.config.record
 
-    def _meant(self, broker_id: int, address: str) -> KnownBroker | None:
-        """Return the broker of a call: by its id or else by its address, or else the first."""
+    def _addressed(self, broker_id: int, address: str) -> KnownBroker | None:
+        """Return the broker of a call: by id, or without one by address, or else the first."""
         if broker_id != _FROM_IP:
             return self._brokers.get(broker_id)
         everyone = list(self._brokers)
         return next((broker for broker in everyone if broker.endpoint.host == address), everyone[0])
 
-    def _refuse_second(self, meant: KnownBroker | None, address: str) -> None:
-        """Refuse to add a broker that an operator has added (getBrokerIpAndIdParamValue).
+    def _refuse_second(self, addressed: KnownBroker | None, address: str) -> None:
+        """Refuse to add a broker that an operator has already added (getBrokerIpAndIdParamValue).
 
         Raises:
-            RefusedError: it is there.
+            RefusedError: an operator has added it.
         """
         for broker in self._brokers:
             record = broker.config.record
@@ -239,16 +239,16 @@ class BrokerSetup:
                 continue
             if address == broker.endpoint.host:
                 raise bad_request(f"Duplicated broker configure record, query by brokerIp : {address}")
-            if broker is meant:
+            if broker is addressed:
                 raise bad_request(f"Duplicated broker configure record, query by brokerId : {broker.id}")
 
 
 _Change = Callable[[KnownBroker, BrokerRecord, Author], str]
-"""Changes a broker's record and returns the address that its item shall have."""
+"""Changes a broker's record and returns the address for its item in the answer."""
 
 
 def _replace(broker: KnownBroker, record: BrokerRecord, who: Author, *, anew: bool = False) -> None:
-    """Keep a record, and raise the version of the broker's configuration."""
+    """Store a record, and raise the version of the broker's configuration."""
     broker.config.replace(record, who.user, who.date, anew=anew)
     broker.catalog.touch()
 
@@ -268,7 +268,7 @@ def manage_status(parameters: Parameters) -> ManageStatus | None:
 
 
 def _numbers(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of BrokerRecord that a call names, having looked at the broker's own ports."""
+    """Return the fields of BrokerRecord in a call, and validate the ports, which are not in the record."""
     for own in ("brokerPort", "brokerWebPort"):
         parameters.optional_number(own, least=1)
     numbers = {
@@ -280,7 +280,7 @@ def _numbers(parameters: Parameters) -> dict[str, Any]:
 
 
 def _access(parameters: Parameters, what: str) -> bool | None:
-    """Return whether the broker shall accept something; TubeMQ's older releases call it isAccept..."""
+    """Return whether the call lets the broker accept something; older releases name it isAccept..."""
     wish = parameters.optional_flag(f"accept{what}")
     return parameters.optional_flag(f"isAccept{what}") if wish is None else wish
 

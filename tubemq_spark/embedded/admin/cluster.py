@@ -1,4 +1,4 @@
-"""The master's web calls that concern the masters themselves."""
+"""The master's web calls about the masters themselves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,22 +8,22 @@ from tubemq_spark.embedded.master.state import MasterState
 
 
 class ClusterCalls:
-    """The calls of WebMasterInfoHandler that are about masters; there is one."""
+    """The calls of WebMasterInfoHandler about masters: one."""
 
     def __init__(self, state: MasterState, started_ms: int) -> None:
-        """Take what the master's handlers share, and when it became one, in ms since the epoch."""
+        """Take what the master's handlers share, and when it became active, in ms since the epoch."""
         self._state = state
         self._started_ms = started_ms
         self.calls: Mapping[str, Call] = {"admin_query_master_group_info": self.query_master_group}
 
     def query_master_group(self, _parameters: Parameters) -> dict[str, Any]:
-        """Return the masters: this one leads, for one that does not answers nothing."""
+        """Return the masters: this one leads, because one that does not redirects all calls."""
         master = self._state.address
         node = {
             "index": 1,
             "name": "embedded",
             "hostName": master.host,
-            # A text, in TubeMQ's answers too.
+            # A text, as in TubeMQ's answers.
             "port": str(master.port),
             "statusInfo": {"nodeStatus": "Master", "joinTime": str(self._started_ms)},
         }

@@ -1,4 +1,4 @@
-"""The broker's web calls about who holds its partitions."""
+"""A broker's web calls about the consumers that hold its partitions."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _MIB: Final = 1 << 20
 
 
 class ConsumerCalls:
-    """Calls of BrokerAdminServlet that concern consumers; none needs a token."""
+    """The calls of BrokerAdminServlet about consumers; none needs a token."""
 
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""
@@ -38,7 +38,7 @@ class ConsumerCalls:
         return {"result": True, "errCode": 0, "errMsg": "Success!", "dataSet": data, "totalCnt": len(data)}
 
     def query_consumers(self, parameters: Parameters) -> dict[str, Any]:
-        """Return all there is to know of the consumers that hold partitions."""
+        """Return everything about the consumers that hold partitions."""
         data = [
             {"index": index, **self._consumer(seat, lease), **self._place(seat)}
             for index, (seat, lease) in enumerate(self._leases(parameters), 1)
@@ -90,9 +90,9 @@ class ConsumerCalls:
 
 
 def _address_in(client_id: str) -> str:
-    """Return the address that a client id names, ``group_address-...``, empty when it names none.
+    """Return the address in a client id, ``group_address-...``; empty if there is none.
 
-    TubeMQ tells from where the consumer's connection comes, which handlers do not see here.
+    TubeMQ returns the address of the consumer's connection, which handlers do not know here.
     """
     address = client_id.rpartition("_")[2].partition("-")[0]
     try:

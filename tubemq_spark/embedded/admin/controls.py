@@ -1,4 +1,7 @@
-"""The master's web calls about what groups may do (WebGroupConsumeCtrlHandler, WebGroupResCtrlHandler)."""
+"""The master's web calls about permissions and limits of groups.
+
+See WebGroupConsumeCtrlHandler and WebGroupResCtrlHandler.
+"""
 
 import dataclasses
 import threading
@@ -15,10 +18,10 @@ from tubemq_spark.protocol.constants import UNDEFINED
 
 
 class ControlCalls:
-    """The calls about consume controls, of a group and a topic, and about resource controls of groups."""
+    """The calls about consume controls (of a group and a topic) and resource controls (of a group)."""
 
     def __init__(self, state: MasterState, token: str) -> None:
-        """Take what the master's handlers share; changing calls must carry ``token``."""
+        """Take what the master's handlers share; calls that change something need ``token``."""
         self._state = state
         self._controls = state.controls
         # Two calls at once must not both find that a record is new.
@@ -40,7 +43,7 @@ class ControlCalls:
         }
 
     def add_consume(self, parameters: Parameters) -> dict[str, Any]:
-        """Say what groups may do with topics."""
+        """Set what groups may do with topics."""
         who = author_of(parameters, adding=True)
         topics, groups = self._topics(parameters), parameters.required_items("groupName")
         fields = _consume_fields(parameters)
@@ -73,7 +76,7 @@ class ControlCalls:
         return self._each([(group, topic) for group in groups for topic in topics], update)
 
     def delete_consume(self, parameters: Parameters) -> dict[str, Any]:
-        """Forget what groups may do with topics, with all of them when none is named."""
+        """Delete what groups may do with topics, or with all topics if none is named."""
         author_of(parameters, adding=False)
         groups, topics = parameters.required_items("groupName"), parameters.items("topicName")
 
@@ -90,12 +93,12 @@ class ControlCalls:
         return success([show_consume(*key, control) for key, control in records.items()])
 
     def query_consume_names(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the groups of which something is said."""
+        """Return the groups that have consume controls."""
         names = sorted({group for group, _ in self._consume_records(parameters)})
         return {**success([]), "data": names, "count": len(names)}
 
     def add_group(self, parameters: Parameters) -> dict[str, Any]:
-        """Make resource controls of groups."""
+        """Add resource controls of groups."""
         who = author_of(parameters, adding=True)
         groups = parameters.required_items("groupName")
         default = GroupControl(query_priority=self._controls.cluster.query_priority)
@@ -127,7 +130,7 @@ class ControlCalls:
         return self._each_group(groups, update)
 
     def delete_group(self, parameters: Parameters) -> dict[str, Any]:
-        """Forget resource controls of groups of which nothing else is said."""
+        """Delete resource controls of groups that have no consume controls."""
         author_of(parameters, adding=False)
         groups = parameters.required_items("groupName")
 
@@ -159,7 +162,7 @@ class ControlCalls:
         return topics
 
     def _introduce(self, group: str, topic: str) -> None:
-        """Make the records that go with a consume control, where there are none."""
+        """Create the records that a consume control needs, if they do not exist."""
         if topic not in self._controls.topics():
             self._controls.set_topic(topic, TopicControl(), SYSTEM_USER)
         if self._controls.group(group) is None:
@@ -213,11 +216,11 @@ class ControlCalls:
 
 
 def _consume_fields(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of a consume control that a call names."""
+    """Return the fields of a consume control in a call."""
     conditions = parameters.items("filterConds")
     fields = {
         "consume": parameters.optional_flag("consumeEnable"),
-        # Without a reason there is none, also where there was one.
+        # Without a reason, a former one is deleted.
         "disable_reason": parameters.text("disableCsmRsn"),
         "filter": parameters.optional_flag("filterEnable"),
         "filter_conditions": tuple(conditions) if conditions else None,
@@ -226,7 +229,7 @@ def _consume_fields(parameters: Parameters) -> dict[str, Any]:
 
 
 def _group_fields(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of a resource control that a call names."""
+    """Return the fields of a resource control in a call."""
     fields = {
         "res_check": parameters.optional_flag("resCheckEnable"),
         "allowed_broker_client_rate": parameters.optional_number("alwdBrokerClientRate", least=0),
@@ -267,7 +270,7 @@ def _shown_group(name: str, control: GroupControl) -> dict[str, Any]:
 
 
 def _maker(parameters: Parameters) -> Callable[[ConsumeControl | GroupControl], bool]:
-    """Return what says whether a record was made or changed by whom a call wants."""
+    """Return a function that says whether a record was created and changed by the users of a call."""
     creator, modifier = parameters.text("createUser"), parameters.text("modifyUser")
 
     def fits(control: ConsumeControl | GroupControl) -> bool:
@@ -282,5 +285,5 @@ def _is_as_wanted(control: ConsumeControl | GroupControl, wanted: Mapping[str, o
 
 
 def _key(group: str, topic: str) -> str:
-    """Return how TubeMQ names a record of both (KeyBuilderUtils.buildGroupTopicRecKey)."""
+    """Return TubeMQ's key of a group and a topic (KeyBuilderUtils.buildGroupTopicRecKey)."""
     return f"{topic}:{group}"

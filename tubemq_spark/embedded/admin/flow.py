@@ -1,4 +1,4 @@
-"""Flow rules and query priority as parameters of web calls and in their answers (WebParameterUtils)."""
+"""Flow rules and query priorities in web calls and their answers (WebParameterUtils)."""
 
 import json
 from typing import Any, Final
@@ -13,10 +13,10 @@ _DEPRECATED_TYPE: Final = 2
 
 
 def read_priority(parameters: Parameters) -> int | None:
-    """Return a call's query priority, None when it names none.
+    """Return a call's query priority; None if it has none.
 
     Raises:
-        RefusedError: it is not two levels from 1 to 3 with a 0 between.
+        RefusedError: it is not two levels from 1 to 3 with a 0 in between.
     """
     priority = parameters.optional_number(_NAME, least=_LEAST)
     if priority is None:
@@ -31,10 +31,10 @@ def read_priority(parameters: Parameters) -> int | None:
 
 
 def read_rules(parameters: Parameters) -> str | None:
-    """Return a call's flow rules, sorted by their types; None when it names none.
+    """Return a call's flow rules, sorted by type; None if it has none.
 
     Raises:
-        RefusedError: they are not as they have to be.
+        RefusedError: they are not valid.
     """
     text = parameters.text("flowCtrlInfo")
     if not text:
@@ -48,6 +48,6 @@ def read_rules(parameters: Parameters) -> str | None:
 
 
 def show_rules(text: str) -> dict[str, Any]:
-    """Return flow rules as the answers of queries have them."""
+    """Return flow rules in the form of query answers."""
     rules = json.loads(text)
     return {"flowCtrlRuleCount": len(rules), "flowCtrlInfo": rules}

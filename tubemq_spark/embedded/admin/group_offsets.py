@@ -1,4 +1,4 @@
-"""Where groups stand, as the broker's web calls show and change it."""
+"""The offsets of groups, as a broker's web calls show and change them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -11,29 +11,29 @@ from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.topic_strings import partition_ids
 
 _NONE: Final = -2
-"""What stands for a number that there is not."""
+"""Stands for a missing number."""
 
 
 class GroupOffsets:
-    """A broker's groups, seen by name."""
+    """The groups of a broker and their offsets."""
 
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""
         self._state = state
 
     def groups(self) -> list[str]:
-        """Return the groups that stand somewhere."""
+        """Return the groups that have offsets."""
         return sorted({seat.group for seat in self._state.offsets.all()})
 
     def used_groups(self) -> list[str]:
-        """Return those that consumed, or were asked for, since the broker's start."""
+        """Return the groups that consumed, or were queried, since the broker started."""
         return sorted({seat.group for seat, position in self._state.offsets.all().items() if position.used})
 
     def topics(self, group: str, wanted: Iterable[str], parameter: str) -> list[str]:
-        """Return the topics of a group that still are there; ``wanted`` ones only, if there are any.
+        """Return the topics of a group that still exist; only those in ``wanted``, unless that is empty.
 
         Raises:
-            RefusedError: there are none; ``parameter`` is what named the group.
+            RefusedError: there are none; ``parameter`` is the parameter with the group.
         """
         known = {seat.topic for seat in self._state.offsets.all() if seat.group == group}
         if not known:
@@ -50,12 +50,12 @@ class GroupOffsets:
         return there
 
     def partitions(self, topic: str) -> list[int]:
-        """Return the partition ids of a topic, none when it is not there."""
+        """Return the partition ids of a topic; none if it does not exist."""
         spec = self._state.catalog.get(topic)
         return [] if spec is None else partition_ids(spec.stores, spec.partitions)
 
     def shown(self, group: str, topics: Iterable[str]) -> list[dict[str, Any]]:
-        """Return where a group stands in all partitions of topics, as JSON shows it (GroupOffsetInfo)."""
+        """Return a group's offsets in all partitions of topics, as JSON (GroupOffsetInfo)."""
         shown = []
         for topic in topics:
             offsets = [self._offset(Seat(group, topic, number)) for number in self.partitions(topic)]
@@ -63,9 +63,9 @@ class GroupOffsets:
         return shown
 
     def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Let a group stand at offsets by topic and partition id, rounded down to whole entries.
+        """Set a group's offsets, by topic and partition id, rounded down to whole entries.
 
-        What its consumers fetched and did not confirm is dropped.
+        What its consumers have in flight is dropped.
         """
         for (topic, partition_id), offset in offsets.items():
             with self._state.offsets.locked(Seat(group, topic, partition_id)) as position:

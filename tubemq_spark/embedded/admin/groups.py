@@ -1,4 +1,4 @@
-"""The master's web calls about the groups that are online (WebOtherInfoHandler, WebAdminGroupCtrlHandler)."""
+"""The master's web calls about groups that are online (WebOtherInfoHandler, WebAdminGroupCtrlHandler)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCalls:
-    """The calls that show groups with members, and that tell such groups to do something."""
+    """The calls that query groups with members, and that give such groups orders."""
 
     def __init__(self, state: MasterState, token: str, now_ms: Callable[[], int] = wall_ms) -> None:
-        """Take what the master's handlers share; changing calls must carry ``token``."""
+        """Take what the master's handlers share; calls that change something need ``token``."""
         self._state = state
         self._now_ms = now_ms
         self.calls: Mapping[str, Call] = {
@@ -49,7 +49,7 @@ class GroupCalls:
             )
 
     def query_groups_by_topic(self, parameters: Parameters) -> dict[str, Any]:
-        """Return which groups with members have which topics."""
+        """Return the groups with members, by topic."""
         wanted = parameters.items("topicName")
         with self._state.lock:
             groups = self._groups()
@@ -65,7 +65,7 @@ class GroupCalls:
         )
 
     def query_client_balanced(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the names of the groups whose members balance by themselves."""
+        """Return the names of the client-balanced groups."""
         names = parameters.items("groupName")
         with self._state.lock:
             found = [group.name for group in self._groups() if group.client_balanced]
@@ -73,14 +73,14 @@ class GroupCalls:
         return {**success([]), "data": found, "count": len(found)}
 
     def query_group_detail(self, parameters: Parameters) -> dict[str, Any]:
-        """Return a group's members and what they say they hold; an unknown group has none."""
+        """Return a group's members and what they report; an unknown group has no members."""
         name = parameters.text("groupName") or parameters.required("consumeGroup")
         with self._state.lock:
             group = self._state.members.groups.get(name)
             return self._detail(name, group) if group else _nobody(name)
 
     def take_partitions_away(self, parameters: Parameters) -> dict[str, Any]:
-        """Take all partitions from members, and give them none for ``reJoinWait`` rounds."""
+        """Take all partitions from members, and suspend them for ``reJoinWait`` rounds."""
         who = author_of(parameters, adding=False)
         name = parameters.required("groupName")
         rounds = parameters.number("reJoinWait", 0, least=0)
@@ -101,7 +101,7 @@ class GroupCalls:
         return _done()
 
     def consume_from_max(self, parameters: Parameters) -> dict[str, Any]:
-        """Let groups that balance by themselves go on with the latest messages."""
+        """Let client-balanced groups continue with the latest messages."""
         who = author_of(parameters, adding=False)
         names = parameters.required_items("groupName")
         with self._state.lock:
@@ -110,7 +110,7 @@ class GroupCalls:
                 raise bad_request("all consumer groups are not client balance groups")
             for group in groups:
                 group.from_max_id = max(self._now_ms(), group.from_max_id + 1)
-        logger.info("%s lets %s go on with the latest messages", who.user, ", ".join(names))
+        logger.info("%s lets %s continue with the latest messages", who.user, ", ".join(names))
         return _done()
 
     def _groups(self) -> list[Group]:
@@ -137,7 +137,7 @@ class GroupCalls:
         }
 
     def _of_kind(self, group: Group) -> dict[str, Any]:
-        """Return what only groups of one kind have."""
+        """Return the fields that only groups of this kind have."""
         terms = group.terms
         if terms.kind is ConsumeType.BOUND:
             return {
@@ -185,7 +185,7 @@ def _member_of_kind(group: Group, consumer: RegisteredConsumer) -> dict[str, Any
 
 
 def _shown_suspension(client_id: str, suspension: Suspension) -> dict[str, Any]:
-    """Return how it stands with a member that was sent out (NodeRebInfo.toJsonString)."""
+    """Return the suspension of a member (NodeRebInfo.toJsonString)."""
     return {
         "clientId": client_id,
         "status": int(suspension.step),

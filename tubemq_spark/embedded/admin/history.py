@@ -1,4 +1,4 @@
-"""The broker's web calls that look into ``__offset_history__``: where a group stood, and back to there."""
+"""A broker's web calls that query ``__offset_history__`` and restore offsets from it."""
 
 import datetime
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _RESET_READS, _MOST_RESET_READS = 50, 100
 
 
 class HistoryCalls:
-    """Calls of BrokerAdminServlet that concern the history of offsets; none needs a token."""
+    """The calls of BrokerAdminServlet about the history of offsets; none needs a token."""
 
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""
@@ -30,7 +30,7 @@ class HistoryCalls:
         }
 
     def query_history(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the first few snapshots of groups since a time; those of one read at most."""
+        """Return the first few snapshots of groups since a time, at most those of one read."""
         groups = parameters.required_items("groupName")
         count = parameters.number("msgCount", 1, least=1)
         reads = parameters.number("maxRetryCnt", _QUERY_READS, least=1, most=_MOST_QUERY_READS)
@@ -40,10 +40,10 @@ class HistoryCalls:
         return {"result": True, "errCode": 0, "errMsg": "OK", "data": data, "count": len(data)}
 
     def set_offset_by_time(self, parameters: Parameters) -> dict[str, Any]:
-        """Let a group stand where it stood in its first snapshot since a time.
+        """Restore a group's offsets from its first snapshot since a time.
 
-        TubeMQ 2.4.0 looks in its snapshots for a field ``offsets`` that none has, and so refuses every such
-        call that finds one; here it works.
+        TubeMQ 2.4.0 looks in a snapshot for a field ``offsets`` that does not exist, and so refuses every
+        call that finds a snapshot; here the call works.
         """
         group = parameters.required("groupName")
         parameters.required("modifyUser")
@@ -106,7 +106,7 @@ def _required_date(parameters: Parameters, name: str) -> str:
 
 
 def _moment_ms(text: str) -> int:
-    """Return a time ``yyyyMMddHHmmss`` of the server's time zone in ms since the epoch."""
+    """Return a time ``yyyyMMddHHmmss`` in the server's time zone as ms since the epoch."""
     return int(datetime.datetime.strptime(text, _DATE_FORMAT).astimezone().timestamp()) * 1000
 
 

@@ -1,9 +1,9 @@
 """The web ports: TubeMQ's administration API, ``/webapi.htm?method=...`` with JSON answers.
 
-Answers are always HTTP 200, and 302 of a master that does not lead; whether a call failed is said in the
-JSON. Parameters come in the query or in a form, and most have a short alias.
+The status of answers is always HTTP 200, or 302 if the master does not lead; the JSON says whether a call
+failed. Parameters are in the query or in a form, and most have a short alias.
 
-Two answers are not TubeMQ's: 403 to what a web page of somewhere else makes a browser send (``visitors``),
+Two answers are not TubeMQ's: 403 to a request that a page of another site made a browser send (``visitors``),
 and 408 or 413 to a request that takes too long or is too large.
 """
 
@@ -37,12 +37,12 @@ __all__ = ["BROKER_FRAME", "MASTER_FRAME", "AdminServer", "Call", "Frame", "Para
 logger = logging.getLogger(__name__)
 
 SERVER_VERSION: Final = "2.4.0"
-"""The release of TubeMQ that these answers are those of."""
+"""The release of TubeMQ whose answers these are."""
 
 _MAX_FORM_BYTES: Final = 1 << 20
 _MAX_FIELDS: Final = 1000
 _REQUEST_TIMEOUT_S: Final = 30
-"""A request has to be here whole after so long, however its bytes come."""
+"""A request must be complete after this time, however its bytes arrive."""
 _MAX_CONNECTIONS: Final = 128
 _USUAL_TYPE: Final = "text/html;charset=UTF-8"
 _WRAPPED_TYPE: Final = "text/plain;charset=utf-8"
@@ -50,19 +50,19 @@ _WRAPPED_TYPE: Final = "text/plain;charset=utf-8"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frame:
-    """What is around the calls of a server: what it says when there is no call, and what it wraps."""
+    """What differs between the web ports of a master and of a broker, apart from their calls."""
 
     prefix: str
-    """Stands before what is said of a call that was not let through."""
+    """Precedes the text about a call that was not admitted."""
     no_method: str
     unsupported: str
-    """Said of an unknown method, for which ``{method}`` stands."""
+    """The text about an unknown method, which replaces ``{method}``."""
     list_calls: Callable[[list[dict[str, Any]]], dict[str, Any]]
-    """Makes the answer of ``admin_get_methods``."""
+    """Returns the answer of ``admin_get_methods``."""
     version: Mapping[str, Any]
     """The answer of ``admin_query_server_version``."""
     wraps: bool
-    """Whether a parameter ``callback`` puts a function call around the answer (JSONP)."""
+    """Whether a parameter ``callback`` wraps the answer in a function call (JSONP)."""
 
 
 MASTER_FRAME: Final = Frame(
@@ -106,17 +106,17 @@ BROKER_FRAME: Final = Frame(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Page:
-    """What goes back by HTTP."""
+    """An HTTP response."""
 
     body: bytes
     content_type: str = _USUAL_TYPE
     location: str | None = None
-    """Where to ask instead."""
+    """Where a redirect leads."""
     status: HTTPStatus = HTTPStatus.OK
 
 
 class AdminServer:
-    """One web port; it serves from the start, each request in a thread of its own."""
+    """One web port, served from its construction; each request has its own thread."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class AdminServer:
     ) -> None:
         """Open the port (0: any free one).
 
-        While ``leader`` names a server, ``host:port``, all requests are sent on to it. ``advertised`` is a
-        name by which clients reach this machine, besides ``host``.
+        While ``leader`` returns a server, ``host:port``, all requests are redirected to it. ``advertised`` is
+        another name that clients use for this machine, besides ``host``.
 
         Raises:
             TubeMQConnectionError: the port cannot be opened.
@@ -160,25 +160,25 @@ class AdminServer:
         self._acceptor.freeze()
 
     def thaw(self) -> None:
-        """Go on with what came meanwhile."""
+        """Resume with what arrived in the meantime."""
         self._acceptor.thaw()
 
     def close(self) -> None:
-        """Close the port and wait until its threads are gone."""
+        """Close the port and wait until its threads have ended."""
         self._acceptor.close()
 
     def _serve(self, connected: socket.socket) -> None:
         try:
             _Handler(connected, self)
         except ValueError as error:
-            logger.debug("what came to %s is not HTTP: %s", self._acceptor.endpoint, error)
+            logger.debug("a request to %s is not HTTP: %s", self._acceptor.endpoint, error)
 
     def why_foreign(self, header: visitors.Header) -> str | None:
-        """Return what shows that a request comes from elsewhere."""
+        """Return what shows that a request comes from another site; None if nothing does."""
         return visitors.why_foreign(header, self._hosts)
 
-    def tell_refusal(self, kind: str, why: str) -> None:
-        """Log that a request was refused; of each kind the first one is a warning."""
+    def log_refusal(self, kind: str, why: str) -> None:
+        """Log that a request was refused; the first one of each kind is a warning."""
         with self._lock:
             first = kind not in self._refusals
             self._refusals.add(kind)
@@ -193,7 +193,7 @@ class AdminServer:
         try:
             content = self._answer(values)
         except RefusedError as refused:
-            # Nothing is wrapped that did not get as far as its call.
+            # The answer is not wrapped if the call was not reached.
             return _Page(_json(_failure(refused.code, self._frame.prefix + refused.text)))
         callback = values.get("callback", "").strip()
         if callback and self._frame.wraps:
@@ -204,7 +204,7 @@ class AdminServer:
         """Answer one call.
 
         Raises:
-            RefusedError: there is no such call, or it is not for everybody.
+            RefusedError: there is no such call, or its token is missing or wrong.
         """
         method = values.get("method")
         if method is None:
@@ -237,7 +237,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def __init__(self, connected: socket.socket, server: AdminServer) -> None:
         self._server = server
-        # The base class hands the server to subclasses only; here an Acceptor does its work.
+        # The base class only passes the server on to subclasses; here an Acceptor does its work.
         super().__init__(connected, connected.getpeername(), cast("socketserver.BaseServer", None))
 
     def setup(self) -> None:
@@ -252,7 +252,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= _MAX_FORM_BYTES:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has {_MAX_FORM_BYTES} bytes at most")
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has at most {_MAX_FORM_BYTES} bytes")
             return
         form = self.rfile.read(length).decode(errors="replace")
         self._answer(f"{urlsplit(self.path).query}&{form}")
@@ -267,27 +267,27 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS):
                 values.setdefault(name, value)
         except ValueError:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has {_MAX_FIELDS} fields at most")
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {_MAX_FIELDS} fields")
             return
         self._send(self._server.page(self.path, values))
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
-        """Say no in a sentence, and log it."""
-        self._server.tell_refusal(status.phrase, why)
+        """Answer with a refusal, and log it."""
+        self._server.log_refusal(status.phrase, why)
         self._send(_Page(_json(_failure(status, f"refused: {why}")), status=status))
 
     def log_error(self, format: str, *args: object) -> None:  # noqa: A002
         super().log_error(format, *args)
-        if args and isinstance(args[0], TimeoutError):  # The base class says this of a request that is late.
+        if args and isinstance(args[0], TimeoutError):  # The base class logs this about a late request.
             self._refuse_late()
 
     def _refuse_late(self) -> None:
-        status, why = HTTPStatus.REQUEST_TIMEOUT, f"it was not here after {_REQUEST_TIMEOUT_S:g} s"
+        status, why = HTTPStatus.REQUEST_TIMEOUT, f"it was not complete after {_REQUEST_TIMEOUT_S:g} s"
         if getattr(self, "command", None):
             with contextlib.suppress(OSError):
                 self._refuse(status, why)
-        else:  # There is nothing yet that could be answered.
-            self._server.tell_refusal(status.phrase, why)
+        else:  # No request has arrived that could be answered.
+            self._server.log_refusal(status.phrase, why)
 
     def _send(self, page: _Page) -> None:
         self.send_response(page.status)
@@ -300,7 +300,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(page.body)
 
     def log_request(self, code: int | str = "-", _size: int | str = "-") -> None:
-        # Not the query: it may have the token. Of a request that is none there is no path.
+        # Not the query, which may contain the token. An invalid request has no path.
         path = urlsplit(self.path).path if self.command else "garbage"
         logger.debug("web %s: %s %s: %s", self.client_address[0], self.command, path, code)
 
@@ -309,7 +309,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class _UntilDeadline(io.RawIOBase):
-    """Reads from a connection until a deadline: bytes that come one by one do not put it off."""
+    """Reads from a connection until a deadline, which single bytes do not postpone."""
 
     def __init__(self, connected: socket.socket, deadline: Deadline) -> None:
         self._connected = connected
@@ -327,7 +327,7 @@ class _UntilDeadline(io.RawIOBase):
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
-    """Return JSON that is harmless as HTML: answers are text/html, and repeat what was asked."""
+    """Return JSON that is harmless as HTML, because answers are text/html and repeat the request."""
     text = json.dumps(content)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

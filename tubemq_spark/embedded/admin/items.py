@@ -1,4 +1,4 @@
-"""Answers of web calls that do something for several topics or brokers: one may fail while others succeed."""
+"""Answers of web calls that change several topics or brokers: some may fail while others succeed."""
 
 import enum
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Target = TypeVarTuple("Target")
 
 
 class ItemCode(enum.IntEnum):
-    """How it went for one item (DataOpErrCode)."""
+    """The result for one item (DataOpErrCode)."""
 
     SUCCESS = 200
     NOT_FOUND = 401
@@ -21,16 +21,16 @@ class ItemCode(enum.IntEnum):
 
 
 class ItemError(Exception):
-    """One item fails; the call goes on with the others."""
+    """One item failed; the call continues with the others."""
 
     def __init__(self, code: ItemCode, text: str) -> None:
-        """Take the code and the text of the item."""
+        """Take the code and the text for the item."""
         super().__init__(text)
         self.code = code
 
 
 def outcome_of(change: Callable[[*Target], None], *target: *Target, done: str = "Ok!") -> dict[str, Any]:
-    """Do something for one item and return the part of the item that says how it went."""
+    """Apply a change to one item and return the fields that say whether it succeeded."""
     try:
         change(*target)
     except ItemError as error:
@@ -39,5 +39,5 @@ def outcome_of(change: Callable[[*Target], None], *target: *Target, done: str = 
 
 
 def success(data: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a whole answer; TubeMQ says so too when all items failed."""
+    """Return a whole answer; as in TubeMQ, it is a success even if all items failed."""
     return {"result": True, "errCode": 0, "errMsg": "OK", "data": data, "count": len(data)}

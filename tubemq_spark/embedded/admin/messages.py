@@ -1,4 +1,4 @@
-"""The broker's web call that shows the newest messages of a partition, without any group."""
+"""A broker's web call that returns the newest messages of a partition, without a group."""
 
 import base64
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _LEAST_COUNT: Final = 3
 _MOST_COUNT: Final = 50
 _FILTERED_FACTOR: Final = 5
 _FAILED: Final = 501
-"""A code that TubeMQ gives here alone."""
+"""A code that TubeMQ uses only here."""
 
 
 class MessageCalls:
@@ -32,10 +32,10 @@ class MessageCalls:
         self.calls: Mapping[str, Call] = {"admin_snapshot_message": self.snapshot}
 
     def snapshot(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the last few messages of a partition, or of the first open store's first partition.
+        """Return the last few messages of a partition, or of the first partition of the first open store.
 
-        Only so many index entries are looked at as the messages would take if all partitions of the store
-        got the same number of messages.
+        As many index entries are examined as the messages need if all partitions of the store have the same
+        number of messages.
         """
         topic = parameters.required("topicName")
         partition_id = parameters.number("partitionId", _ANY_PARTITION, least=0)
@@ -95,7 +95,7 @@ class MessageCalls:
 
 
 def _messages(batch: Batch) -> list[dict[str, str]]:
-    """Return bodies in base64 and attributes, ``null`` where there are none; nothing of damaged messages."""
+    """Return bodies in base64 and attributes (``null`` if there are none), without damaged messages."""
     messages = []
     for view, flag in zip(batch.records.payloads, batch.records.flags.tolist(), strict=True):
         payload = bytes(view)

@@ -1,4 +1,4 @@
-"""The broker's web calls about where groups stand, and those that move them."""
+"""A broker's web calls that query and change the offsets of groups."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from tubemq_spark.model import PARTITIONS_PER_STORE
 
 
 class OffsetCalls:
-    """Calls of BrokerAdminServlet that concern offsets; none needs a token."""
+    """The calls of BrokerAdminServlet about offsets; none needs a token."""
 
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""
@@ -34,7 +34,7 @@ class OffsetCalls:
         }
 
     def query_group_offset(self, parameters: Parameters) -> dict[str, Any]:
-        """Return a store's bounds and, when asked, where a group stands; the latter makes a record."""
+        """Return a store's bounds and, if asked for, a group's offset, which is thereby recorded."""
         seat = _seat(parameters)
         real = parameters.flag("requireRealOffset", default=False)
         store = self._store(seat)
@@ -58,7 +58,7 @@ class OffsetCalls:
         return answer
 
     def query_offset(self, parameters: Parameters) -> dict[str, Any]:
-        """Return where groups stand in all partitions of their topics."""
+        """Return the offsets of groups in all partitions of their topics."""
         wanted, topics = parameters.items("groupName"), parameters.items("topicName")
         data = []
         for group in self._groups.groups():
@@ -68,7 +68,7 @@ class OffsetCalls:
         return {"result": True, "errCode": 0, "errMsg": "Success!", "dataSet": data, "totalCnt": len(data)}
 
     def query_groups(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the groups that stand somewhere; apart, if asked, those nobody used since the start."""
+        """Return the groups that have offsets; if asked for, divided by use since the start."""
         groups = self._groups.groups()
         lists = {"all": groups}
         if parameters.flag("divide", default=False):
@@ -97,7 +97,7 @@ class OffsetCalls:
         return {"result": True, "errCode": 0, "errMsg": text, "oldOffset": old}
 
     def set_offset(self, parameters: Parameters) -> dict[str, Any]:
-        """Move groups to given offsets, or to the end of topics."""
+        """Set the offsets of groups to given ones, or to the end of topics."""
         groups = parameters.required_items("groupName")
         parameters.required("manualSet")
         by_hand = parameters.flag("manualSet", default=False)
@@ -111,7 +111,7 @@ class OffsetCalls:
         return {"result": True, "errCode": 0, "errMsg": "OK"}
 
     def clone_offset(self, parameters: Parameters) -> dict[str, Any]:
-        """Let groups stand where another one stands."""
+        """Copy the offsets of a group to other groups."""
         source = parameters.required("sourceGroupName")
         topics = self._groups.topics(source, parameters.items("topicName"), "sourceGroupName")
         targets = parameters.required_items("targetGroupName")
@@ -128,7 +128,7 @@ class OffsetCalls:
         return {"result": True, "errCode": 0, "errMsg": "OK"}
 
     def remove_offset(self, parameters: Parameters) -> dict[str, Any]:
-        """Forget where groups stand; what is only in memory is not told apart."""
+        """Delete the offsets of groups; there is no difference between memory and disk here."""
         groups = parameters.required_items("groupName")
         parameters.required("modifyUser")
         wanted = parameters.items("topicName")
@@ -168,7 +168,7 @@ class OffsetCalls:
         return self._state.stores.open(topic, number // PARTITIONS_PER_STORE)
 
     def _goals(self, text: str) -> dict[tuple[str, int], int]:
-        """Read ``{"brokerId:topic:partitionId": offset}``; what is not of this broker is passed over."""
+        """Parse ``{"brokerId:topic:partitionId": offset}``; what belongs to other brokers is ignored."""
         try:
             items = json.loads(text)
             wishes = {str(key): int(offset) for key, offset in dict(items).items() if offset is not None}

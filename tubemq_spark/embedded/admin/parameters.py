@@ -1,6 +1,6 @@
-"""The parameters of TubeMQ's web calls (WebFieldDef, WebParameterUtils).
+"""The parameters of TubeMQ's web calls: names, aliases, valid values, and the texts of refusals.
 
-Their names and aliases, what values they may have, and the texts of refusals.
+See WebFieldDef and WebParameterUtils.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _BYTE: Final = r"(?:25[0-5]|2[0-4]\d|1\d{2}|[1-9]?\d)"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Pattern:
-    """What a value must look like, and how a refusal says it (RegexDef)."""
+    """The form of a value, and the text about it in a refusal (RegexDef)."""
 
     regex: re.Pattern[str]
     rule: str
@@ -126,21 +126,21 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "withIp": _Field("ip"),
     "withTopic": _Field("wTopic"),
 }
-"""What is not here has no alias and may have any value."""
+"""A parameter that is not here has no alias and may have any value."""
 
 
 class Parameters:
-    """The parameters of one call; all methods refuse values that TubeMQ refuses, with its texts."""
+    """The parameters of one call; all methods refuse what TubeMQ refuses, with TubeMQ's texts."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Take the values as they came."""
+        """Take the values as they were sent."""
         self._values = values
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text without blanks around it, or the default.
+        """Return a text without the blanks around it, or the default.
 
         Raises:
-            RefusedError: it is too long, or is not what it must look like.
+            RefusedError: it is too long, or has the wrong form.
         """
         value = self._raw(name)
         if value:
@@ -148,7 +148,7 @@ class Parameters:
         return value or default
 
     def required(self, name: str) -> str:
-        """Return a text that must be there.
+        """Return a text that is required.
 
         Raises:
             RefusedError: it is missing, blank, or refused by ``text``.
@@ -159,15 +159,15 @@ class Parameters:
         return value
 
     def items(self, name: str) -> list[str]:
-        """Return what a comma-separated list has, in the order of the alphabet and each once.
+        """Return the items of a comma-separated list, sorted and without repetitions.
 
         Raises:
-            RefusedError: ``text`` would refuse one, or there are more than 100.
+            RefusedError: ``text`` would refuse an item, or there are more than 100.
         """
         items = {item.strip() for item in self._raw(name).split(",")} - {""}
         for item in items:
             _check(name, item)
-        # TubeMQ has this limit too, but 2.4.0 forgets to keep to it.
+        # TubeMQ has this limit too, but 2.4.0 does not enforce it.
         if len(items) > _MAX_LIST_ITEMS:
             raise bad_request(f"Parameter {name}'s item count over max allowed count ({_MAX_LIST_ITEMS})!")
         return sorted(items)
@@ -176,7 +176,7 @@ class Parameters:
         """Return a comma-separated list that must not be empty.
 
         Raises:
-            RefusedError: there is nothing in it, or ``items`` refuses it.
+            RefusedError: it is empty, or ``items`` refuses it.
         """
         items = self.items(name)
         if not items:
@@ -184,7 +184,7 @@ class Parameters:
         return items
 
     def numbers(self, name: str) -> list[int]:
-        """Return the whole numbers of a comma-separated list in their order, each once.
+        """Return the whole numbers of a comma-separated list, sorted and without repetitions.
 
         Raises:
             RefusedError: ``items`` refuses it.
@@ -195,7 +195,7 @@ class Parameters:
         """Return the whole numbers of a list that must not be empty.
 
         Raises:
-            RefusedError: there is nothing in it, or ``items`` refuses it.
+            RefusedError: it is empty, or ``items`` refuses it.
         """
         self.required_items(name)
         return self.numbers(name)
@@ -203,10 +203,10 @@ class Parameters:
     def number(
         self, name: str, default: int | None = None, *, least: int | None = None, most: int | None = None
     ) -> int:
-        """Return a whole number; one without default must be there.
+        """Return a whole number, which is required if there is no default.
 
         Raises:
-            RefusedError: it is missing, no number, or out of its bounds.
+            RefusedError: it is missing, not a number, or out of bounds.
         """
         value = self.optional_number(name, least=least, most=most)
         if value is None and default is None:
@@ -214,10 +214,10 @@ class Parameters:
         return value if value is not None else default or 0
 
     def optional_number(self, name: str, *, least: int | None = None, most: int | None = None) -> int | None:
-        """Return a whole number, None when it is missing.
+        """Return a whole number; None if it is missing.
 
         Raises:
-            RefusedError: it is no number, or out of its bounds.
+            RefusedError: it is not a number, or out of bounds.
         """
         text = self._raw(name)
         if not text:
@@ -233,22 +233,22 @@ class Parameters:
         return value
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return true or false; a number but 0 is true, and what is neither counts as missing."""
+        """Return true or false; numbers other than 0 are true, and anything else counts as missing."""
         value = self.optional_flag(name)
         return default if value is None else value
 
     def optional_flag(self, name: str) -> bool | None:
-        """Return true or false, None when it is missing or neither."""
+        """Return true or false; None if it is missing or neither."""
         text = self.text(name).lower()
         if text in ("true", "false"):
             return text == "true"
         return int(text) != 0 if _NUMBER.regex.fullmatch(text) else None
 
     def date(self, name: str) -> str | None:
-        """Return a time as ``yyyyMMddHHmmss``, None when it is missing.
+        """Return a time as ``yyyyMMddHHmmss``; None if it is missing.
 
         Raises:
-            RefusedError: it is no such time.
+            RefusedError: it is not such a time.
         """
         text = self.text(name)
         if not text:
@@ -259,7 +259,7 @@ class Parameters:
         return text
 
     def _raw(self, name: str) -> str:
-        """Return what came under a name, or under its alias when nothing did."""
+        """Return the value of a name, or else of its alias."""
         value = self._values.get(name)
         if value is None and name in _FIELDS:
             value = self._values.get(_FIELDS[name].alias)
@@ -272,13 +272,13 @@ Call = Callable[[Parameters], dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GuardedCall:
-    """A call that the server answers only to those who have the token."""
+    """A call that needs the token."""
 
     token: str = dataclasses.field(repr=False)
     call: Call
 
     def check(self, parameters: Parameters) -> None:
-        """Let those with the token pass (WebParameterUtils.validReqAuthorizeInfo).
+        """Check the token (WebParameterUtils.validReqAuthorizeInfo).
 
         Raises:
             RefusedError: the token is missing or wrong.
@@ -287,7 +287,7 @@ class GuardedCall:
             raise bad_request("illegal access, unauthorized request!")
 
     def __call__(self, parameters: Parameters) -> dict[str, Any]:
-        """Answer, to whoever was let pass."""
+        """Answer the call, after ``check``."""
         return self.call(parameters)
 
 
@@ -301,10 +301,10 @@ class Author:
 
 
 def author_of(parameters: Parameters, *, adding: bool) -> Author:
-    """Read who makes a changing call (WebParameterUtils.getAUDBaseInfo).
+    """Return the author of a call that changes something (WebParameterUtils.getAUDBaseInfo).
 
     Raises:
-        RefusedError: the user is missing, or a value is not allowed.
+        RefusedError: the user is missing, or a value is not valid.
     """
     parameters.optional_number("dataVersionId")
     if adding:
@@ -313,7 +313,7 @@ def author_of(parameters: Parameters, *, adding: bool) -> Author:
 
 
 def bad_request(text: str) -> RefusedError:
-    """Return what ends a call with the code that TubeMQ gives to all bad calls."""
+    """Return an error with the code that TubeMQ has for all bad calls."""
     return RefusedError(ErrCode.BAD_REQUEST, text)
 
 
@@ -322,7 +322,7 @@ def _missing(name: str) -> RefusedError:
 
 
 def _check(name: str, value: str) -> None:
-    """Refuse a value that its parameter may not have (WebParameterUtils.checkStrValueNorms)."""
+    """Refuse an invalid value of a parameter (WebParameterUtils.checkStrValueNorms)."""
     field = _FIELDS.get(name)
     if field is None:
         return

@@ -29,14 +29,14 @@ from tubemq_spark.protocol.constants import UNDEFINED
 _MIB: Final = 1 << 20
 _MAX_MESSAGE_MB: Final = 20
 _FILTERED: Final = 2
-"""How old answers say that a group must filter."""
+"""Says in answers of the older shape that a group must filter."""
 
 
 class SettingCalls:
-    """The calls about topic controls and about what holds for the whole cluster."""
+    """The calls about topic controls and the settings of the whole cluster."""
 
     def __init__(self, state: MasterState, token: str, set_topic: SetTopic) -> None:
-        """Changing calls must carry ``token``; a topic's size limit is changed by ``set_topic``."""
+        """Calls that change something need ``token``; ``set_topic`` changes a topic's size limit."""
         self._state = state
         self._controls = state.controls
         self._set_topic = set_topic
@@ -59,10 +59,10 @@ class SettingCalls:
         }
 
     def authorize_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Say whether topics are for those groups only that have a consume control."""
+        """Set whether topics are restricted to groups with a consume control."""
         who = author_of(parameters, adding=True)
         topics = parameters.required_items("topicName")
-        # The name that TubeMQ reads, and the one that its newer calls have.
+        # The name that TubeMQ reads, and the name in its newer calls.
         wish = parameters.optional_flag("isEnable")
         enabled = parameters.flag("enableAuthControl", default=False) if wish is None else wish
 
@@ -82,9 +82,9 @@ class SettingCalls:
         return self._each(parameters.required_items("topicName"), open_topic)
 
     def add_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Make controls of topics that are not there yet: a topic that is has one."""
+        """Add controls of topics that do not exist yet; existing topics already have one."""
         who = author_of(parameters, adding=True)
-        control, size_mb = _wish(parameters)
+        control, size_mb = _control_and_size(parameters)
 
         def add(topic: str) -> None:
             if self._is_known(topic):
@@ -97,7 +97,7 @@ class SettingCalls:
     def update_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Change controls of topics, and their size limits."""
         who = author_of(parameters, adding=False)
-        control, size_mb = _wish(parameters)
+        control, size_mb = _control_and_size(parameters)
 
         def update(topic: str) -> None:
             if not self._is_known(topic):
@@ -108,7 +108,7 @@ class SettingCalls:
         return self._each(parameters.required_items("topicName"), update)
 
     def delete_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Forget controls of topics that are gone."""
+        """Delete controls of topics that do not exist any more."""
         author_of(parameters, adding=False)
 
         def delete(topic: str) -> None:
@@ -138,11 +138,11 @@ class SettingCalls:
         )
 
     def query_authorization(self, parameters: Parameters) -> dict[str, Any]:
-        """Return which topics are for certain groups only, and for which: the old shape."""
+        """Return which topics are restricted, and to which groups, in the older shape."""
         return success([self._authorization(*item) for item in self._topic_records(parameters).items()])
 
     def set_cluster(self, parameters: Parameters) -> dict[str, Any]:
-        """Set the cluster's setting; properties of topics that the call does not name are as at first."""
+        """Set the cluster's setting; topic properties that the call does not name are reset."""
         who = author_of(parameters, adding=True)
         fields = _cluster_fields(parameters)
         fields["properties"] = TopicSpec(**read_properties(parameters))
@@ -158,7 +158,7 @@ class SettingCalls:
         return self._change_cluster(fields, who)
 
     def query_cluster(self, _parameters: Parameters) -> dict[str, Any]:
-        """Return the cluster's setting, once somebody has set it."""
+        """Return the cluster's setting, if it has been set."""
         setting = self._controls.cluster
         return success([_shown_cluster(setting)] if setting.stamp.serial_id != UNDEFINED else [])
 
@@ -184,7 +184,7 @@ class SettingCalls:
         self._controls.set_topic(topic, control, who.user, who.date)
 
     def _check_size(self, topic: str, size_mb: int | None) -> None:
-        """Refuse a size limit of a topic that is not there: nothing keeps it."""
+        """Refuse a size limit of a topic that does not exist, because there is nowhere to store it."""
         if size_mb is not None and not self._state.brokers.deployments(topic):
             what = f"TopicName {topic} is not deployed, its maxMsgSizeInMB cannot be set"
             raise ItemError(ItemCode.CONDITION_LACKING, what)
@@ -225,15 +225,15 @@ class SettingCalls:
         return success(items)
 
 
-def _wish(parameters: Parameters) -> tuple[TopicControl | None, int | None]:
-    """Return the control and the size limit that a call names."""
+def _control_and_size(parameters: Parameters) -> tuple[TopicControl | None, int | None]:
+    """Return the control and the size limit in a call."""
     authorize = parameters.optional_flag("enableAuthControl")
     size_mb = parameters.optional_number("maxMsgSizeInMB", least=1, most=_MAX_MESSAGE_MB)
     return None if authorize is None else TopicControl(authorize), size_mb
 
 
 def _cluster_fields(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of the cluster's setting that a call names, but topics' properties."""
+    """Return the fields of the cluster's setting in a call, without topic properties."""
     fields = {
         "max_message_mb": parameters.optional_number("maxMsgSizeInMB", least=1, most=_MAX_MESSAGE_MB),
         "broker_port": parameters.optional_number("brokerPort", least=1),

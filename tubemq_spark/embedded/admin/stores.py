@@ -1,4 +1,4 @@
-"""The broker's web calls about its stores: where they begin and end, and what they hold."""
+"""A broker's web calls about its stores: where they begin and end, and their sizes."""
 
 import time
 from collections.abc import Mapping
@@ -36,11 +36,11 @@ _NO_STATISTICS: Final[Mapping[str, Any]] = {
     "file_count_full": 0,
     "file_time_full": 0,
 }
-"""Statistics that are switched off (MsgStoreStatsHolder): nothing here counts them."""
+"""Statistics that are switched off (MsgStoreStatsHolder), because nothing is counted here."""
 
 
 class StoreCalls:
-    """Calls of BrokerAdminServlet that concern stores; none needs a token."""
+    """The calls of BrokerAdminServlet about stores; none needs a token."""
 
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""
@@ -53,7 +53,7 @@ class StoreCalls:
         }
 
     def query_pubinfo(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the bounds of the stores that are open, partition by partition."""
+        """Return the bounds of the open stores, by partition."""
         data = []
         for topic, stores in self._open_stores(parameters).items():
             partitions = self._partitions(topic)
@@ -62,7 +62,7 @@ class StoreCalls:
         return _success(dataSet=data, dataCount=len(data))
 
     def query_all_store_info(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the sizes of the stores that are open; partitions are numbered inside their store."""
+        """Return the sizes of the open stores; partitions are numbered within their store."""
         data = [
             {
                 "index": index,
@@ -80,7 +80,7 @@ class StoreCalls:
         raise bad_request("The method is deprecated, please use admin_get_msgstore_stats")
 
     def get_msgstore_stats(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the statistics of the stores that are open: twice, for the time before and the present."""
+        """Return the statistics of the open stores twice: for the previous and for the present period."""
         parameters.flag("needRefresh", default=False)
         now = time.strftime("%Y%m%d%H%M%S")
         statistics = {"reset_time": now, **_NO_STATISTICS, "end_time": now}
@@ -98,7 +98,7 @@ class StoreCalls:
         return {"result": True, "errCode": 0, "errMsg": "OK", "data": data, "count": len(data)}
 
     def _open_stores(self, parameters: Parameters) -> dict[str, dict[int, Store]]:
-        """Return the open stores of the topics asked for, or of all, by topic and number."""
+        """Return the open stores of the topics in the call, or of all topics, by topic and number."""
         wanted = parameters.items("topicName")
         topics: dict[str, dict[int, Store]] = {}
         for (topic, number), store in self._state.stores.all().items():

@@ -1,4 +1,4 @@
-"""The properties of topics as TubeMQ's administration names them (TopicPropGroup)."""
+"""The properties of topics, as named in TubeMQ's administration (TopicPropGroup)."""
 
 import dataclasses
 import re
@@ -18,7 +18,7 @@ _POLICY_FORM: Final = "the format of DELETEPOLICY must like {method},{digital}[m
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Number:
     field: str
-    """Its name in TopicSpec."""
+    """The name in TopicSpec."""
     least: int
     most: int = (1 << 31) - 1
 
@@ -36,10 +36,10 @@ _NUMBERS: Final[Mapping[str, _Number]] = {
 
 
 def read_properties(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of TopicSpec that a call names (WebParameterUtils.getTopicPropInfo).
+    """Return the fields of TopicSpec in a call (WebParameterUtils.getTopicPropInfo).
 
     Raises:
-        RefusedError: one is out of its bounds, or is not what it must be.
+        RefusedError: one is out of bounds, or not valid.
     """
     fields: dict[str, Any] = {
         number.field: parameters.optional_number(name, least=number.least, most=number.most)
@@ -52,7 +52,7 @@ def read_properties(parameters: Parameters) -> dict[str, Any]:
 
 
 def show_properties(spec: TopicSpec) -> dict[str, Any]:
-    """Return all properties as the answers of queries have them (TopicPropGroup.toWebJsonStr)."""
+    """Return all properties in the form of query answers (TopicPropGroup.toWebJsonStr)."""
     return {
         **{name: getattr(spec, number.field) for name, number in _NUMBERS.items()},
         "acceptPublish": spec.accept_publish,
@@ -64,12 +64,12 @@ def show_properties(spec: TopicSpec) -> dict[str, Any]:
 
 
 def has_properties(spec: TopicSpec, fields: Mapping[str, Any]) -> bool:
-    """Say whether all these fields are so."""
+    """Whether all these fields have these values."""
     return all(getattr(spec, name) == value for name, value in fields.items())
 
 
 def _retention_ms(policy: str) -> int | None:
-    """Read ``delete,<number><unit>``, where the unit is s, m or h; without unit it is h."""
+    """Parse ``delete,<number><unit>``; the unit is s, m or h, by default h."""
     if not policy:
         return None
     parts = policy.split(",")
@@ -95,6 +95,6 @@ def _retention_ms(policy: str) -> int | None:
 
 
 def _policy(age_ms: int) -> str:
-    """Return the policy in the largest unit in which it is a whole number."""
+    """Return the policy in the largest unit that makes it a whole number."""
     unit = next((unit for unit, length in _UNIT_MS.items() if age_ms % length == 0), "s")
     return f"delete,{-(-age_ms // _UNIT_MS[unit])}{unit}"

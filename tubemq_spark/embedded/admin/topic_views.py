@@ -1,4 +1,4 @@
-"""The master's web calls that tell of topics: how they are configured, and what clients are told."""
+"""The master's web calls that query topics: how they are configured, and what clients are told."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,11 +20,11 @@ _NOT_PUBLISHED: Final = "-"
 _MUST_FILTER: Final = 2
 
 Deployments = list[tuple[KnownBroker, TopicSpec]]
-"""The brokers that a topic is on, and what it is like there."""
+"""The brokers of a topic, and its specification on each."""
 
 
 class TopicViews:
-    """The queries of WebTopicDeployHandler, and the topics' overview of WebMasterInfoHandler."""
+    """The queries of WebTopicDeployHandler, and the topic overview of WebMasterInfoHandler."""
 
     def __init__(self, state: MasterState) -> None:
         """Take what the master's handlers share."""
@@ -41,7 +41,7 @@ class TopicViews:
         }
 
     def query_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Return topics with their properties, and what clients are told of them: the old shape."""
+        """Return topics with their properties and what clients are told, in the older shape."""
         return success(
             [
                 {
@@ -56,7 +56,7 @@ class TopicViews:
         )
 
     def query_deployments(self, parameters: Parameters) -> dict[str, Any]:
-        """Return topics with their properties, and what clients are told of them: the new shape."""
+        """Return topics with their properties and what clients are told, in the newer shape."""
         with_groups = parameters.flag("withGroupAuthInfo", default=False)
         return success(
             [
@@ -121,7 +121,7 @@ class TopicViews:
         )
 
     def query_names(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the names of the topics of each broker; one that is not known has none."""
+        """Return the names of the topics of each broker; an unknown broker has none."""
         names = {broker.id: list(broker.catalog.all()) for broker in self._state.brokers}
         topics = [(number, names.get(number, [])) for number in parameters.numbers("brokerId") or names]
         return success(
@@ -132,7 +132,7 @@ class TopicViews:
         )
 
     def query_brokers(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the brokers of each topic; a topic that is not known has none."""
+        """Return the brokers of each topic; an unknown topic has none."""
         with_ip = parameters.flag("withIp", default=False)
         names = parameters.items("topicName") or self._state.brokers.topics()
         items = []
@@ -146,8 +146,8 @@ class TopicViews:
         return success(items)
 
     def record(self, broker: KnownBroker, name: str, spec: TopicSpec) -> dict[str, Any]:
-        """Return a topic on a broker as it is configured (TopicDeployEntity.toWebJsonStr)."""
-        where = place(broker)
+        """Return the configuration of a topic on a broker (TopicDeployEntity.toWebJsonStr)."""
+        where = broker_fields(broker)
         return {
             "topicName": name,
             "brokerId": where["brokerId"],
@@ -161,7 +161,7 @@ class TopicViews:
         }
 
     def _selected(self, parameters: Parameters) -> dict[str, Deployments]:
-        """Return the topics that a call wants by their names and their brokers."""
+        """Return the topics that match the names and brokers of a call."""
         names, brokers = parameters.items("topicName"), parameters.numbers("brokerId")
         found: dict[str, Deployments] = {}
         for broker in self._state.brokers:
@@ -173,7 +173,7 @@ class TopicViews:
         return dict(sorted(found.items()))
 
     def _matching(self, parameters: Parameters) -> dict[str, Deployments]:
-        """Return the topics that are as a call wants them in every respect, and where they are so."""
+        """Return the topics that match a call in every respect, on the brokers where they do."""
         fields = read_properties(parameters)
         status = topic_status(parameters)
         creator, modifier = parameters.text("createUser"), parameters.text("modifyUser")
@@ -198,7 +198,7 @@ class TopicViews:
         return {name: deployed for name, deployed in selected.items() if deployed}
 
     def _with_run_info(self, name: str, broker: KnownBroker, spec: TopicSpec) -> dict[str, Any]:
-        """Return a topic's record with what clients are told of it."""
+        """Return a topic's record with what clients are told about it."""
         record = broker.config.record
         if record is None or not broker.registered:
             names = ("acceptPublish", "acceptSubscribe", "numPartitions", "brokerManageStatus")
@@ -214,7 +214,7 @@ class TopicViews:
         return {**self.record(broker, name, spec), "runInfo": run_info}
 
     def _counts(self, name: str, deployed: Deployments) -> dict[str, Any]:
-        """Count a topic's brokers, stores and partitions, in all and where clients may use them."""
+        """Count a topic's brokers, stores and partitions: all, and those that clients may use."""
         open_to = {
             "Cfg": [spec for _, spec in deployed],
             "Run": [spec for broker, spec in deployed if broker.publishes(spec) or broker.subscribes(spec)],
@@ -235,7 +235,7 @@ class TopicViews:
         }
 
     def _authorization(self, topic: str) -> dict[str, Any]:
-        """Return which groups may have a topic that is not for all."""
+        """Return which groups may read a restricted topic."""
         control = self._state.controls.topic(topic)
         if not control.authorize:
             return {}
@@ -261,7 +261,7 @@ class TopicViews:
         }
 
     def _groups(self, topic: str) -> dict[str, Any]:
-        """Return what is said of groups and a topic."""
+        """Return the consume controls of a topic."""
         controls = self._consume_controls(topic).items()
         items = [show_consume(group, topic, control) for group, control in controls]
         return {"groupAuthInfo": items, "groupAuthCount": len(items)}
@@ -271,7 +271,7 @@ class TopicViews:
         return {group: control for (group, name), control in controls if name == topic}
 
     def _control_stamp(self, topic: str, deployed: Deployments) -> Stamp:
-        """Return who made the record of a topic's rules: the server does, with the topic itself."""
+        """Return the stamp of a topic's control; by default the server creates it with the topic."""
         own = deployed[0][0].catalog.stamp(topic)
         stamp = self._state.controls.topic(topic).stamp
         if stamp.modify_user:
@@ -279,13 +279,13 @@ class TopicViews:
         return Stamp(own.serial_id, SYSTEM_USER, own.create_date, SYSTEM_USER, own.create_date)
 
 
-def place(broker: KnownBroker) -> dict[str, Any]:
-    """Return a broker's id and address, as answers have them."""
+def broker_fields(broker: KnownBroker) -> dict[str, Any]:
+    """Return a broker's id and address in the form of answers."""
     return {"brokerId": broker.id, "brokerIp": broker.endpoint.host, "brokerPort": broker.endpoint.port}
 
 
 def topic_status(parameters: Parameters) -> TopicStatus | None:
-    """Return the status that a query names, if any.
+    """Return the status in a query, if any.
 
     Raises:
         RefusedError: there is no such status.
@@ -337,12 +337,12 @@ def _totals(deployed: Deployments) -> dict[str, Any]:
 
 
 def _broker_counts(broker: KnownBroker, record: BrokerRecord, names: list[str]) -> dict[str, Any]:
-    """Count a broker's topics, stores and partitions, in all and where clients may use them."""
+    """Count a broker's topics, stores and partitions: all, and those that clients may use."""
     topics = [spec for name, spec in broker.catalog.all().items() if not names or name in names]
     published = [spec for spec in topics if broker.accept_publish and spec.accept_publish]
     subscribed = [spec for spec in topics if broker.accept_subscribe and spec.accept_subscribe]
     item = {
-        **place(broker),
+        **broker_fields(broker),
         "manageStatus": record.status,
         "acceptPublish": broker.accept_publish,
         "acceptSubscribe": broker.accept_subscribe,

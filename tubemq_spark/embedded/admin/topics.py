@@ -1,4 +1,4 @@
-"""The master's web calls that make, change and remove topics (WebTopicDeployHandler)."""
+"""The master's web calls that create, change and remove topics (WebTopicDeployHandler)."""
 
 import dataclasses
 import threading
@@ -16,17 +16,17 @@ from tubemq_spark.errors import OptionError
 
 
 class SetTopic(Protocol):
-    """Adds a topic to a broker or changes it there, in the name of a user; refuses with OptionError."""
+    """Adds a topic to a broker or changes it there, in the name of a user; may raise OptionError."""
 
     def __call__(self, broker_id: int, topic: str, spec: TopicSpec, by: str, date: str | None) -> None:
-        """Do it; ``date`` is ``yyyyMMddHHmmss``, None for now."""
+        """Set the topic; ``date`` is ``yyyyMMddHHmmss``, None means now."""
 
 
 class TopicCalls:
-    """The calls that change topics; each takes a list of topics and one of brokers."""
+    """The calls that change topics; each takes a list of topics and a list of brokers."""
 
     def __init__(self, state: MasterState, token: str, set_topic: SetTopic) -> None:
-        """Calls must carry ``token``; topics are changed by ``set_topic``."""
+        """Calls need ``token``; ``set_topic`` changes topics."""
         self._state = state
         self._set_topic = set_topic
         # Two calls at once must not both find that a topic is new.
@@ -46,7 +46,7 @@ class TopicCalls:
         self.calls: Mapping[str, Call] = {name: GuardedCall(token, call) for name, call in guarded.items()}
 
     def add_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Create topics; what the call does not say is as the broker's defaults are."""
+        """Create topics; properties that the call does not name are the broker's defaults."""
         who = author_of(parameters, adding=True)
         topics, brokers = _targets(parameters)
         fields = read_properties(parameters)
@@ -85,13 +85,13 @@ class TopicCalls:
         return self._each([(broker, topic) for topic in topics for broker in brokers], modify)
 
     def delete_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Close topics; their data stay."""
+        """Close topics; their data is kept."""
         return self._change_status(parameters, TopicStatus.SOFT_DELETED)
 
     def redo_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Take the deletion of topics back; they still accept nothing until they are modified.
+        """Undo the deletion of topics; they accept nothing until they are modified.
 
-        TubeMQ 2.4.0 answers the same and leaves the topic deleted, against what the call is for.
+        TubeMQ 2.4.0 answers the same but leaves the topic deleted, which defeats the purpose of the call.
         """
         return self._change_status(parameters, TopicStatus.NORMAL)
 
@@ -130,7 +130,7 @@ class TopicCalls:
             raise ItemError(ItemCode.ILLEGAL_VALUE, str(error)) from error
 
     def _each(self, targets: list[tuple[int, str]], change: Callable[[int, str], None]) -> dict[str, Any]:
-        """Change each topic on each broker; what fails is said in the item only."""
+        """Apply a change to each topic on each broker; a failure affects only its item."""
         items = []
         for broker_id, topic in targets:
             with self._changing:
@@ -155,7 +155,7 @@ def _exists_already(key: str, old: TopicSpec) -> str:
 
 
 def _check_change(key: str, old: TopicSpec, new: TopicSpec) -> None:
-    """Refuse what a topic's properties cannot become (AbsTopicDeployMapperImpl.isValidValuesChange)."""
+    """Refuse invalid changes of properties (AbsTopicDeployMapperImpl.isValidValuesChange)."""
     if new == old:
         raise ItemError(ItemCode.UNCHANGED, "Topic deploy configure not changed!")
     for name, now, wish in (
@@ -171,7 +171,7 @@ def _check_change(key: str, old: TopicSpec, new: TopicSpec) -> None:
 
 
 def _check_status_change(key: str, old: TopicSpec, status: TopicStatus) -> None:
-    """Refuse what must not follow on a topic's status (the same)."""
+    """Refuse invalid changes of the status (the same)."""
     if old.status is TopicStatus.NORMAL and (old.accept_publish or old.accept_subscribe):
         what = "The values of acceptPublish and acceptSubscribe must be false before change status"
         raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what} of brokerId-topicName({key}) record!")

@@ -1,8 +1,8 @@
-"""Which web requests are refused because a page of somewhere else may have made them.
+"""Refusing web requests that a page of another site may have made.
 
-A browser lets any page send requests to this machine. It says so: in ``Sec-Fetch-Site``, ``Origin`` or
-``Referer``; and a page that got here by a name of its own in the DNS (rebinding) has that name in ``Host``.
-Programs send none of the first three, and a ``Host`` that is an address or a name this server goes by.
+A browser lets any page send requests to this machine, but says so in ``Sec-Fetch-Site``, ``Origin`` or
+``Referer``. A page that reaches this machine through its own DNS name (rebinding) has that name in ``Host``.
+Programs send none of the first three, and their ``Host`` is an address or a name of this server.
 """
 
 import ipaddress
@@ -13,14 +13,14 @@ Header = Callable[[str], str | None]
 """Returns a header of a request by its name."""
 
 _OWN_SITES = ("same-origin", "none")
-"""Of ``Sec-Fetch-Site``: a page of this very port, or a person who typed the address."""
+"""Values of ``Sec-Fetch-Site`` for a page of this port, and for an address that was typed in."""
 
 
 def why_foreign(header: Header, names: Collection[str]) -> str | None:
-    """Return what shows that a request comes from elsewhere; ``names`` are those the server goes by."""
+    """Return what shows that a request comes from another site; ``names`` are those of the server."""
     host = header("Host")
     if host is not None and not _is_ours(host, names):
-        return f"it asks for the host {host!r}, and this server is called {', '.join(sorted(names))}"
+        return f"it is for the host {host!r}, but the names of this server are {', '.join(sorted(names))}"
     site = header("Sec-Fetch-Site")
     if site is not None and site not in _OWN_SITES:
         return f"a browser sent it for a page of another site (Sec-Fetch-Site: {site})"
@@ -43,7 +43,7 @@ def _is_ours(host: str, names: Collection[str]) -> bool:
 
 
 def _authority(url: str, *, port: bool = True) -> str:
-    """Return host and port of a URL, or the host alone; nothing when it has none."""
+    """Return host and port of a URL, or only the host; empty if it has none."""
     try:
         parts = urlsplit(url)
         return (parts.netloc if port else parts.hostname or "").lower()
