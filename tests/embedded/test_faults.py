@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.embedded.wire import TIMEOUT_S
+from tests.waiting import wait_until
 from tubemq_spark.embedded.faults import refusal
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
@@ -250,6 +251,29 @@ def test_the_server_closes_while_a_request_waits(start, closing, fault):
     assert rule.wait_for_hits()
     server.faults.answer(Method.GET_MESSAGE, 503)
     server.close()  # far sooner than the delay: the test's own time-out watches
+    pending.forget()
+
+
+def test_a_broker_stops_while_a_request_to_it_ends_a_rule(tubemq, channel):
+    """The request takes the functions of ended rules away from all brokers, this one too."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def only(_request):
+        asked.set()
+        return not go_on.wait(TIMEOUT_S)
+
+    tubemq.faults.answer(Method.SEND_MESSAGE, 500, times=1)
+    tubemq.faults.answer(Method.SEND_MESSAGE, 500, only=only)
+    assert send(channel).errCode == 500
+    pending = channel.start(*_send_parts(), timeout_ms=10_000, during="sending")
+    assert asked.wait(TIMEOUT_S)
+    stopping = threading.Thread(target=tubemq.faults.stop_broker, args=(1,), daemon=True)
+    stopping.start()
+    wait_until(lambda: tubemq._nodes.get(1).running is None)
+
+    go_on.set()
+    stopping.join(TIMEOUT_S)
+    assert not stopping.is_alive()
     pending.forget()
 
 

@@ -48,6 +48,8 @@ class BrokerNode:
         settings = cluster.settings
         self._cluster = cluster
         self._lock = threading.RLock()
+        # Apart from the other lock: a request that the end of the broker waits for may change the interceptor.
+        self._intercepting = threading.Lock()
         self._interceptor: Interceptor | None = None
         self._frozen = False
         self._past_traffic = Traffic()
@@ -137,7 +139,7 @@ class BrokerNode:
             if self._running is None:
                 self._reserved.close()
                 self._running = RunningBroker.open(self._location, self.known.catalog, self._cluster)
-                self._running.broker.intercept(self._interceptor)
+                self._apply_interceptor()
             elif self._frozen:
                 self._running.thaw()
             self._frozen = False
@@ -145,10 +147,8 @@ class BrokerNode:
 
     def intercept(self, interceptor: Interceptor | None) -> None:
         """Put a function between the requests and their handlers; it is kept over a stop. None removes it."""
-        with self._lock:
-            self._interceptor = interceptor
-            if self._running is not None:
-                self._running.broker.intercept(interceptor)
+        self._interceptor = interceptor
+        self._apply_interceptor()
 
     def set_topic(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
         """Add or change a topic, like ``BrokerState.set_topic``; a stopped broker applies it when it starts.
@@ -197,6 +197,11 @@ class BrokerNode:
         """End with the server."""
         self.stop(Ending.ORDERLY)
         self._reserved.close()
+
+    def _apply_interceptor(self) -> None:
+        with self._intercepting:
+            if (running := self._running) is not None:
+                running.broker.intercept(self._interceptor)
 
     def _reserve_ports(self) -> None:
         """Reserve the ports while the broker is stopped, so that connections are refused."""
