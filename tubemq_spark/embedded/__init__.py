@@ -32,8 +32,8 @@ holds one of these locks may only take locks below it:
 ``MasterState.lock``                         The members of all groups, and their events.
 ============================================ =============================================================
 
-All other locks guard a few fields of one object, and no other lock is taken under them. (``RuleBook._lock`` is
-an exception: under it rules are ended and interceptors are set, which takes such locks.)
+All other locks guard a few fields of one object, and no other lock is taken under them. The exception is
+``RuleBook._lock``: under it rules are ended and interceptors are set, which takes such locks.
 
 No lock is held while a thread waits for a client. A request that a fault holds waits before its handler runs.
 """

@@ -48,7 +48,7 @@ class BrokerNode:
         settings = cluster.settings
         self._cluster = cluster
         self._lock = threading.RLock()
-        # Apart from the other lock: a request that the end of the broker waits for may change the interceptor.
+        # Not ``_lock``, which ``stop`` holds while it waits for requests, and those may end a fault.
         self._intercepting = threading.Lock()
         self._interceptor: Interceptor | None = None
         self._frozen = False

@@ -83,7 +83,7 @@ def test_a_broker_set_up_anew_has_the_clusters_defaults(server):
 
 def test_no_broker_can_be_made_that_does_not_run_here(server):
     code, text = change(server, ADD, brokerIp="127.0.0.9", brokerId=2)
-    assert (code, text) == (407, "the embedded TubeMQ has no broker 2; the ids are 1")
+    assert (code, text) == (407, "the embedded TubeMQ has no broker 2; the broker ids are: 1")
     codes = ask(server.master_web, method=OFFLINE, brokerId="2,1", **TOKEN)["data"]
     assert [(item["brokerId"], item["errCode"]) for item in codes] == [(1, 200), (2, 401)]
 
