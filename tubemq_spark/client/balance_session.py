@@ -22,8 +22,8 @@ from tubemq_spark.protocol.pb import master_pb2
 class Layout:
     """Where the partitions of a session's topics are.
 
-    ``not_subscribable`` are those of ``partitions`` that the master advises not to read now (broker
-    offline, topic closed for reading, group barred); they have not been removed.
+    ``not_subscribable`` are those of ``partitions`` that the master advises not to read now (the broker is
+    offline, the topic closed for reading, or the group barred); they have not been removed.
     """
 
     partitions: Mapping[TopicPartition, Endpoint]
@@ -31,10 +31,10 @@ class Layout:
 
 
 class BalanceSession(MasterSession):
-    """A registered consumer that is told where partitions are and chooses by itself what to read.
+    """A registered consumer that is told where partitions are and chooses itself what to read.
 
-    As long as one is open, its group is bound to these topics: the master refuses other members with
-    other topics (425), and goes on to list removed topics as not subscribable.
+    As long as a session is open, its group is bound to its topics: the master refuses other members with
+    other topics (425), and continues to list removed topics as not subscribable.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class BalanceSession(MasterSession):
         Raises:
             RpcError: the master refuses.
             TubeMQConnectionError: no master answered.
-            RemoteProtocolError: the master lists a partition of a broker that it does not list.
+            RemoteProtocolError: the master lists a partition of a broker that is not in its list of brokers.
         """
         with self._lock:
-            self._answer(self._ask_layout)
+            self._ask(self._ask_layout)
             if self._unlisted_brokers():
-                # Both lists change at different times: ask once more for both, whole.
+                # The two lists change at different times: ask once more for both, in full.
                 self._broker_config_id = self._topic_meta_id = UNDEFINED
-                self._answer(self._ask_layout)
+                self._ask(self._ask_layout)
             return self._expand()
 
     def _register(self) -> None:
-        # A master that does not know us may be another one, whose ids mean something else.
+        # A master that does not know us may be another one, with ids of its own.
         self._broker_config_id = self._topic_meta_id = UNDEFINED
         request = master_pb2.RegisterRequestC2MV2(
             clientId=self.client_id,
@@ -83,7 +83,7 @@ class BalanceSession(MasterSession):
             master_pb2.RegisterResponseM2CV2,
             f"registering group {self._config.group} for the topics {', '.join(self._topics)}",
         )
-        self._take(answer)
+        self._keep(answer)
 
     def _heartbeat(self) -> None:
         request = master_pb2.HeartRequestC2MV2(
@@ -94,7 +94,7 @@ class BalanceSession(MasterSession):
         )
         during = f"renewing the registration of group {self._config.group}"
         answer = self._caller.call(Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2, during)
-        self._take(answer)
+        self._keep(answer)
 
     def _ask_layout(self) -> None:
         request = master_pb2.GetPartMetaRequestC2M(
@@ -110,7 +110,7 @@ class BalanceSession(MasterSession):
             master_pb2.GetPartMetaResponseM2C,
             f"asking for the partitions of {', '.join(self._topics)}",
         )
-        self._take_brokers(answer)
+        self._keep_brokers(answer)
         if answer.topicMetaInfoList:
             self._metas = tuple(map(topic_strings.parse_topic_meta, answer.topicMetaInfoList))
             self._topic_meta_id = answer.topicMetaInfoId
@@ -127,12 +127,12 @@ class BalanceSession(MasterSession):
             brokerConfigId=self._broker_config_id, topicMetaInfoId=self._topic_meta_id, reportSubInfo=False
         )
 
-    def _take(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
-        self._take_brokers(answer)
+    def _keep(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
+        self._keep_brokers(answer)
         if answer.HasField("authorizedInfo"):
-            self._take_token(answer.authorizedInfo)
+            self._keep_token(answer.authorizedInfo)
 
-    def _take_brokers(
+    def _keep_brokers(
         self,
         answer: master_pb2.RegisterResponseM2CV2
         | master_pb2.HeartResponseM2CV2
@@ -156,7 +156,7 @@ class BalanceSession(MasterSession):
 
 @functools.lru_cache(maxsize=8)
 def _expand(metas: tuple[topic_strings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
-    """Return the layout that a master's lists describe; a driver asks often, and the lists seldom change."""
+    """Return the layout that a master's lists describe; they are read often and seldom change."""
     endpoints = dict(brokers)
     partitions: dict[TopicPartition, Endpoint] = {}
     closed: set[TopicPartition] = set()

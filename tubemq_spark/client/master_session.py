@@ -1,7 +1,24 @@
-"""What every session with the masters does: find the active one, register, send heartbeats, leave.
+"""What every kind of session with the masters shares: find the active one, register, send heartbeats, leave.
 
-A master forgets a client that is silent for 30 s, and all of them when it restarts; a session then
-registers again by itself.
+A kind of session (``producer_session``, ``balance_session``) says what it sends and what it keeps of the
+answers; everything else is here. A session is in one of these states:
+
+==========  ==================================================================================================
+state       meaning
+==========  ==================================================================================================
+closed      ``_heartbeats`` is None: before ``open``, after ``close``
+open        registered; heartbeats run in the process's scheduler, every ``heartbeat_period_ms``
+forgotten   open, but the master answers ``HB_NO_NODE``: it forgets a client that is silent for 30 s, and all
+            clients when it restarts. Whoever asks next registers again and repeats the request
+missing     open, but the last heartbeat failed (``_missed_since``). Nothing changes but the log
+==========  ==================================================================================================
+
+Invariants:
+
+- One request at a time, under ``_lock``: the ids of lists that a request names must match what the session
+  holds. The state and what answers brought change only under the lock; single attributes may be read without.
+- Requests that somebody waits for are retried; heartbeats are not, since the next one is the retry.
+- Closing never raises a server's error: the master forgets the session anyway.
 """
 
 import abc
@@ -46,7 +63,7 @@ _SINCE_NOVEMBER_2021: Final = frozenset(
     {Method.BALANCE_REGISTER, Method.BALANCE_HEARTBEAT, Method.BALANCE_PARTITION_META}
 )
 _last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
-"""Which of some masters answered last, for all sessions of this process."""
+"""Which of some masters answered last, shared by all sessions of this process."""
 
 
 class MasterCaller:
@@ -61,21 +78,21 @@ class MasterCaller:
     ) -> AnyAnswer:
         """Ask the master that answered last, then the others, each at most once.
 
-        One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that is
-        not a master's does no harm beside a master, and is the error when there are only such.
+        One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that does
+        not belong to a master is ignored as long as another one does.
 
         Raises:
-            OptionError: none of the addresses is a master's.
+            OptionError: none of the addresses belongs to a master.
             TubeMQConnectionError: none could be reached, or none is active.
             RpcError: the active master refused, or does not know the method.
         """
         deadline = Deadline.after_ms(self._config.rpc_timeout_ms)
-        masters = self._in_order()
+        masters = self._active_first()
         failures: list[TubeMQError] = []
         for number, master in enumerate(masters):
             share_ms = max(1, int(deadline.remaining() * 1000 / (len(masters) - number)))
             try:
-                response = self._ask(master, method, request, answer, share_ms, during)
+                response = self._call_master(master, method, request, answer, share_ms, during)
             except TubeMQError as error:
                 if not error.retriable and not isinstance(error, OptionError):
                     raise
@@ -91,9 +108,9 @@ class MasterCaller:
         raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during=during, tried=tried)
 
     def credentials(self) -> common_pb2.MasterCertificateInfo | None:
-        """Return fresh credentials for a request, or nothing when none are configured.
+        """Return fresh credentials for a request; None when none are configured.
 
-        Java's consumers leave them out when they register, and are refused where a master checks users.
+        Java's consumers leave them out when they register, and are refused by masters that check users.
         """
         if self._config.username is None or self._config.password is None:
             return None
@@ -105,12 +122,12 @@ class MasterCaller:
         )
         return common_pb2.MasterCertificateInfo(authInfo=proof)
 
-    def _in_order(self) -> list[Endpoint]:
+    def _active_first(self) -> list[Endpoint]:
         masters = self._config.masters
         active = _last_active.get(masters, masters[0])
         return [active, *(master for master in masters if master != active)]
 
-    def _ask(
+    def _call_master(
         self,
         master: Endpoint,
         method: Method,
@@ -128,7 +145,7 @@ class MasterCaller:
             what = _other_server(error)
             if what is not None:
                 raise OptionError("TUBEMQ_NOT_A_MASTER", endpoint=master, what=what) from error
-            # Two texts of two layers of Java's server: PbEnDecoder and RpcServiceInvoker.
+            # Both PbEnDecoder and RpcServiceInvoker of Java's server say it in these words.
             if method in _SINCE_NOVEMBER_2021 and "Unsupported method" in str(error.parameters.get("text")):
                 raise RpcError("TUBEMQ_MASTER_TOO_OLD", peer=master, method=int(method)) from error
             raise
@@ -136,14 +153,14 @@ class MasterCaller:
 
 def _other_server(error: TubeMQError) -> str | None:
     """Return what the peer is when an error shows that it is not a master."""
-    # The words of Java's RpcServiceInvoker, where a node does not publish a service.
+    # The words of Java's RpcServiceInvoker when a node does not publish a service.
     if str(error.parameters.get("text")).startswith(f"No service {int(ServiceType.MASTER)} found"):
         return "a TubeMQ broker"
     return "an HTTP server" if isinstance(error.__cause__, HttpAnswerError) else None
 
 
 class MasterSession(abc.ABC):
-    """What both kinds share: registering with retries, heartbeats, registering again, closing."""
+    """A registered client of the masters; the kinds of sessions inherit from it."""
 
     def __init__(
         self, config: ClientConfig, pool: ChannelPool, client_id: str, wait: Wait = time.sleep
@@ -156,7 +173,6 @@ class MasterSession(abc.ABC):
         self._wait = wait
         self._heartbeats: Task | None = None
         self._missed_since: float | None = None
-        # One request at a time: the ids of lists in a request must fit what the session holds.
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -166,21 +182,21 @@ class MasterSession(abc.ABC):
         self.close()
 
     def open(self) -> Self:
-        """Register, with ``register_attempts`` tries, and begin to send heartbeats.
+        """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats.
 
         Raises:
             RpcError: the master refuses, for example an unknown topic (431) or a forbidden group (450, 455).
             TubeMQConnectionError: no master answered.
         """
         with self._lock:
-            self._register_patiently()
+            self._with_retries(self._register)
             self._heartbeats = process_scheduler().every(
-                self._config.heartbeat_period_ms, self._beat, f"heartbeat of {self.client_id}"
+                self._config.heartbeat_period_ms, self._send_heartbeat, f"heartbeat of {self.client_id}"
             )
         return self
 
     def close(self) -> None:
-        """Leave the master; what goes wrong is logged only, because it forgets us in 30 s anyway."""
+        """Leave the master; errors are only logged, because it forgets us after 30 s anyway."""
         with self._lock:
             if self._heartbeats is None:
                 return
@@ -189,62 +205,59 @@ class MasterSession(abc.ABC):
             try:
                 self._leave()
             except TubeMQError as error:
-                logger.info("%s could not say goodbye: %s", self.client_id, error)
+                logger.info("%s could not leave the master: %s", self.client_id, error)
 
     @abc.abstractmethod
     def _register(self) -> None:
-        """Send the register request and take over its answer."""
+        """Send the register request and keep what its answer says."""
 
     @abc.abstractmethod
     def _heartbeat(self) -> None:
-        """Send a heartbeat and take over its answer."""
+        """Send a heartbeat and keep what its answer says."""
 
     @abc.abstractmethod
     def _leave(self) -> None:
         """Send the close request."""
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         with self._lock:
             if self._heartbeats is None:
                 return
             try:
-                self._registered(self._heartbeat)
+                self._ask_registered(self._heartbeat)
             except TubeMQError as error:
-                self._missed(error)
+                self._warn_of_first_miss(error)
             else:
-                self._made_up()
+                self._warn_of_return()
 
-    def _missed(self, error: TubeMQError) -> None:
+    def _warn_of_first_miss(self, error: TubeMQError) -> None:
         """Warn of the first of several heartbeats that fail."""
         if self._missed_since is None:
             self._missed_since = time.monotonic()
             logger.warning("%s missed a heartbeat: %s", self.client_id, error)
 
-    def _made_up(self) -> None:
+    def _warn_of_return(self) -> None:
         if self._missed_since is not None:
             missed_s = time.monotonic() - self._missed_since
             self._missed_since = None
             logger.warning("%s reaches its masters again after %.1f s", self.client_id, missed_s)
 
-    def _answer(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask for somebody who waits for the answer: with retries, and registering again where needed."""
-        return self._patiently(lambda: self._registered(ask))
+    def _ask(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask for a caller who waits for the answer: with retries, and registering again when needed."""
+        return self._with_retries(lambda: self._ask_registered(ask))
 
-    def _registered(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask; when the master does not know us any more, register again and repeat."""
+    def _ask_registered(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask; if the master no longer knows us, register again and repeat."""
         try:
             return ask()
         except RpcError as error:
             if error.code != ErrCode.HB_NO_NODE:
                 raise
-        logger.info("%s is not known to the master any more; registering again", self.client_id)
-        self._register_patiently()
+        logger.info("the master no longer knows %s; registering again", self.client_id)
+        self._with_retries(self._register)
         return ask()
 
-    def _register_patiently(self) -> None:
-        self._patiently(self._register)
-
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+    def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
         """Ask, up to ``register_attempts`` times as long as errors are transient."""
         # Attempts and time-outs must not multiply: a master that never answers uses up the time of all
         # attempts, so none begins after half a time-out.
@@ -255,7 +268,7 @@ class MasterSession(abc.ABC):
     def _log_retry(self, error: TubeMQError, attempt: int) -> None:
         logger.info("%s asks its masters again after attempt %d: %s", self.client_id, attempt, error)
 
-    def _take_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
+    def _keep_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
         self.visit_token = info.visitAuthorizedToken
 
 

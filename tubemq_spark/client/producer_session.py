@@ -24,11 +24,11 @@ from tubemq_spark.protocol.pb import common_pb2, master_pb2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PublishRoutes:
-    """Where a topic can be published now; no partitions: the topic is unknown or closed for writing."""
+    """Where a topic can be published now; without partitions it is unknown or closed for writing."""
 
     partitions: Mapping[TopicPartition, Endpoint]
     max_message_bytes: int
-    """Limit of an encoded message without the allowance for attributes."""
+    """The limit of an encoded message, without the allowance for attributes."""
 
 
 class ProducerSession(MasterSession):
@@ -44,10 +44,10 @@ class ProducerSession(MasterSession):
         self._topics: set[str] = set()
         self._routes: Mapping[str, PublishRoutes] = {}
         self.heartbeats = 0
-        """How many heartbeats a master has answered; each answer brings routes and a visit token."""
+        """How many heartbeats were answered; each answer brings routes and a visit token."""
 
     def publish(self, topics: Iterable[str]) -> None:
-        """Add topics to those this producer publishes and ask for their routes at once.
+        """Add topics to those of this producer and ask for their routes at once.
 
         Raises:
             RpcError: the master refuses.
@@ -63,27 +63,27 @@ class ProducerSession(MasterSession):
             self._topics.discard(topic)
 
     def refresh_soon(self) -> None:
-        """Let the routes be asked for in the background; ``routes`` tells them when they have come."""
+        """Ask for the routes in the background; ``routes`` returns them once they have arrived."""
         heartbeats = self._heartbeats
         if heartbeats is not None:
             heartbeats.hasten()
 
     def refresh(self) -> None:
-        """Ask for the routes of all published topics now, not only with the next heartbeat.
+        """Ask for the routes of all published topics now instead of with the next heartbeat.
 
         Raises:
             TubeMQError: as ``publish``.
         """
         with self._lock:
-            self._answer(self._heartbeat)
+            self._ask(self._heartbeat)
 
     def routes(self, topic: str) -> PublishRoutes:
-        """Return the routes of a published topic as the last heartbeat told them."""
+        """Return the routes of a published topic as of the last heartbeat."""
         return self._routes.get(topic) or PublishRoutes(MappingProxyType({}), self._max_message_bytes)
 
     @property
     def broker_tokens(self) -> tuple[int, str]:
-        """What proves to a broker that a master knows us: the visit token, and the user's (blank: none)."""
+        """What proves to a broker that a master knows us: the visit token, and the user's (may be blank)."""
         return self.visit_token, self._authorized_token
 
     def _register(self) -> None:
@@ -99,7 +99,7 @@ class ProducerSession(MasterSession):
         answer = self._caller.call(
             Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P, "registering a producer"
         )
-        self._take(answer)
+        self._keep(answer)
 
     def _heartbeat(self) -> None:
         request = master_pb2.HeartRequestP2M(
@@ -113,9 +113,9 @@ class ProducerSession(MasterSession):
         answer = self._caller.call(
             Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P, "asking for routes"
         )
-        self._take(answer)
+        self._keep(answer)
         if answer.errCode != ErrCode.NOT_READY:
-            # Every answer holds the routes of all topics; one that is missing cannot be published now.
+            # Every answer has the routes of all topics; a topic that is missing cannot be published now.
             routes = [topic_strings.parse_topic_route(text) for text in answer.topicInfos]
             self._routes = {route.topic: self._expand(route) for route in routes}
         self.heartbeats += 1
@@ -124,12 +124,12 @@ class ProducerSession(MasterSession):
         request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())
         self._caller.call(Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P, "closing a producer")
 
-    def _take(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
+    def _keep(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
         if answer.brokerInfos:
             self._brokers = broker_endpoints(answer.brokerInfos)
             self._broker_checksum = answer.brokerCheckSum
         if answer.HasField("authorizedInfo"):
-            self._take_token(answer.authorizedInfo)
+            self._keep_token(answer.authorizedInfo)
             self._authorized_token = (
                 answer.authorizedInfo.authAuthorizedToken.strip() or self._authorized_token
             )
@@ -145,7 +145,7 @@ class ProducerSession(MasterSession):
         for item in route.routes:
             endpoint = self._brokers.get(item.broker_id)
             if endpoint is None:
-                # The next heartbeat asks for the whole list of brokers.
+                # Makes the next heartbeat ask for the whole list of brokers.
                 self._broker_checksum = -1
                 continue
             for partition_id in topic_strings.partition_ids(item.stores, item.partitions):
@@ -154,9 +154,9 @@ class ProducerSession(MasterSession):
 
 
 def fresh_visit_token(config: ClientConfig, pool: ChannelPool) -> int:
-    """Return a visit token the master gives now; brokers refuse those older than about 16 minutes.
+    """Return a new visit token from the master; brokers refuse those older than about 16 minutes.
 
-    A producer without topics gets one as well as a consumer does, and joins no group whose other members
+    A producer without topics gets one just as a consumer does, and it joins no group whose other members
     may read other topics.
 
     Raises:
