@@ -54,10 +54,10 @@ def test_an_outage_is_told_once_and_its_end_with_how_long_it_took(patience, time
 
     (away, back) = warnings()
     assert away[0] == back[0] == "WARNING"
-    assert "demo/3:0 stands still at offset 112" in away[1]
+    assert "demo/3:0 has stopped at offset 112" in away[1]
     assert "tubemq.fetchTimeoutMs" in away[1]
     assert "broker:8123" in away[1]
-    assert "demo/3:0 goes on after 7" in back[1]
+    assert "demo/3:0 resumed after 7" in back[1]
 
 
 def test_a_short_interruption_is_not_told(patience, time, warnings):

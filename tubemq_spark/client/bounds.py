@@ -1,11 +1,11 @@
 """Where stores begin and end now, asked of many brokers at once.
 
-The protocol has no question for it, but a register at offset 0 is answered with the store's earliest offset
-(the position is moved there) and its end. A reader group does it, so nobody's position is touched, and the
-lease is given back at once without waiting for the answer. So a look costs one round trip for all stores of
-all brokers, and one request more per store that nobody waits for.
+The protocol has no request for that, but registering at offset 0 is answered with the store's earliest offset
+(the position is moved there) and its end. This is done under a reader group, so that nobody's position is
+touched, and the lease is released at once without waiting for the answer. So asking costs one round trip for
+all stores of all brokers, and one more request per store that nobody waits for.
 
-A broker that does not answer must not hold up the others: what goes wrong is part of the answer.
+A broker that does not answer must not hold up the others: errors are part of the answer.
 """
 
 import concurrent.futures
@@ -47,17 +47,17 @@ def store_bounds(
     """Ask the brokers of all stores at once.
 
     Args:
-        config: whose reader groups to use.
+        config: the settings, which name the reader groups.
         pool: the channels.
         stores: the stores, with their brokers.
-        visit_token: the proof that a master knows us.
-        flushed: end where the data is safe on disk, not where producers append. A broker that crashes
-            loses what lies between, and uses the same offsets again.
-        timeout_ms: how long connecting and the answers may take; by default as the settings say.
+        visit_token: a visit token of a master.
+        flushed: whether a store ends where its data is safe on disk, not where producers append. A broker
+            that crashes loses what lies in between, and uses the same offsets again.
+        timeout_ms: how long connecting and the answers may take; by default as in the settings.
 
     Returns:
-        The bounds, and for every store without an answer the reason: its broker cannot be reached, refuses
-        (403: it does not have the topic, or not yet), or all reader groups are taken for it.
+        The bounds, and for every store without an answer the reason: its broker cannot be reached or refuses
+        (403: it does not have the topic, or not yet), or no reader group is free.
     """
     patience_ms = min(config.rpc_timeout_ms, timeout_ms or config.rpc_timeout_ms)
     probe = _Probe(
@@ -68,7 +68,7 @@ def store_bounds(
 
 
 class _Probe:
-    """One look at some stores: every store ends up either in ``known`` or in ``failures``."""
+    """Asks for some stores once: every store ends up either in ``known`` or in ``failures``."""
 
     def __init__(
         self,
@@ -98,13 +98,15 @@ class _Probe:
     def _connect(self, endpoints: Iterable[Endpoint]) -> None:
         connected = {endpoint: self._pool.connected(endpoint) for endpoint in endpoints}
         self._channels = {endpoint: channel for endpoint, channel in connected.items() if channel is not None}
-        failed = self._connect_at_once([endpoint for endpoint in connected if endpoint not in self._channels])
+        failed = self._connect_in_parallel(
+            [endpoint for endpoint in connected if endpoint not in self._channels]
+        )
         for store, endpoint in self._stores.items():
             if endpoint in failed:
                 self.failures[store] = failed[endpoint]
 
-    def _connect_at_once(self, endpoints: list[Endpoint]) -> dict[Endpoint, TubeMQError]:
-        """Connect to brokers side by side, so that one that is away delays nobody; return what failed."""
+    def _connect_in_parallel(self, endpoints: list[Endpoint]) -> dict[Endpoint, TubeMQError]:
+        """Connect to brokers in parallel, so that one that is away delays nobody; return the failures."""
         if not endpoints:
             return {}
         workers = min(_MOST_THREADS, len(endpoints))
@@ -122,8 +124,8 @@ class _Probe:
         return failed
 
     def _ask_under_some_group(self, stores: list[StoreId]) -> None:
-        """Ask under one reader group after the other until each store has an answer."""
-        # At random, so that queries that look at the same moment do not ask under the same names in turn.
+        """Ask under one reader group after another until each store has an answer."""
+        # At random, so that queries that ask at the same moment do not ask under the same names in turn.
         groups = random.sample(self._config.reader_groups, len(self._config.reader_groups))
         for group in groups:
             if not stores:
@@ -138,7 +140,7 @@ class _Probe:
         """Ask for all stores at once; return those that another reader holds under this group."""
         client_id = ids.consumer_id(group)
         started = [
-            (store, claim, self._start(store, claim))
+            (store, claim, self._start_register(store, claim))
             for store, claim in (
                 (store, Claim(_first_partition(store), group, client_id)) for store in stores
             )
@@ -154,18 +156,18 @@ class _Probe:
                     continue
                 self.failures[store] = error
             # Also after an error: the broker may have carried the request out.
-            self._give_back(store, claim)
+            self._release(store, claim)
         return taken
 
-    def _start(self, store: StoreId, claim: Claim) -> Started[Position] | None:
+    def _start_register(self, store: StoreId, claim: Claim) -> Started[Position] | None:
         try:
             return self._session(store).start_register(claim, 0, query_priority=self._priority)
         except TubeMQError as error:
             self.failures[store] = error
             return None
 
-    def _give_back(self, store: StoreId, claim: Claim) -> None:
-        """Nobody waits for the answer: a lease that is not given back ends by itself after 30 s."""
+    def _release(self, store: StoreId, claim: Claim) -> None:
+        """Give a lease up without waiting: one that is not released ends by itself after 30 s."""
         with contextlib.suppress(TubeMQError):
             self._session(store).start_unregister(claim).forget()
 
@@ -173,7 +175,7 @@ class _Probe:
         return BrokerSession(self._channels[self._stores[store]], self._config, self._visit_token)
 
     def _ask_with_a_new_token(self, stores: list[StoreId]) -> None:
-        """Ask again where the visit token was refused: brokers accept one for 16 minutes or so."""
+        """Ask again where the visit token was refused: brokers accept one for about 16 minutes."""
         try:
             self._visit_token = fresh_visit_token(self._config, self._pool)
         except TubeMQError as error:
@@ -197,5 +199,5 @@ def _bounds(store: StoreId, position: Position) -> OffsetBounds:
         raise RemoteProtocolError(
             "TUBEMQ_PROTOCOL_VIOLATION", what=f"the broker did not say where {store} ends"
         )
-    # What is flushed may end before the log begins while nothing is: an empty range then.
+    # While nothing is flushed its end may lie before the log's beginning: the range is empty then.
     return OffsetBounds(position.current, max(position.current, position.latest))

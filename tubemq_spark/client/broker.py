@@ -1,8 +1,8 @@
-"""A consumer's verbs at one broker: register, fetch, commit, heartbeat, unregister.
+"""A consumer's requests to one broker: register, fetch, commit, heartbeat, unregister.
 
-A registration is an exclusive *lease* of a partition for a group, held under a client's id. The broker
-keeps two numbers for it: the *committed* offset, where the next fetch begins, and how far the last fetch
-went beyond it, which a commit adds. A fetch names no offset: only a register sets the position.
+Registering gives an exclusive *lease* of a partition to a group, held under a client id. The broker keeps two
+numbers for it: the *committed* offset, where the next fetch begins, and how far the last fetch went beyond
+it, which a commit adds. A fetch names no offset: only registering sets the position.
 """
 
 import dataclasses
@@ -27,17 +27,17 @@ from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 
 MEMORY_TOO: Final = 303
-"""The query priority by which a reader, with filters or without, sees what is not flushed yet, whatever the
+"""The query priority with which a reader, filtered or not, sees what is not flushed yet, whatever the
 cluster's default is."""
 FLUSHED_ONLY: Final = 1
-"""The query priority by which a register answers with the end of what is safe on disk."""
+"""The query priority with which the answer to a register names the end of what is safe on disk."""
 
 Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """A partition, and the name under which it is held or asked for."""
+    """A partition, and the name under which a client holds it or asks for it."""
 
     partition: TopicPartition
     group: str
@@ -46,17 +46,17 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Position:
-    """Where a claim stands, in index bytes."""
+    """The position of a claim, in index bytes."""
 
     current: int
     """The next offset to read."""
     latest: int | None
-    """Where the store ends now; None from brokers that do not tell."""
+    """Where the store ends now; None from brokers that do not say."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fetched:
-    """The answer to a fetch: messages, which are decoded when they are first asked for, or a refusal."""
+    """The answer to a fetch: messages, which are decoded when they are first needed, or a refusal."""
 
     header: FetchHeader
     messages: list[bytes]
@@ -78,7 +78,7 @@ class Fetched:
 
     @property
     def corrupt(self) -> NDArray[np.int64]:
-        """The places of the damaged messages.
+        """The ordinals of the damaged messages.
 
         Raises:
             RemoteProtocolError: a message does not parse.
@@ -98,10 +98,10 @@ class Started(Generic[Value]):
         self._finish = finish
 
     def result(self) -> Value:
-        """Wait for the answer and read it.
+        """Wait for the answer and parse it.
 
         Raises:
-            TubeMQError: as the verb that started it says.
+            TubeMQError: as documented where the request was started.
         """
         return self._finish(self._pending)
 
@@ -113,7 +113,7 @@ class Started(Generic[Value]):
 class BrokerSession:
     """One broker as a consumer sees it; keeps no state about claims.
 
-    All verbs raise TubeMQConnectionError, TubeMQTimeoutError or RemoteProtocolError when no sound answer
+    All methods raise TubeMQConnectionError, TubeMQTimeoutError or RemoteProtocolError when no sound answer
     comes, and RpcError when the broker refuses.
     """
 
@@ -137,8 +137,8 @@ class BrokerSession:
     ) -> Position:
         """Lease a partition, or renew the lease, and set the position.
 
-        The broker moves an offset that lies outside the store to its begin or end without a word: compare
-        the answer. Without an offset the group's stored one holds.
+        The broker silently moves an offset that lies outside the store to the store's beginning or end:
+        compare the answer. Without an offset the group's stored one applies.
 
         Raises:
             RpcError: 403 no such topic there, 410 another client holds the partition, 415 the visit token
@@ -157,7 +157,7 @@ class BrokerSession:
         filters: Sequence[str] = (),
         query_priority: int | None = None,
     ) -> Started[Position]:
-        """Ask for a lease as ``register`` does, and return at once."""
+        """Ask for a lease like ``register``, and return at once."""
         request = self._lease_request(OpType.REGISTER, claim, read_status)
         request.filterCondStr.extend(filters)
         if offset is not None:
@@ -167,7 +167,7 @@ class BrokerSession:
         during = f"registering {claim.partition} for group {claim.group}"
 
         def finish(pending: PendingCall) -> Position:
-            answer = self._lease_answer(pending, claim, during)
+            answer = self._parse_lease_answer(pending, claim, during)
             return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
 
         return Started(self._start(Method.PARTITION_REGISTER, request, during), finish)
@@ -188,14 +188,14 @@ class BrokerSession:
     def start_unregister(
         self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None
     ) -> Started[None]:
-        """Give a lease up as ``unregister`` does, and return at once."""
+        """Give a lease up like ``unregister``, and return at once."""
         # Any other number than 0 drops it (BrokerServiceServer.inProcessConsumerUnregister).
         status = ReadStatus.STORED_OR_EARLIEST if consumed else ReadStatus.STORED_OR_LATEST
         request = self._lease_request(OpType.UNREGISTER, claim, status)
         during = f"unregistering {claim.partition} for group {claim.group}"
 
         def finish(pending: PendingCall) -> None:
-            self._lease_answer(pending, claim, during)
+            self._parse_lease_answer(pending, claim, during)
 
         return Started(self._start(Method.PARTITION_REGISTER, request, during, timeout_ms), finish)
 
@@ -205,7 +205,7 @@ class BrokerSession:
         """Renew the leases of partitions of this broker, which end after 30 s otherwise.
 
         Returns:
-            The partitions that are not held any more, with 411 (nobody holds it) or 412 (somebody else).
+            The partitions that are no longer held, with 411 (nobody holds it) or 412 (somebody else does).
         """
         endpoint = self.channel.endpoint
         request = broker_pb2.HeartBeatRequestC2B(
@@ -233,12 +233,12 @@ class BrokerSession:
         return {failure.failed.partition: failure.code for failure in failures}
 
     def start_fetch(self, claim: Claim, *, consumed: bool = False) -> Started[Fetched]:
-        """Ask for the next messages; refusals are part of the result, since they are common.
+        """Ask for the next messages; a refusal is part of the result, since refusals are common.
 
         Args:
             claim: a partition that is held.
-            consumed: whether the broker commits what was fetched last before it reads; else it serves that
-                again.
+            consumed: whether the broker commits what was fetched last before it reads; otherwise it serves
+                that again.
         """
         partition = claim.partition
         request = broker_pb2.GetMessageRequestC2B(
@@ -285,7 +285,7 @@ class BrokerSession:
         return Started(self._start(Method.COMMIT_OFFSET, request, during), finish)
 
     def commit(self, claim: Claim, *, consumed: bool = True) -> Position:
-        """Commit as ``start_commit`` and wait for the position."""
+        """Commit like ``start_commit``, and wait for the position."""
         return self.start_commit(claim, consumed=consumed).result()
 
     def _lease_request(
@@ -301,7 +301,7 @@ class BrokerSession:
             authInfo=self._credentials(),
         )
 
-    def _lease_answer(
+    def _parse_lease_answer(
         self, pending: PendingCall, claim: Claim, during: str
     ) -> broker_pb2.RegisterResponseB2C:
         answer = pending.result(broker_pb2.RegisterResponseB2C, during)

@@ -12,7 +12,7 @@ DEFAULT_READER_GROUPS: Final = 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How to reach TubeMQ and how patient to be. Picklable; the password stays out of ``repr``."""
+    """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out the password."""
 
     masters: tuple[Endpoint, ...]
     group: str
@@ -24,17 +24,17 @@ class ClientConfig:
     register_attempts: int = 5
     register_retry_ms: int = 1_000
     reader_groups: tuple[str, ...] = ()
-    """Names under which partitions are leased for reading; by default ``<group>_r00`` to ``_r15``."""
+    """The groups under which partitions are leased for reading; by default ``<group>_r00`` to ``_r15``."""
     lease_wait_ms: int = 45_000
-    """How long to wait when all reader groups are taken; a dead reader's lease lives 35 s with the
-    settings TubeMQ ships (``consumerRegTimeoutMs``), and the first request after it is refused as well."""
+    """How long to wait for a free reader group; a dead reader's lease lives for 35 s with the settings TubeMQ
+    ships (``consumerRegTimeoutMs``), and the first request after that is refused as well."""
     fetch_timeout_ms: int = 600_000
-    """How long reading a range may stand still before it fails, whatever the cause. Longer than a broker's
-    restart: a range that is planned has to be read, or its query ends."""
+    """How long reading a range may make no progress before it fails, whatever the cause. Longer than a
+    broker's restart: a range that is planned has to be read, or its query fails."""
     delivery_timeout_ms: int = 120_000
     """How long a message that a producer accepted may take until a broker has stored it, and how long a
-    producer waits for its masters and for a topic's partitions. A broker that restarts can be written to
-    again after 35 s."""
+    producer waits for its masters and for a topic's partitions. A broker that restarts accepts messages again
+    after 35 s."""
     max_in_flight: int = 256
     """Messages a producer sends before it waits for an answer."""
     max_in_flight_bytes: int = 16 << 20
@@ -44,13 +44,13 @@ class ClientConfig:
             object.__setattr__(self, "reader_groups", default_reader_groups(self.group))
 
     def validate(self) -> "ClientConfig":
-        """Return the settings when they make sense.
+        """Return the settings if they are valid.
 
         Raises:
-            OptionError: one of them does not; the text names it.
+            OptionError: one of them is not; the text names it.
         """
         if not self.masters:
-            raise _bad("masters", "empty", "one address at least")
+            raise _bad("masters", "empty", "at least one address")
         for name in (self.group, *self.reader_groups):
             if not GROUP_NAME.fullmatch(name):
                 raise _bad("group", repr(name), GROUP_NAME_RULE)
@@ -66,7 +66,7 @@ class ClientConfig:
 def default_reader_groups(group: str, size: int = DEFAULT_READER_GROUPS) -> tuple[str, ...]:
     """Return the names ``<group>_r00``, ``<group>_r01`` and so on.
 
-    Few and fixed, because a broker keeps an offset entry of every name for 20 days.
+    They are few and fixed because a broker keeps an offset entry for every name for 20 days.
     """
     return tuple(f"{group}_r{number:02d}" for number in range(size))
 

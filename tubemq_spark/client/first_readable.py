@@ -1,10 +1,10 @@
-"""Where the first record of a log is that can still be read.
+"""The first record of a log that can still be read.
 
-Retention removes the data of a log and its index by whole files, and these hold different numbers of
-messages (``BrokerConfig``: 1 GB of data, 786 432 index entries). So a log may begin with index entries whose
-data is gone, and a reader that starts there is moved on by the broker. Reading from such a position on is not
-a loss, but the position must be known before a range is planned: a range that starts inside these entries
-cannot be told from one whose records were removed later.
+Retention removes the data of a log and its index in whole files, which hold different numbers of messages
+(``BrokerConfig``: 1 GB of data, 786 432 index entries). So a log may begin with index entries whose data is
+gone, and the broker moves on a reader that starts there. Starting behind them is not a loss, but where that
+is must be known before a range is planned: a range that starts inside these entries looks like one whose
+records were removed later.
 """
 
 import time
@@ -41,7 +41,7 @@ def first_readable(
         partition: the only partition of its store.
         route: its broker and a visit token.
         held: what the store's index holds.
-        wait: how to wait when the broker has nothing to say yet.
+        wait: how to wait when the broker has no answer yet.
 
     Returns:
         ``held.latest`` when no record before it can be read.
@@ -81,11 +81,11 @@ def _search(
 
 
 def _behind_the_gap(cursor: Cursor, step: Step) -> int:
-    """Return where the records of a step begin that passed over entries without data.
+    """Return where the records begin in a step that passed over entries without data.
 
-    The answer does not say where the gap is. When it is at the beginning, as it is after retention, the
-    records fill the end of the step: then reading from there on brings the same record first. Otherwise
-    records between gaps must not be passed over, and the step's own start is the answer.
+    The answer to a fetch does not say where the gap is. If it is at the beginning, as it is after retention,
+    the records fill the end of the step: then reading from there on returns the same record first. Otherwise
+    there are records between gaps, which must not be passed over, and the step's own start is returned.
     """
     candidate = step.next - INDEX_ENTRY_BYTES * step.fetched.count
     cursor.seek(candidate)

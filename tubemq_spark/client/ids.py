@@ -1,9 +1,8 @@
-"""Names by which servers know a running client.
+"""Client ids, by which servers know a running client.
 
-Ownership of a partition is decided by the name, so two clients must never share one: containers share
-process ids and sometimes addresses, hence the clock and the random number. Brokers take what follows the
-last ``_``, split it at ``-`` and show the first two parts as host and process; therefore no ``_`` after
-the group.
+The client id decides who owns a partition, so two clients must never share one: containers share process ids
+and sometimes addresses, hence the clock and the random number. Brokers take what follows the last ``_``,
+split it at ``-`` and show the first two parts as host and process; therefore no ``_`` follows the group.
 """
 
 import os
@@ -16,11 +15,11 @@ from typing import Final
 from tubemq_spark import __version__
 
 RUNTIME: Final = f"Python {platform.python_version()}"
-"""What we tell where Java's clients tell their JDK's version."""
+"""What we send where Java's clients send the version of their JDK."""
 
 _LOOPBACK: Final = "127.0.0.1"
 _ANY_OTHER_HOST: Final = ("192.0.2.1", 9)
-"""A documentation address (RFC 5737): choosing the way there sends nothing."""
+"""An address for documentation (RFC 5737): choosing a route to it sends nothing."""
 
 
 def producer_id() -> str:
@@ -34,7 +33,7 @@ def consumer_id(group: str) -> str:
 
 
 def local_ipv4() -> str:
-    """Return the address this host sends from, or the loopback address when it has no network."""
+    """Return the address this host sends from, or the loopback address if it has no network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_ANY_OTHER_HOST)

@@ -1,4 +1,4 @@
-"""Where the partitions of topics are, asked in a short session of its own."""
+"""Where the partitions of topics are, asked in a short session with the masters."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -21,18 +21,18 @@ _LONGEST_PAUSE_MS: Final = 1_000
 def topics_layout(
     config: ClientConfig, pool: ChannelPool, topics: Iterable[str], *, missing_ok: bool = False
 ) -> TopicsLayout:
-    """Register the group at the master, take the layout and leave again.
+    """Register the group at the master, ask for the layout and leave again.
 
-    A short session instead of one for the life of a query: a master remembers a group's topics while a
-    member is there, so a long one would refuse a second query of the group with other topics (425), and
-    would list removed topics as long as it lives. A driver that is killed in the middle of one stays a
-    member for 30 s, so it is waited for as long as for a dead reader's lease.
+    The session is short instead of lasting as long as a query: a master remembers a group's topics while the
+    group has a member, so it would refuse a second query of the group with other topics (425), and would
+    continue to list removed topics. A driver that is killed during a session stays a member for 30 s; it is
+    waited for as long as for a dead reader's lease.
 
     Args:
         config: the settings; its group must be allowed to read the topics.
         pool: the channels.
         topics: the topics' names.
-        missing_ok: answer for the topics that exist when others do not, instead of raising 431.
+        missing_ok: whether topics that do not exist are left out; otherwise they are an error (431).
 
     Raises:
         RpcError: a topic does not exist (431), or the group may not read it (450, 455).

@@ -1,8 +1,8 @@
 """How long reading may stand still, and what its user is told meanwhile.
 
 Whatever stops a reader (a broker that is away or frozen, a refusal, nothing to read), it tries again until
-``fetch_timeout_ms`` have passed without progress. The user sees one warning when that has lasted for some
-seconds, and one when reading goes on.
+``fetch_timeout_ms`` have passed without progress. The user sees one warning once that has lasted for a few
+seconds, and another one when reading resumes.
 """
 
 import logging
@@ -18,68 +18,67 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS: Final = 50
 _LONGEST_PAUSE_MS: Final = 1_000
-_TELL_AFTER_S: Final = 3.0
-"""A connection that is lost and made again, or a lease taken again, is not worth a warning."""
+_WARN_AFTER_S: Final = 3.0
+"""A connection that is lost and made again, or a lease that is lost and made again, needs no warning."""
 
 
 class Patience:
-    """The pauses of one range."""
+    """The pauses while reading one range."""
 
     def __init__(
         self, asked: OffsetRange, timeout_ms: int, wait: Wait = time.sleep, clock: Clock = time.monotonic
     ) -> None:
-        """Begin to count now.
+        """Start the clock.
 
         Args:
             asked: what is read.
             timeout_ms: how long reading may stand still.
             wait: how to wait.
-            clock: what time it is.
+            clock: returns the time.
         """
         self._asked = asked
         self._timeout_ms = timeout_ms
         self._wait = wait
         self._clock = clock
-        self._told = False
+        self._warned = False
         self.restart()
 
     def restart(self) -> None:
-        """Count anew: the time until now was not the broker's."""
+        """Start the clock anew: the broker is not to blame for the time until now."""
         self.pauses = 0
-        """How often we have waited since the last progress."""
+        """How often the reader has waited since the last progress."""
         self._since = self._clock()
         self._deadline = Deadline.after_ms(self._timeout_ms, self._clock)
         self._backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
 
     def progress(self) -> None:
         """Note that something was read."""
-        if self._told:
+        if self._warned:
             seconds = self._clock() - self._since
-            logger.warning("reading %s goes on after %.0f s", self._asked.partition, seconds)
-            self._told = False
+            logger.warning("reading %s resumed after %.0f s", self._asked.partition, seconds)
+            self._warned = False
         self.restart()
 
     def pause(self, trouble: TubeMQError | str, position: int) -> None:
-        """Wait before the next attempt, each time a little longer.
+        """Wait before the next attempt, a little longer each time.
 
         Raises:
-            TubeMQTimeoutError: ``TUBEMQ_NO_PROGRESS``: the time is up.
+            TubeMQTimeoutError: ``TUBEMQ_NO_PROGRESS``: there was none for too long.
         """
-        self._tell(trouble, position)
+        self._warn(trouble, position)
         if not self._backoff.wait(self._deadline):
             raise self._no_progress(trouble, position) from (
                 trouble if isinstance(trouble, TubeMQError) else None
             )
         self.pauses += 1
 
-    def _tell(self, trouble: TubeMQError | str, position: int) -> None:
-        if self._told or self._clock() - self._since < _TELL_AFTER_S:
-            logger.debug("reading %s stands at %d: %s", self._asked.partition, position, trouble)
+    def _warn(self, trouble: TubeMQError | str, position: int) -> None:
+        if self._warned or self._clock() - self._since < _WARN_AFTER_S:
+            logger.debug("reading %s waits at offset %d: %s", self._asked.partition, position, trouble)
             return
-        self._told = True
+        self._warned = True
         logger.warning(
-            "reading %s stands still at offset %d; it is tried again for up to %.0f s "
-            "(tubemq.fetchTimeoutMs): %s",
+            "reading %s has stopped at offset %d; retrying for up to %.0f s (tubemq.fetchTimeoutMs): %s",
             self._asked.partition,
             position,
             self._deadline.remaining(),
