@@ -22,23 +22,23 @@ logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES: Final = 1 << 18
 _IO_TIMEOUT_S: Final = 10.0
-"""A peer that takes no byte for so long is gone. (Reading has no limit: an idle channel is fine.)"""
+"""A peer that accepts no byte for so long is gone. (Reading has no limit: an idle channel is fine.)"""
 _SILENT_TIMEOUTS: Final = 2
-"""So many calls in a row that time out, without a byte from the peer between, mean the connection is dead."""
+"""The connection is dead after so many calls in a row timed out without a byte from the peer in between."""
 
 _SLICE_S: Final = 0.1
-"""How often a wait for an answer asks whether it is still wanted."""
+"""How often a wait for an answer checks whether the answer is still wanted."""
 
 AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
 Cause = str | OSError | TubeMQError
-"""Why a connection was lost; an error also becomes the ``__cause__`` of what its calls raise."""
+"""Why a connection was lost; an error also becomes the ``__cause__`` of the errors its calls raise."""
 
 
 class PendingCall:
-    """A call under way; ask for its answer once, or forget it."""
+    """A call in flight; ask for its answer once, or forget it."""
 
     def __init__(self, channel: "RpcChannel", timeout_ms: int, wait: Wait | None = None) -> None:
-        """Belong to a channel, which makes calls by ``start``."""
+        """Belong to a channel; ``RpcChannel.start`` makes calls."""
         self._channel = channel
         self._wait = wait
         self._timeout_ms = timeout_ms
@@ -49,14 +49,14 @@ class PendingCall:
 
     @property
     def done(self) -> bool:
-        """Whether the answer, or the loss of the connection, has come."""
+        """Whether the answer has arrived, or the connection was lost."""
         return self._settled.is_set()
 
     def body(self, during: str) -> bytes:
         """Wait for the answer and return its body, the serialised response message.
 
         Raises:
-            TubeMQTimeoutError: no answer came within the call's time-out, counted from its start.
+            TubeMQTimeoutError: no answer arrived within the call's time-out, counted from its start.
             TubeMQConnectionError: the connection was lost first.
             RpcError: the peer answered with an exception (``TUBEMQ_REMOTE_EXCEPTION``).
         """
@@ -75,13 +75,13 @@ class PendingCall:
         """Wait for the answer and parse it.
 
         Raises:
-            RemoteProtocolError: the answer is no such message.
+            RemoteProtocolError: the answer is not such a message.
             TubeMQError: as ``body``.
         """
         return rpc.parse_message(response_type, self.body(during))
 
     def _answered(self) -> bool:
-        """Wait for the answer as long as its deadline and the caller's ``wait`` allow."""
+        """Wait for the answer until the deadline, or until the caller's ``wait`` raises."""
         if self._wait is None:
             return self._settled.wait(self._deadline.remaining())
         try:
@@ -95,11 +95,11 @@ class PendingCall:
         return True
 
     def forget(self) -> None:
-        """Stop waiting; should the answer come, it is dropped."""
+        """Stop waiting; if the answer arrives later, it is dropped."""
         self._channel.forget(self)
 
     def settle(self, outcome: rpc.Response | rpc.Failure | Cause) -> None:
-        """Take the answer, or why there will be none (the channel's reader does this)."""
+        """Set the answer, or why there will be none; called by the channel's reader."""
         self._outcome = outcome
         self._settled.set()
 
@@ -107,20 +107,20 @@ class PendingCall:
 class RpcChannel:
     """A connection shared by any number of threads; ``connect`` opens one.
 
-    A request whose answer does not come is forgotten and the connection kept: TubeMQ's servers drop
-    requests that waited too long, without a word. A lost connection fails all calls under way.
+    A request without an answer is forgotten and the connection is kept: TubeMQ's servers silently drop
+    requests that waited too long. A lost connection fails all calls in flight.
     """
 
     def __init__(self, endpoint: Endpoint, connected: socket.socket) -> None:
-        """Take a connected socket and own it."""
+        """Own a connected socket."""
         keep_freed_memory()
         self.endpoint = endpoint
         self._socket = connected
         self._connection = RpcConnection(Role.CLIENT)
         self._pending: dict[int, PendingCall] = {}
         self._state = threading.Lock()
-        # Separate from _state: while one thread waits for the socket to take bytes, the reader must go
-        # on, or a peer that waits for us to read would never take them.
+        # Separate from _state: while one thread waits for the socket to accept bytes, the reader must
+        # continue, or a peer that waits for us to read would never accept them.
         self._sending = threading.Lock()
         self._lost_because: Cause = ""
         self._silent_timeouts = 0
@@ -129,7 +129,7 @@ class RpcChannel:
 
     @classmethod
     def connect(cls, endpoint: Endpoint, connect_timeout_ms: int) -> Self:
-        """Open a connection; the host's name is resolved each time.
+        """Open a connection; the host name is resolved each time.
 
         Raises:
             TubeMQConnectionError: the peer could not be reached in time.
@@ -189,13 +189,13 @@ class RpcChannel:
             method: the method.
             request: the request.
             timeout_ms: how long the answer may take.
-            during: what is being done, for an error's text.
-            wait: called with 0 several times per second while somebody waits for the answer; what it
-                raises ends that wait.
+            during: what is being done, for the text of an error.
+            wait: called with 0 several times per second while somebody waits for the answer; an exception
+                it raises ends that wait.
 
         Raises:
             TubeMQConnectionError: the connection is lost or closed.
-            LocalProtocolError: a required field was not set, the time-out is not positive, or the
+            LocalProtocolError: a required field is not set, the time-out is not positive, or the
                 request is longer than a frame can be.
         """
         body = rpc.serialize_message(request)
@@ -215,7 +215,7 @@ class RpcChannel:
         return pending
 
     def forget(self, pending: PendingCall) -> None:
-        """Drop the answer of a call, should it come."""
+        """Drop the answer of a call if it arrives later."""
         with self._state:
             self._connection.forget_request(pending.serial_no)
             self._pending.pop(pending.serial_no, None)
@@ -230,20 +230,20 @@ class RpcChannel:
             self._lose(f"{_SILENT_TIMEOUTS} calls in a row were not answered")
 
     def close(self) -> None:
-        """Close the connection, fail the calls under way, and wait for the reader to end."""
+        """Close the connection, fail the calls in flight, and wait for the reader to end."""
         self._lose("it was closed")
         if self._reader is not threading.current_thread():
             self._reader.join()
 
     def abandon(self) -> None:
-        """Let go of the socket without a word to the peer: in a forked child it is the parent's."""
+        """Drop the socket without telling the peer: in a forked child it belongs to the parent."""
         self._lost_because = self._lost_because or "it belongs to the parent process"
         self._socket.close()
 
     def _read(self) -> None:
         try:
             while data := self._receive_bytes():
-                self._take(data)
+                self._deliver_answers(data)
             self._lose("the peer closed it")
         except (OSError, TubeMQError) as error:
             self._lose(error)
@@ -259,7 +259,7 @@ class RpcChannel:
             except TimeoutError:
                 continue
 
-    def _take(self, data: bytes) -> None:
+    def _deliver_answers(self, data: bytes) -> None:
         with self._state:
             self._silent_timeouts = 0
             events = self._connection.receive_data(data)
@@ -269,7 +269,7 @@ class RpcChannel:
                 pending.settle(event)
 
     def _lose(self, cause: Cause) -> None:
-        """Mark the connection as lost, wake the reader, and fail the calls under way."""
+        """Mark the connection as lost, wake the reader, and fail the calls in flight."""
         with self._state:
             if self.closed:
                 return

@@ -1,15 +1,15 @@
-"""A point in time that travels through calls, so that time-outs do not multiply."""
+"""A point in time that is passed down through calls, so that time-outs do not multiply."""
 
 import time
 from collections.abc import Callable
 from typing import Self
 
 Clock = Callable[[], float]
-"""Seconds since some fixed moment, never going back."""
+"""Returns seconds since some fixed moment; never goes back."""
 
 
 class Deadline:
-    """The latest moment for something to be done."""
+    """The latest moment for an action."""
 
     def __init__(self, at: float, clock: Clock = time.monotonic) -> None:
         """Take the moment in seconds of ``clock``."""
@@ -22,7 +22,7 @@ class Deadline:
         return cls(clock() + milliseconds / 1000, clock)
 
     def remaining(self) -> float:
-        """Return the seconds that are left, never less than 0."""
+        """Return the seconds left, never less than 0."""
         return max(0.0, self._at - self._clock())
 
     @property

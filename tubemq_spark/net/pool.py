@@ -1,4 +1,4 @@
-"""Channels that many users share, one for each peer."""
+"""Channels that many users share, one per peer."""
 
 import atexit
 import os
@@ -15,7 +15,7 @@ _DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
 
 
 class _Slot:
-    """The place of one peer's channel; its lock is held while connecting."""
+    """One peer's channel; the lock is held while connecting."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -25,9 +25,9 @@ class _Slot:
 
 
 class ChannelPool:
-    """One channel a peer, opened when first asked for and again after it was lost.
+    """One channel per peer, opened when it is first needed and again after it was lost.
 
-    A forked child finds its pools empty: threads and connections stay with the parent.
+    In a forked child the pools are empty: threads and connections stay with the parent.
     """
 
     def __init__(self, connect_timeout_ms: int = _DEFAULT_CONNECT_TIMEOUT_MS) -> None:
@@ -44,7 +44,7 @@ class ChannelPool:
         self.close()
 
     def get(self, endpoint: Endpoint, connect_timeout_ms: int | None = None) -> RpcChannel:
-        """Return the peer's channel; connect when there is none, or when it was lost.
+        """Return the peer's channel; connect if there is none, or if it was lost.
 
         Args:
             endpoint: the peer.
@@ -66,7 +66,7 @@ class ChannelPool:
             return slot.channel
 
     def connected(self, endpoint: Endpoint) -> RpcChannel | None:
-        """Return the peer's channel when there is an open one; never connect, never wait."""
+        """Return the peer's channel if there is an open one; never connect, never wait."""
         slot = self._slots.get(endpoint)
         channel = None if slot is None else slot.channel
         return None if channel is None or channel.closed else channel
@@ -91,9 +91,9 @@ class ChannelPool:
 
 
 def _connect(slot: _Slot, endpoint: Endpoint, timeout_ms: int, asked_at: float) -> RpcChannel:
-    """Open a slot's channel; who waited while another thread failed to, fails with it.
+    """Open a slot's channel; a thread that waited while another one failed to, fails with it.
 
-    Else threads that ask together for a peer that is away would time out one after the other.
+    Otherwise threads that ask for a peer that is away at the same time would time out one after another.
     """
     if slot.failure is not None and slot.failed_at >= asked_at:
         raise TubeMQConnectionError(slot.failure.condition, **slot.failure.parameters)

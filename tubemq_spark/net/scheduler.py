@@ -1,4 +1,4 @@
-"""Things done every so many seconds (heartbeats): one thread and one heap for a whole process."""
+"""Periodic tasks such as heartbeats: one thread and one heap for a whole process."""
 
 import heapq
 import itertools
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Task:
-    """Something that is done again and again until it is cancelled; ``Scheduler.every`` makes them."""
+    """A function that is called periodically until it is cancelled; ``Scheduler.every`` makes them."""
 
     def __init__(
         self,
@@ -24,24 +24,24 @@ class Task:
         wake: Callable[[], None],
         hasten: "Callable[[Task], None]",
     ) -> None:
-        """Take how to tell the scheduler that something changed."""
+        """Keep the callbacks that tell the scheduler about changes."""
         self.function = function
         self.period_s = period_s
         self.name = name
         self.active = True
         self.entry = -1
-        """Number of its entry in the scheduler's heap; older ones are void."""
+        """Number of its entry in the scheduler's heap; older entries are void."""
         self.hastened = False
         """Whether the next run is wanted at once."""
         self._wake = wake
         self._hasten = hasten
 
     def hasten(self) -> None:
-        """Do it as soon as possible, and then each period again; a run under way is followed by another."""
+        """Run as soon as possible, then every period again; if it is running, another run follows."""
         self._hasten(self)
 
     def cancel(self) -> None:
-        """Do it no more; a run that is under way ends by itself."""
+        """Stop running it; a run that has begun ends by itself."""
         self.active = False
         self._wake()
 
@@ -58,7 +58,7 @@ class Scheduler:
         self._thread: threading.Thread | None = None
 
     def every(self, period_ms: float, function: Callable[[], object], name: str) -> Task:
-        """Call ``function`` each ``period_ms``, first after one period; what it raises is logged.
+        """Call ``function`` every ``period_ms``, first after one period; its exceptions are logged.
 
         The next run is a period after the last one ended, so slow runs do not pile up.
         """
@@ -108,16 +108,16 @@ class Scheduler:
             try:
                 task.function()
             except Exception:
-                # One heartbeat that fails must not stop the others, nor itself.
+                # A task that fails must not stop the others, nor itself.
                 logger.warning(
-                    "%s failed; the next try is in %.1f s", task.name, task.period_s, exc_info=True
+                    "%s failed; the next attempt is in %.1f s", task.name, task.period_s, exc_info=True
                 )
             with self._changed:
                 self._running = None
                 self._push(task)
 
     def _wait_for_next(self) -> Task | None:
-        """Wait for a task that is due and take it off the heap; None ends the thread."""
+        """Wait for a task that is due and remove it from the heap; None ends the thread."""
         with self._changed:
             while True:
                 self._heap = [item for item in self._heap if item[2].active and item[2].entry == item[1]]
@@ -136,12 +136,12 @@ _process_scheduler = Scheduler()
 
 
 def process_scheduler() -> Scheduler:
-    """Return the scheduler that everything in this process shares."""
+    """Return the scheduler that the whole process shares."""
     return _process_scheduler
 
 
 def _after_fork_in_child() -> None:
-    # The parent's thread does not exist here, and its lock may be held for ever.
+    # The parent's thread does not exist here, and its lock may be held forever.
     global _process_scheduler
     _process_scheduler = Scheduler()
 
