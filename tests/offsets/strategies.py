@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tubemq_spark.model import OffsetBounds, TopicPartition
-from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.offsets.offset_spec import Edge, Specific
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET
 

@@ -5,7 +5,7 @@ from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionErro
 from tubemq_spark.model import OffsetBounds
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
-from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.offsets.offset_spec import Edge, Specific
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
 
 ZERO, TWIN, ONE = tp("demo/1:0"), tp("demo/1:1"), tp("demo/1:10000")

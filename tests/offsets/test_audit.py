@@ -3,7 +3,7 @@ from hypothesis import given, strategies as st
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.model import OffsetBounds
-from tubemq_spark.offsets.audit import Audit, audit, begins_needed, removals
+from tubemq_spark.offsets.audit import Audit, audit, removals, stores_resumed_at_earliest
 from tubemq_spark.offsets.loss import Loss, LossRecord
 
 ZERO, TWIN, ONE, OTHER = tp("demo/1:0"), tp("demo/1:1"), tp("demo/1:10000"), tp("orders/2:0")
@@ -103,11 +103,11 @@ def test_every_partition_is_accounted_for(known, partitions, data):
 
 def test_stores_at_whose_beginning_reading_would_begin():
     known = {ZERO: 252, tp("demo/7:0"): 28}
-    assert begins_needed(known, [ZERO, ONE, OTHER, tp("demo/7:0"), tp("demo/8:0")], BOUNDS) == {
+    assert stores_resumed_at_earliest(known, [ZERO, ONE, OTHER, tp("demo/7:0"), tp("demo/8:0")], BOUNDS) == {
         ZERO.store_id,  # fell behind
         OTHER.store_id,  # is new
     }
-    assert begins_needed({ZERO: 280}, [ZERO, TWIN], BOUNDS) == set()
+    assert stores_resumed_at_earliest({ZERO: 280}, [ZERO, TWIN], BOUNDS) == set()
 
 
 def test_removals_of_nothing():

@@ -9,7 +9,7 @@ from tests.offsets.strategies import tp
 from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder
-from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.offsets.offset_spec import Edge, Specific
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, read_stream_offset
 
@@ -116,9 +116,9 @@ class Streams(RuleBasedStateMachine):
         end = self.plan(start, bounds, target)
         if json.dumps(end.to_json()) == json.dumps(start.to_json()):
             return False
-        if not self.ends and self.token.position is Edge.LATEST:
+        if not self.ends and self.token.spec is Edge.LATEST:
             self.unwanted = set(self.produced)
-        if not self.ends and self.token.position is Edge.EARLIEST:
+        if not self.ends and self.token.spec is Edge.EARLIEST:
             self.unwanted = {
                 record for record in self.produced if record[1] < self.logs[FIRST.store_id].earliest
             }

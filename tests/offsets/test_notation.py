@@ -33,13 +33,13 @@ def test_partitions_are_ordered_by_number():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it is no JSON (Expecting value"),
-        ("{", "it is no JSON"),
-        ("[" * 100_000, "it is no JSON"),
-        ('{"a": ' + "9" * 5000 + "}", "it is no JSON"),
-        ("[1]", "the whole is [1], not an object"),
-        ("280", "the whole is 280, not an object"),
-        ("null", "the whole is null, not an object"),
+        ("", "it is not JSON (Expecting value"),
+        ("{", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ('{"a": ' + "9" * 5000 + "}", "it is not JSON"),
+        ("[1]", "the text is [1], not an object"),
+        ("280", "the text is 280, not an object"),
+        ("null", "the text is null, not an object"),
         ('{"demo": {"1:0": 0, "1:0": 28}}', "it names '1:0' twice"),
         ('{"demo": {}, "demo": {}}', "it names 'demo' twice"),
     ],
@@ -103,13 +103,13 @@ def test_keys_of_partitions(key):
 
 @pytest.mark.parametrize("value", [28.0, 1e3, "28", None, True, False, [], {}])
 def test_an_offset_must_be_a_whole_number(value):
-    with pytest.raises(OffsetFormatError, match="of demo/1:0 is no whole number"):
+    with pytest.raises(OffsetFormatError, match="of demo/1:0 is not a whole number"):
         reader().offset(value, own.tp("demo/1:0"))
 
 
 @pytest.mark.parametrize("value", [-28, -1, 1, 27, 281, MAX_OFFSET + 28])
 def test_an_offset_must_be_at_a_message(value):
-    with pytest.raises(OffsetFormatError, match=f"the offset {value} of demo/1:0 is no multiple of 28"):
+    with pytest.raises(OffsetFormatError, match=f"the offset {value} of demo/1:0 is not a multiple of 28"):
         reader().offset(value, own.tp("demo/1:0"))
 
 
@@ -141,5 +141,5 @@ def test_a_newer_version_is_refused_with_both_versions():
 
 @pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, None])
 def test_other_versions_are_no_versions(version):
-    with pytest.raises(OffsetFormatError, match="is no format version"):
+    with pytest.raises(OffsetFormatError, match="is not a format version"):
         reader().check_version({"v": version})

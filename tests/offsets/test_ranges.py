@@ -6,7 +6,7 @@ from tests.offsets.strategies import tp
 from tubemq_spark.errors import DataLossError, OffsetFormatError, OptionError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
-from tubemq_spark.offsets.positions import Edge
+from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.offsets.ranges import batch_ranges, ranges_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
 

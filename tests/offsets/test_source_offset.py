@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import OffsetFormatError
-from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.offsets.offset_spec import Edge, Specific
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, read_stream_offset, start_of
 
 ZERO, ONE = tp("demo/1:0"), tp("demo/1:10000")
@@ -77,7 +77,7 @@ def test_no_wrong_offset_is_ever_written():
         ('{"v":1}', "the field 'topics' is missing"),
         ('{"v":1,"topics":{},"more":1}', "the field 'more' is not known"),
         ('{"v":1,"topics":[]}', "the topics' value is [], not an object"),
-        ('{"v":1,"topics":{"demo":{"1:0":-1}}}', "the offset -1 of demo/1:0 is no multiple of 28"),
+        ('{"v":1,"topics":{"demo":{"1:0":-1}}}', "the offset -1 of demo/1:0 is not a multiple of 28"),
         ('{"v":1,"topics":{"demo":{"0":28}}}', "'0' of topic 'demo' is not brokerId:partitionId"),
         ('{"v":1,"topics":{},"from":{"demo":{"1:0":0}}}', "demo/1:0 is in 'from' but not in 'topics'"),
     ],
@@ -123,5 +123,5 @@ def test_where_a_partition_begins():
 
 @pytest.mark.parametrize("start", [StartToken(Edge.LATEST), SourceOffset({ONE: 28})])
 def test_an_unknown_begin_is_refused(start):
-    with pytest.raises(OffsetFormatError, match="it has no begin of demo/1:0"):
+    with pytest.raises(OffsetFormatError, match="it does not say where demo/1:0 begins"):
         start_of(ZERO, start, SourceOffset({ZERO: 28, ONE: 28}, {ONE: 0}))

@@ -29,7 +29,7 @@ def lists(items, fewest=1):
         groups.map(lambda value: (kinds.GROUP, value)),
         lists(groups).map(lambda value: (kinds.GROUPS, value)),
         lists(servers).map(lambda value: (kinds.SERVERS, value)),
-        own.positions.map(lambda value: (kinds.position("startingOffsets"), value)),
+        own.positions.map(lambda value: (kinds.offset_spec("startingOffsets"), value)),
     )
 )
 def test_what_is_shown_is_parsed(pair):
@@ -149,7 +149,7 @@ def test_time_zones(text, value):
 
 def test_a_wrong_position_names_the_option():
     with pytest.raises(OffsetFormatError, match="Option 'endingOffsets'"):
-        kinds.position("endingOffsets").parse("newest")
+        kinds.offset_spec("endingOffsets").parse("newest")
 
 
 class Fruit(enum.Enum):

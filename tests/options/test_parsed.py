@@ -9,7 +9,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.positions import Edge, Specific
+from tubemq_spark.offsets.offset_spec import Edge, Specific
 from tubemq_spark.options import MessageTime, OptionSet, ReadOptions, WriteOptions
 
 BASE = {"tubemq.master.servers": "m1:8000,m2"}

@@ -1,1 +1,1 @@
-"""Arithmetic on offsets: what users ask, what a checkpoint holds, what a trigger takes. No I/O, no clock."""
+"""Arithmetic on offsets: options, checkpoints, what a trigger admits, what is lost. No I/O, no clock."""

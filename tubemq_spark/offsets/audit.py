@@ -1,4 +1,4 @@
-"""Compare where a stream stands with what TubeMQ holds now, and say what changed or is missing."""
+"""Compare a stream's offsets with what TubeMQ holds now, and say what changed or is missing."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -12,12 +12,12 @@ class Audit:
     """What a comparison found."""
 
     positions: Mapping[TopicPartition, int]
-    """Where reading goes on once the losses are tolerated, in index bytes: all partitions that exist
-    and that the stream knows or can take up now."""
+    """Where reading resumes if the losses are tolerated, in index bytes: of all partitions that exist and
+    that the stream knows or can begin to read now."""
     appeared: Mapping[TopicPartition, int]
-    """Partitions the stream did not know, with where they begin."""
+    """Partitions that the stream did not know, with the offsets at which they begin."""
     losses: tuple[LossRecord, ...]
-    """Records that are gone, by partition; for the caller's policy."""
+    """Records that are gone, ordered by partition; for the caller's policy."""
 
 
 def audit(
@@ -27,17 +27,17 @@ def audit(
 ) -> Audit:
     """Compare known offsets with fetched bounds.
 
-    A partition that exists but whose store has no bounds (its broker cannot be read now) is no loss:
-    it stays where it is, and a new one is taken up once it can be read.
+    A partition that exists but whose store has no bounds (its broker cannot be read now) is not a loss: it
+    stays at its offset, and a new one is added once it can be read.
 
-    A partition that appears in a store of which others are known begins where the furthest of these
-    stands: before it was there nobody could write to it, so what lies below are records of the others.
-    In a store that is new, it begins at the earliest offset.
+    A partition that appears in a store of which other partitions are known begins at the highest offset of
+    these: nobody could write to it before it existed, so records below belong to the others. In a new store
+    it begins at the earliest offset.
 
     Args:
         known: the next offset of every partition the stream knows, in index bytes.
-        partitions: all partitions that exist now, also those that cannot be read now. They were asked for
-            after the ends of the stores that ``known`` was planned with.
+        partitions: all partitions that exist now, including those that cannot be read now. They were asked
+            for after the ends of the stores that ``known`` was planned with.
         bounds: what the stores hold, as far as brokers answered.
     """
     positions: dict[TopicPartition, int] = {}
@@ -51,14 +51,14 @@ def audit(
         if held is not None and not held.earliest <= offset <= held.latest:
             positions[partition], loss = _compare(partition, offset, held)
             losses.append(loss)
-    appeared, unseen = _take_up(set(partitions) - known.keys(), known, reached, bounds)
-    losses += unseen
+    appeared, expired = _begin_new(set(partitions) - known.keys(), known, reached, bounds)
+    losses += expired
     losses.sort(key=lambda loss: loss.partition)
     return Audit(positions | appeared, appeared, tuple(losses))
 
 
 def removals(known: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]) -> list[LossRecord]:
-    """Return a loss for every known partition that does not exist any more."""
+    """Return a loss for every known partition that no longer exists."""
     gone = known.keys() - set(partitions)
     return [removal(partition, known[partition], known[partition], partitions) for partition in sorted(gone)]
 
@@ -72,12 +72,12 @@ def removal(
     return LossRecord(loss, partition, start, end)
 
 
-def begins_needed(
+def stores_resumed_at_earliest(
     known: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
     bounds: Mapping[StoreId, OffsetBounds],
 ) -> set[StoreId]:
-    """Return the stores at whose earliest offset reading would begin, or go on after a loss."""
+    """Return the stores whose earliest offset is where reading would begin, or resume after a loss."""
     needed = {
         store
         for partition, offset in known.items()
@@ -96,16 +96,16 @@ def _compare(partition: TopicPartition, offset: int, held: OffsetBounds) -> tupl
     return held.latest, LossRecord(Loss.MOVED_BACK, partition, held.latest, offset)
 
 
-def _take_up(
+def _begin_new(
     new: Collection[TopicPartition],
     known: Mapping[TopicPartition, int],
     reached: Mapping[StoreId, int],
     bounds: Mapping[StoreId, OffsetBounds],
 ) -> tuple[dict[TopicPartition, int], list[LossRecord]]:
-    """Return where new partitions begin, and what of them expired before the stream saw them.
+    """Return where new partitions begin, and which of their records expired before the stream saw them.
 
-    Of a topic that is new to the stream (added to ``subscribe``) nobody has asked for older records; of a
-    store that is new to a known topic, all records were asked for.
+    Nobody has asked for older records of a topic that is new to the stream (added to ``subscribe``); of a
+    store that is new in a known topic, all records were asked for.
     """
     topics = {partition.topic for partition in known} if new else set()
     appeared: dict[TopicPartition, int] = {}

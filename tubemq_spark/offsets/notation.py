@@ -1,6 +1,6 @@
 """How offsets are written as JSON: ``{"<topic>": {"<brokerId>:<partitionId>": <offset>}}``.
 
-The one place that takes such text apart and puts it together, for options and for checkpoints alike.
+The one place that reads and writes such text, for options and for checkpoints alike.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ FORMAT_VERSION: Final = 1
 """Version of the JSON in a checkpoint; a release reads its own and all older ones."""
 
 VERSION_KEY: Final = "v"
-"""Marks the checkpoint's form. No topic can be called so: names have two characters at least."""
+"""Marks the form of a checkpoint. No topic can have this name: names have at least two characters."""
 
 _LOCAL_ID: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")
 _MAX_ID: Final = 2**31 - 1
@@ -28,12 +28,12 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OffsetReader:
-    """Takes one piece of JSON apart; every error names where it came from and what to do."""
+    """Reads one piece of JSON; every error says where it comes from and what to do."""
 
     source: str
-    """Where the text comes from, the subject of the error's sentence: ``Option 'startingOffsets'``."""
+    """Where the text comes from, as the subject of the error's sentence: ``Option 'startingOffsets'``."""
     text: str | Mapping[str, Any]
-    """The text as the user gave it, or the data that Spark made of its text."""
+    """The text as the user gave it, or the data that Spark parsed from its text."""
     advice: str
     """What the user can do about wrong text."""
 
@@ -43,7 +43,7 @@ class OffsetReader:
         Raises:
             OffsetFormatError: always.
         """
-        # Made here and not before: the text of ten thousand partitions takes longer than reading them.
+        # Only made here: writing the text of ten thousand partitions takes longer than reading them.
         text = self.text if isinstance(self.text, str) else json.dumps(self.text)
         seen = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
         raise OffsetFormatError(
@@ -51,18 +51,18 @@ class OffsetReader:
         )
 
     def load(self) -> dict[str, Any]:
-        """Return the object the text holds.
+        """Return the object in the text.
 
         Raises:
-            OffsetFormatError: the text is no JSON, no object, or names something twice.
+            OffsetFormatError: the text is not JSON, not an object, or names something twice.
         """
         try:
             data = json.loads(str(self.text), object_pairs_hook=self._unique)
         except OffsetFormatError:
             raise
         except (ValueError, RecursionError) as error:
-            self.fail(f"it is no JSON ({error})")
-        return self.mapping(data, "the whole")
+            self.fail(f"it is not JSON ({error})")
+        return self.mapping(data, "the text")
 
     def mapping(self, data: object, what: str) -> dict[str, Any]:
         """Return ``data`` if it is a JSON object."""
@@ -79,14 +79,14 @@ class OffsetReader:
             self.fail(f"the field {key!r} is not known")
 
     def check_version(self, data: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint's form of a version this release does not know.
+        """Refuse a checkpoint of a format version that this release does not know.
 
         Raises:
-            OffsetFormatError: the version is newer (``TUBEMQ_OFFSETS_VERSION``) or no version.
+            OffsetFormatError: the version is newer (``TUBEMQ_OFFSETS_VERSION``) or not a version.
         """
         version = data[VERSION_KEY]
         if not _is_integer(version) or version < 1:
-            self.fail(f"{json.dumps(version)} is no format version")
+            self.fail(f"{json.dumps(version)} is not a format version")
         if version > FORMAT_VERSION:
             raise OffsetFormatError(
                 "TUBEMQ_OFFSETS_VERSION", source=self.source, version=version, supported=FORMAT_VERSION
@@ -117,13 +117,13 @@ class OffsetReader:
     def offset(self, value: object, partition: TopicPartition) -> int:
         """Read an offset, in index bytes."""
         if not _is_integer(value):
-            self.fail(f"the offset {json.dumps(value)} of {partition} is no whole number")
+            self.fail(f"the offset {json.dumps(value)} of {partition} is not a whole number")
         if not is_aligned(value):
-            self.fail(f"the offset {value} of {partition} is no multiple of {INDEX_ENTRY_BYTES} from 0 on")
+            self.fail(f"the offset {value} of {partition} is not a multiple of {INDEX_ENTRY_BYTES} from 0 on")
         return value
 
     def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # JSON parsers keep the last of two equal keys; with offsets that would skip or repeat records.
+        # JSON parsers keep the last of two equal keys, which would skip or repeat records.
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]

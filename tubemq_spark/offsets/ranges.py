@@ -1,4 +1,4 @@
-"""From two offsets to what is read between them."""
+"""The ranges that are read between two offsets."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, start
 
 
 def ranges_between(start: StreamOffset, end: SourceOffset, on_loss: LossPolicy) -> list[OffsetRange]:
-    """Return the ranges of a micro-batch, by partition, empty ones left out.
+    """Return the ranges of a micro-batch, ordered by partition, without empty ones.
 
-    A function of its arguments alone, so the replay of a batch reads the same records. A partition of
-    ``start`` that ``end`` lacks was removed; one that ``end`` puts before ``start`` moved back. The
-    policy has heard of both when ``end`` was made, and hears of them again here, since this may be the
-    replay of a batch that another run of the query planned.
+    A function of its arguments alone, so that the replay of a batch reads the same records. A partition of
+    ``start`` that ``end`` lacks was removed; one that ``end`` puts before ``start`` moved back. Both were
+    reported when ``end`` was made, and are reported again here, since this may be the replay of a batch that
+    another run of the query planned.
 
     Raises:
         OffsetFormatError: ``end`` does not say where a new partition begins.
@@ -36,7 +36,7 @@ def ranges_between(start: StreamOffset, end: SourceOffset, on_loss: LossPolicy) 
 def batch_ranges(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> list[OffsetRange]:
-    """Return the ranges of a batch read, by partition, empty ones left out.
+    """Return the ranges of a batch read, ordered by partition, without empty ones.
 
     Args:
         starts: the resolved ``startingOffsets``, in index bytes.

@@ -1,20 +1,20 @@
-"""What Spark keeps in the checkpoint: where a stream stands, as versioned, canonical JSON.
+"""What Spark keeps in the checkpoint: a stream's offsets, as versioned, canonical JSON.
 
 Two forms, both of format version 1:
 
 ``{"v":1,"topics":{"demo":{"1:0":280}},"from":{"demo":{"1:0":0}}}``
-    Where every partition stands: the next offset to read. ``from`` is only there for partitions that
-    appear with this offset and says where they begin.
+    The next offset to read of every partition. ``from`` only exists for partitions that appear with this
+    offset, and says where they begin.
 ``{"v":1,"start":"latest"}``
-    A token: the stream's begin, not resolved yet.
+    A token: the stream's beginning, not resolved yet.
 
-Spark asks for the begin of a stream again when the first batch failed, and keeps nothing until that
-batch is planned, so an ``initialOffset`` that moves would lose records. It therefore is a token, a
-constant; the first ``latestOffset`` resolves it and carries the resolved begin in its ``from``, which
-Spark writes down before any record is read. The same way serves partitions that appear later.
+Spark asks for the beginning of a stream again after the first batch failed, and keeps nothing until that
+batch is planned, so an ``initialOffset`` that changes would lose records. Therefore it is a constant token;
+the first ``latestOffset`` resolves it and carries the resolved beginning in its ``from``, which Spark writes
+down before any record is read. Partitions that appear later are treated in the same way.
 
-Spark compares offsets as text, so equal offsets must give equal text: there is one writer, with one
-order of keys.
+Spark compares offsets as text, so equal offsets must give equal text: there is one writer, with one order of
+keys.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.notation import FORMAT_VERSION, VERSION_KEY, OffsetReader, write_offsets
-from tubemq_spark.offsets.positions import Position, position_to_json, read_position
+from tubemq_spark.offsets.offset_spec import OffsetSpec, offset_spec_to_json, read_offset_spec
 from tubemq_spark.offsets.units import require_aligned
 
 _SOURCE: Final = "The stream's offset"
@@ -32,32 +32,32 @@ _ADVICE: Final = "restore the checkpoint, or start the query with a new one and 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartToken:
-    """The begin of a stream as the user gave it; never moves."""
+    """The beginning of a stream as the user gave it; never changes."""
 
-    position: Position
+    spec: OffsetSpec
 
     @property
     def next_offsets(self) -> Mapping[TopicPartition, int]:
-        """No partition stands anywhere yet."""
+        """No partition has an offset yet."""
         return {}
 
     def to_json(self) -> dict[str, Any]:
         """Return the one JSON form, keys in their fixed order."""
-        return {VERSION_KEY: FORMAT_VERSION, "start": position_to_json(self.position)}
+        return {VERSION_KEY: FORMAT_VERSION, "start": offset_spec_to_json(self.spec)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where every partition stands.
+    """The offsets of all partitions.
 
     Raises:
-        OffsetFormatError: an offset is no multiple of 28 from 0 on, so that none is ever written.
+        OffsetFormatError: an offset is not a multiple of 28 from 0 on; so none is ever written.
     """
 
     next_offsets: Mapping[TopicPartition, int]
     """The next offset to read, in index bytes."""
     first_offsets: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
-    """Where partitions begin that the offset before this one does not have."""
+    """Where the partitions begin that the previous offset does not have."""
 
     def __post_init__(self) -> None:
         for offsets in (self.next_offsets, self.first_offsets):
@@ -65,7 +65,7 @@ class SourceOffset:
                 require_aligned(offset, partition)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the one JSON form; equal offsets give equal text, whatever their maps' order."""
+        """Return the one JSON form; equal offsets give equal text, whatever the order of their maps."""
         data: dict[str, Any] = {VERSION_KEY: FORMAT_VERSION, "topics": write_offsets(self.next_offsets)}
         if self.first_offsets:
             data["from"] = write_offsets(self.first_offsets)
@@ -73,10 +73,10 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the end of a planned batch, which never is a token.
+        """Read the end of a planned batch, which is never a token.
 
         Raises:
-            OffsetFormatError: the data is no such offset, or of a newer format version.
+            OffsetFormatError: the data is not such an offset, or has a newer format version.
         """
         reader = _reader(data)
         _check_form(data, reader)
@@ -90,13 +90,13 @@ def read_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
     """Read the start of a batch, which is a token before the first batch.
 
     Raises:
-        OffsetFormatError: the data is neither form, or of a newer format version.
+        OffsetFormatError: the data has neither form, or a newer format version.
     """
     reader = _reader(data)
     _check_form(data, reader)
     if "start" in data:
         reader.fields(data, (VERSION_KEY, "start"))
-        return StartToken(read_position(data["start"], reader))
+        return StartToken(read_offset_spec(data["start"], reader))
     return SourceOffset(*_offsets(data, reader))
 
 
@@ -104,12 +104,12 @@ def start_of(partition: TopicPartition, start: StreamOffset, end: SourceOffset) 
     """Return where a partition of ``end`` begins in the batch from ``start`` to ``end``, in index bytes.
 
     Raises:
-        OffsetFormatError: neither offset says it; one of them was not written by this source.
+        OffsetFormatError: neither offset says so; one of them was not written by this source.
     """
-    begin = start.next_offsets.get(partition, end.first_offsets.get(partition))
-    if begin is None:
-        _reader(end.to_json()).fail(f"it has no begin of {partition}")
-    return begin
+    beginning = start.next_offsets.get(partition, end.first_offsets.get(partition))
+    if beginning is None:
+        _reader(end.to_json()).fail(f"it does not say where {partition} begins")
+    return beginning
 
 
 def _reader(data: Mapping[str, Any]) -> OffsetReader:

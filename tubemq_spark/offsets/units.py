@@ -1,8 +1,8 @@
 """What an offset counts.
 
-An offset of TubeMQ is a byte position in the index of a store, and the index holds one entry of a
-fixed size a message (``DataStoreUtils.STORE_INDEX_HEAD_LEN``). An offset names the *next* message to
-read, and ranges are half open: a range ``[28, 84)`` holds the store's second and third message.
+An offset of TubeMQ is a byte position in the index of a store, and the index has one entry of a fixed size
+per message (``DataStoreUtils.STORE_INDEX_HEAD_LEN``). An offset names the *next* message to read, and ranges
+are half open: a range ``[28, 84)`` contains the store's second and third message.
 """
 
 from typing import Final
@@ -10,34 +10,34 @@ from typing import Final
 from tubemq_spark.errors import OffsetFormatError
 
 INDEX_ENTRY_BYTES: Final = 28
-"""Bytes of one message in a store's index; every offset is a multiple of it."""
+"""Bytes per message in a store's index; every offset is a multiple of it."""
 
 MAX_OFFSET: Final = (2**63 - 1) // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
 """The highest offset there can be: TubeMQ keeps offsets in a signed 64-bit integer."""
 
 
 def rows_between(start: int, end: int) -> int:
-    """Return how many messages a *store* holds between two offsets; 0 when ``end`` is not after ``start``.
+    """Return how many messages a *store* holds between two offsets; 0 if ``end`` is not after ``start``.
 
-    All partitions of a store together hold that many; the share of one partition is not known.
+    All partitions of a store together hold that many; the share of one partition is unknown.
     """
     return max(0, end - start) // INDEX_ENTRY_BYTES
 
 
 def is_aligned(offset: int) -> bool:
-    """Tell whether a number can be an offset: 0 to ``MAX_OFFSET``, at the border of an index entry."""
+    """Tell whether a number can be an offset: 0 to ``MAX_OFFSET``, at the boundary of an index entry."""
     return 0 <= offset <= MAX_OFFSET and offset % INDEX_ENTRY_BYTES == 0
 
 
 def require_aligned(offset: int, what: object = "the position") -> int:
-    """Return an offset that is one, and refuse any other number.
+    """Return a number that can be an offset, and refuse any other.
 
     Args:
-        offset: the number to look at, in index bytes.
+        offset: the number, in index bytes.
         what: whose number it is, for the error's text, such as a partition.
 
     Raises:
-        OffsetFormatError: the number is negative, too high, or no multiple of 28.
+        OffsetFormatError: the number is negative, too high, or not a multiple of 28.
     """
     if not is_aligned(offset):
         raise OffsetFormatError("TUBEMQ_OFFSET_UNALIGNED", offset=offset, what=what, unit=INDEX_ENTRY_BYTES)

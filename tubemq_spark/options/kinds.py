@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.positions import Position, format_position, parse_position
+from tubemq_spark.offsets.offset_spec import OffsetSpec, format_offset_spec, parse_offset_spec
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, TOPIC_NAME, TOPIC_NAME_RULE
 
@@ -55,9 +55,9 @@ def choice(values: type[E]) -> Kind[E]:
     return Kind(f"{', '.join(others)} or {last}", parse, lambda value: str(value.value))
 
 
-def position(option: str) -> Kind[Position]:
-    """Return the kind of positions; wrong text raises an OffsetFormatError that names the option."""
-    return Kind("earliest, latest or JSON", lambda text: parse_position(text, option), format_position)
+def offset_spec(option: str) -> Kind[OffsetSpec]:
+    """Return the kind of offset specs; wrong text raises an OffsetFormatError that names the option."""
+    return Kind("earliest, latest or JSON", lambda text: parse_offset_spec(text, option), format_offset_spec)
 
 
 def _parse_boolean(text: str) -> bool | None:

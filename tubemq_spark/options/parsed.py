@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
-from tubemq_spark.offsets.positions import Edge, Position, mentions
+from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, mentions
 from tubemq_spark.options import table
 from tubemq_spark.options.table import MessageTime, Mode, OptionSpec
 
@@ -39,9 +39,9 @@ class ReadOptions:
     """How TubeMQ is reached."""
     topics: tuple[str, ...]
     """Topics to read, in the order given, each once."""
-    starting: Position
+    starting: OffsetSpec
     """Where a batch read or a new stream begins; a stream's checkpoint wins over it."""
-    ending: Position | None = None
+    ending: OffsetSpec | None = None
     """Where a batch read ends; None for a stream."""
     max_offsets_per_trigger: int | None = None
     """The most rows of a micro-batch; None takes all there is."""
@@ -87,7 +87,7 @@ class OptionSet:
         Raises:
             OptionError: an option is not known, not supported, has a wrong value or does not go
                 together with another.
-            OffsetFormatError: the text of a position cannot be understood.
+            OffsetFormatError: the text is not an offset spec.
         """
         given: dict[str, Any] = {}
         ignored = []
@@ -110,7 +110,7 @@ class OptionSet:
         """Return the options of ``spark.read``.
 
         Raises:
-            OptionError: an option is missing, or a position makes no sense in a batch read.
+            OptionError: an option is missing, or an offset spec makes no sense in a batch read.
         """
         self._enter(Mode.BATCH_READ)
         starting = self._value(table.STARTING_OFFSETS, Edge.EARLIEST)
@@ -161,7 +161,7 @@ class OptionSet:
         return f"{type(self).__name__}({shown})"
 
     def _read_options(
-        self, starting: Position, ending: Position | None, *, max_offsets_per_trigger: int | None
+        self, starting: OffsetSpec, ending: OffsetSpec | None, *, max_offsets_per_trigger: int | None
     ) -> ReadOptions:
         topics = self._value(table.SUBSCRIBE)
         client = self._client(group=self._value(table.GROUP_NAME, _default_group(topics)))
@@ -234,8 +234,8 @@ class OptionSet:
         return cast("T | None", self._given.get(spec.name))
 
 
-def _refuse_edge(spec: OptionSpec[Position], position: Position, edge: Edge) -> None:
-    whose = mentions(position, edge)
+def _refuse_edge(spec: OptionSpec[OffsetSpec], given: OffsetSpec, edge: Edge) -> None:
+    whose = mentions(given, edge)
     if whose:
         raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=spec.name, edge=edge.value, whose=whose)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
 from tubemq_spark.errors import OptionError
-from tubemq_spark.offsets.positions import Edge
+from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.options.kinds import (
     BOOLEAN,
     GROUP,
@@ -22,7 +22,7 @@ from tubemq_spark.options.kinds import (
     Kind,
     choice,
     integer,
-    position,
+    offset_spec,
 )
 from tubemq_spark.suggest import did_you_mean
 
@@ -84,7 +84,7 @@ class OptionSpec(Generic[T]):
 
         Raises:
             OptionError: the text is not what the option's kind expects.
-            OffsetFormatError: the text is no position.
+            OffsetFormatError: the text is not an offset spec.
         """
         value = self.kind.parse(text)
         if value is None:
@@ -155,7 +155,7 @@ SUBSCRIBE: Final = OptionSpec(
 )
 STARTING_OFFSETS: Final = OptionSpec(
     "startingOffsets",
-    position("startingOffsets"),
+    offset_spec("startingOffsets"),
     _READS,
     "Where a new query begins: `earliest`, `latest`, or [offsets as JSON](#offsets). A stream that has a "
     "checkpoint goes on where it stood, whatever this says, and partitions that appear later are read from "
@@ -164,7 +164,7 @@ STARTING_OFFSETS: Final = OptionSpec(
 )
 ENDING_OFFSETS: Final = OptionSpec(
     "endingOffsets",
-    position("endingOffsets"),
+    offset_spec("endingOffsets"),
     frozenset({Mode.BATCH_READ}),
     "Where a batch read ends: `latest` or [offsets as JSON](#offsets), but not `earliest`. `latest` is "
     "looked up once, at the first action on the frame. Streams refuse this option.",

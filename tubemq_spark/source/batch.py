@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
-from tubemq_spark.offsets.positions import Edge, begins_wanted, resolve
+from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.partition import work_of
@@ -38,7 +38,7 @@ class TubeMQReader(DataSourceReader):
         snapshot = planner.look_complete()
         known = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names).look(known)
-        begins = begins_wanted(options.starting, known, snapshot.bounds)
+        begins = stores_started_at_earliest(options.starting, known, snapshot.bounds)
         readable = planner.readable_bounds(snapshot, begins, patient=True)
         starts = resolve(options.starting, known, readable, option="startingOffsets", on_loss=on_loss)
         ends = resolve(

@@ -12,8 +12,8 @@ from typing import Any
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
-from tubemq_spark.offsets.audit import begins_needed
-from tubemq_spark.offsets.positions import begins_wanted
+from tubemq_spark.offsets.audit import stores_resumed_at_earliest
+from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset, read_stream_offset
 from tubemq_spark.options import ReadOptions
@@ -141,9 +141,9 @@ class StreamDriver:
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds; where reading begins at a store's earliest offset, that can be read."""
         if isinstance(start, StartToken):
-            stores = begins_wanted(start.position, snapshot.partitions, snapshot.bounds)
+            stores = stores_started_at_earliest(start.spec, snapshot.partitions, snapshot.bounds)
             return self._planner.readable_bounds(snapshot, stores, patient=True)
-        stores = begins_needed(start.next_offsets, snapshot.partitions, snapshot.bounds)
+        stores = stores_resumed_at_earliest(start.next_offsets, snapshot.partitions, snapshot.bounds)
         try:
             return self._planner.readable_bounds(snapshot, stores, patient=False)
         except TubeMQError as error:

@@ -1,8 +1,8 @@
-"""What a user asks for: where a query begins and where a batch read ends.
+"""Offset specs: where a user wants a query to begin and a batch read to end.
 
 ``earliest``, ``latest``, or JSON: ``{"demo": {"1:0": 280, "1:10000": -2}, "other": "latest"}`` with -2 for
-earliest and -1 for latest, as in Spark's Kafka source. A checkpoint's own JSON is accepted as well, so
-that a new query can go on where an old one stood.
+earliest and -1 for latest, as in Spark's Kafka source. A checkpoint's own JSON is accepted too, so that a new
+query can resume where an old one stopped.
 """
 
 import dataclasses
@@ -29,24 +29,24 @@ class Edge(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Specific:
-    """A position for every partition, topic by topic."""
+    """An offset for every partition, topic by topic."""
 
     topics: Mapping[str, Edge | Mapping[TopicPartition, int | Edge]]
     """One word for all partitions of a topic, or for each an offset (in index bytes) or a word."""
 
 
-Position = Edge | Specific
+OffsetSpec = Edge | Specific
 
 _CODES: Final[dict[Edge, int]] = {Edge.EARLIEST: -2, Edge.LATEST: -1}
 _EDGES: Final[dict[int, Edge]] = {code: edge for edge, code in _CODES.items()}
 _WORDS: Final[dict[str, Edge]] = {edge.value: edge for edge in Edge}
 
 
-def parse_position(text: str, option: str) -> Position:
+def parse_offset_spec(text: str, option: str) -> OffsetSpec:
     """Read the value of an option such as ``startingOffsets``.
 
     Raises:
-        OffsetFormatError: the text names no position; the error shows it and an example.
+        OffsetFormatError: the text is not an offset spec; the error shows it and an example.
     """
     advice = f"write earliest, latest or for example {EXAMPLE}"
     reader = OffsetReader(f"Option '{option}'", text.strip(), advice)
@@ -54,36 +54,36 @@ def parse_position(text: str, option: str) -> Position:
     return word if word is not None else _of_object(reader.load(), reader)
 
 
-def read_position(data: object, reader: OffsetReader) -> Position:
-    """Read a position from JSON data: a word, or an object.
+def read_offset_spec(data: object, reader: OffsetReader) -> OffsetSpec:
+    """Read an offset spec from JSON data: a word, or an object.
 
     Raises:
-        OffsetFormatError: the data names no position.
+        OffsetFormatError: the data is not an offset spec.
     """
     if isinstance(data, str):
         return _read_word(data, "the position", reader)
     return _of_object(reader.mapping(data, "the position"), reader)
 
 
-def position_to_json(position: Position) -> str | dict[str, Any]:
-    """Return the one form of a position as JSON data: equal positions give equal text."""
-    if isinstance(position, Edge):
-        return position.value
-    return {topic: _topic_to_json(value) for topic, value in sorted(position.topics.items())}
+def offset_spec_to_json(spec: OffsetSpec) -> str | dict[str, Any]:
+    """Return the one form of an offset spec as JSON data: equal specs give equal text."""
+    if isinstance(spec, Edge):
+        return spec.value
+    return {topic: _topic_to_json(value) for topic, value in sorted(spec.topics.items())}
 
 
-def format_position(position: Position) -> str:
-    """Return the text that ``parse_position`` reads as this position."""
-    data = position_to_json(position)
+def format_offset_spec(spec: OffsetSpec) -> str:
+    """Return the text that ``parse_offset_spec`` reads as this offset spec."""
+    data = offset_spec_to_json(spec)
     return data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
 
 
-def mentions(position: Position, edge: Edge) -> str:
-    """Name what a position puts at an end of the log: ``every partition``, topics, partitions; or nothing."""
-    if isinstance(position, Edge):
-        return "every partition" if position is edge else ""
+def mentions(spec: OffsetSpec, edge: Edge) -> str:
+    """Name what a spec puts at an end of the log: ``every partition``, topics, partitions; or nothing."""
+    if isinstance(spec, Edge):
+        return "every partition" if spec is edge else ""
     found = []
-    for topic, value in sorted(position.topics.items()):
+    for topic, value in sorted(spec.topics.items()):
         if isinstance(value, Edge):
             found += [f"topic {topic}"] if value is edge else []
         else:
@@ -92,58 +92,58 @@ def mentions(position: Position, edge: Edge) -> str:
 
 
 def resolve(
-    position: Position,
+    spec: OffsetSpec,
     partitions: Collection[TopicPartition],
     bounds: Mapping[StoreId, OffsetBounds],
     *,
     option: str,
     on_loss: LossPolicy,
 ) -> dict[TopicPartition, int]:
-    """Turn a position into an offset for every partition.
+    """Return the offset of every partition that a spec names.
 
-    An offset below the log's begin is a loss (the user asks for records that retention removed): the
-    policy raises, or the log's begin is taken instead.
+    An offset before the log's beginning is a loss (the user asks for records that retention removed): the
+    policy raises, or reading begins at the log's beginning.
 
     Args:
-        position: what the user asks.
+        spec: what the user asks for.
         partitions: all partitions of the topics that are read.
         bounds: what their stores hold.
-        option: the option the position comes from, for errors.
+        option: the option that the spec comes from, for errors.
         on_loss: what to do about records that are gone.
 
     Raises:
-        OptionError: the position names partitions that do not exist or does not name all, or an
-            offset is beyond the log's end.
-        TubeMQConnectionError: the bounds of a store are not known, since no broker answered for it.
+        OptionError: the spec names partitions that do not exist, or not all that do, or an offset is beyond
+            the log's end.
+        TubeMQConnectionError: the bounds of a store are unknown because its broker did not answer.
         DataLossError: by the policy.
     """
     ordered = sorted(partitions)
     unreachable = [partition for partition in ordered if partition.store_id not in bounds]
     if unreachable:
         raise TubeMQConnectionError("TUBEMQ_BOUNDS_UNKNOWN", option=option, partitions=_listed(unreachable))
-    wanted = _spread(position, ordered, option)
+    wanted = _spread(spec, ordered, option)
     return {
         partition: _resolve_one(partition, wanted[partition], bounds[partition.store_id], option, on_loss)
         for partition in ordered
     }
 
 
-def begins_wanted(
-    position: Position, partitions: Iterable[TopicPartition], bounds: Mapping[StoreId, OffsetBounds]
+def stores_started_at_earliest(
+    spec: OffsetSpec, partitions: Iterable[TopicPartition], bounds: Mapping[StoreId, OffsetBounds]
 ) -> set[StoreId]:
-    """Return the stores at whose earliest offset a position begins, or goes on after a loss."""
+    """Return the stores whose earliest offset is where a spec begins, or resumes after a loss."""
     return {
         partition.store_id
         for partition in partitions
         if (held := bounds.get(partition.store_id)) is not None
-        and _is_at_the_beginning(_wanted(position, partition), held)
+        and _is_at_the_beginning(_wanted(spec, partition), held)
     }
 
 
-def _wanted(position: Position, partition: TopicPartition) -> int | Edge | None:
-    if isinstance(position, Edge):
-        return position
-    of_topic = position.topics.get(partition.topic)
+def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | None:
+    if isinstance(spec, Edge):
+        return spec
+    of_topic = spec.topics.get(partition.topic)
     return of_topic if of_topic is None or isinstance(of_topic, Edge) else of_topic.get(partition)
 
 
@@ -174,20 +174,20 @@ def _resolve_one(
 
 
 def _spread(
-    position: Position, partitions: Sequence[TopicPartition], option: str
+    spec: OffsetSpec, partitions: Sequence[TopicPartition], option: str
 ) -> dict[TopicPartition, int | Edge]:
-    """Give each partition its part of the position; both must name the same partitions."""
-    if isinstance(position, Edge):
-        return dict.fromkeys(partitions, position)
+    """Return each partition's part of a spec, which must name exactly these partitions."""
+    if isinstance(spec, Edge):
+        return dict.fromkeys(partitions, spec)
     wanted: dict[TopicPartition, int | Edge] = {}
-    for topic, value in position.topics.items():
+    for topic, value in spec.topics.items():
         if isinstance(value, Edge):
             wanted |= dict.fromkeys((known for known in partitions if known.topic == topic), value)
         else:
             wanted |= value
     topics = {partition.topic for partition in partitions}
     unknown = [
-        *(f"topic {topic}" for topic in sorted(position.topics.keys() - topics)),
+        *(f"topic {topic}" for topic in sorted(spec.topics.keys() - topics)),
         *(partition for partition in sorted(wanted.keys() - set(partitions)) if partition.topic in topics),
     ]
     if unknown:
@@ -203,7 +203,7 @@ def _spread(
     return wanted
 
 
-def _of_object(data: Mapping[str, Any], reader: OffsetReader) -> Position:
+def _of_object(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
     if VERSION_KEY in data:
         return _of_checkpoint(data, reader)
     return Specific({topic: _of_topic(topic, value, reader) for topic, value in data.items()})
@@ -215,12 +215,12 @@ def _of_topic(topic: str, value: object, reader: OffsetReader) -> Edge | Mapping
     return reader.partitions(topic, value, lambda offset, whose: _offset_or_edge(offset, whose, reader))
 
 
-def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> Position:
-    """Read what ``source_offset`` writes: go on where that query stood."""
+def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
+    """Read what ``source_offset`` writes: resume where that query stopped."""
     reader.check_version(data)
     if "start" in data:
         reader.fields(data, (VERSION_KEY, "start"))
-        return read_position(data["start"], reader)
+        return read_offset_spec(data["start"], reader)
     reader.fields(data, (VERSION_KEY, "topics"), ("from",))
     topics = reader.mapping(data["topics"], "the value of topics")
     return Specific(
@@ -229,7 +229,7 @@ def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> Position:
 
 
 def _offset_or_edge(value: object, partition: TopicPartition, reader: OffsetReader) -> int | Edge:
-    # Only real integers: 1.0 and true equal 1, and -1.0 must not pass for latest.
+    # Only real integers: 1.0 and true equal 1, and -1.0 must not mean latest.
     edge = _EDGES.get(value) if type(value) is int else None
     return edge if edge is not None else reader.offset(value, partition)
 
@@ -252,7 +252,7 @@ def _topic_to_json(value: Edge | Mapping[TopicPartition, int | Edge]) -> str | d
 
 
 def _listed(names: Sequence[object]) -> str:
-    """Name things in a message, but not more of them than a reader can take in."""
+    """List names for a message, but not more of them than somebody would read."""
     more = len(names) - _SHOWN_NAMES
     shown = ", ".join(str(name) for name in names[:_SHOWN_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown

@@ -10,14 +10,14 @@ from tubemq_spark.errors import DataLossError, OffsetFormatError, OptionError, T
 from tubemq_spark.model import OffsetBounds
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.offsets.notation import OffsetReader
-from tubemq_spark.offsets.positions import (
+from tubemq_spark.offsets.offset_spec import (
     Edge,
     Specific,
-    format_position,
+    format_offset_spec,
     mentions,
-    parse_position,
-    position_to_json,
-    read_position,
+    offset_spec_to_json,
+    parse_offset_spec,
+    read_offset_spec,
     resolve,
 )
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
@@ -26,12 +26,12 @@ ZERO, ONE, OTHER = tp("demo/1:0"), tp("demo/1:10000"), tp("orders/2:0")
 
 
 def parse(text):
-    return parse_position(text, "startingOffsets")
+    return parse_offset_spec(text, "startingOffsets")
 
 
 @given(own.positions)
 def test_printing_and_parsing_is_the_identity(position):
-    assert parse(format_position(position)) == position
+    assert parse(format_offset_spec(position)) == position
     assert pickle.loads(pickle.dumps(position)) == position
 
 
@@ -41,7 +41,7 @@ def test_equal_positions_give_equal_text(position):
         topic: value if isinstance(value, Edge) else own.reordered(value)
         for topic, value in position.topics.items()
     }
-    assert format_position(Specific(own.reordered(inner))) == format_position(position)
+    assert format_offset_spec(Specific(own.reordered(inner))) == format_offset_spec(position)
 
 
 @pytest.mark.parametrize(
@@ -86,27 +86,27 @@ def test_a_start_token_is_accepted(position):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it is no JSON"),
-        ("newest", "it is no JSON"),
-        ('{"demo":', "it is no JSON"),
-        ("[]", "the whole is [], not an object"),
-        ('"earliest"', 'the whole is "earliest", not an object'),
+        ("", "it is not JSON"),
+        ("newest", "it is not JSON"),
+        ('{"demo":', "it is not JSON"),
+        ("[]", "the text is [], not an object"),
+        ('"earliest"', 'the text is "earliest", not an object'),
         ('{"demo":28}', "the value of topic 'demo' is 28, not an object"),
         ('{"demo":"newest"}', "the value of topic 'demo' is \"newest\", neither earliest nor latest"),
         ('{"demo":{"0":28}}', "'0' of topic 'demo' is not brokerId:partitionId"),
-        ('{"demo":{"1:0":"28"}}', 'the offset "28" of demo/1:0 is no whole number'),
-        ('{"demo":{"1:0":"latest"}}', 'the offset "latest" of demo/1:0 is no whole number'),
-        ('{"demo":{"1:0":-1.0}}', "the offset -1.0 of demo/1:0 is no whole number"),
-        ('{"demo":{"1:0":-3}}', "the offset -3 of demo/1:0 is no multiple of 28"),
-        ('{"demo":{"1:0":100}}', "the offset 100 of demo/1:0 is no multiple of 28"),
+        ('{"demo":{"1:0":"28"}}', 'the offset "28" of demo/1:0 is not a whole number'),
+        ('{"demo":{"1:0":"latest"}}', 'the offset "latest" of demo/1:0 is not a whole number'),
+        ('{"demo":{"1:0":-1.0}}', "the offset -1.0 of demo/1:0 is not a whole number"),
+        ('{"demo":{"1:0":-3}}', "the offset -3 of demo/1:0 is not a multiple of 28"),
+        ('{"demo":{"1:0":100}}', "the offset 100 of demo/1:0 is not a multiple of 28"),
         ('{"v":1}', "the field 'topics' is missing"),
-        ('{"v":1,"topics":{"demo":{"1:0":-1}}}', "the offset -1 of demo/1:0 is no multiple of 28"),
+        ('{"v":1,"topics":{"demo":{"1:0":-1}}}', "the offset -1 of demo/1:0 is not a multiple of 28"),
         ('{"v":1,"topics":{"demo":"latest"}}', "the value of topic 'demo' is \"latest\", not an object"),
         ('{"v":1,"topics":{},"to":{}}', "the field 'to' is not known"),
         ('{"v":1,"start":"latest","topics":{}}', "the field 'topics' is not known"),
         ('{"v":1,"start":"newest"}', 'the position is "newest", neither earliest nor latest'),
         ('{"v":1,"start":5}', "the position is 5, not an object"),
-        ('{"v":0,"topics":{}}', "0 is no format version"),
+        ('{"v":0,"topics":{}}', "0 is not a format version"),
     ],
 )
 def test_wrong_texts_are_refused_with_the_value_and_an_example(text, problem):
@@ -126,9 +126,9 @@ def test_a_checkpoint_of_a_newer_release_is_refused():
 
 def test_a_position_is_read_from_data():
     reader = OffsetReader("The test", "", "")
-    assert read_position("earliest", reader) is Edge.EARLIEST
-    assert read_position({"demo": "latest"}, reader) == Specific({"demo": Edge.LATEST})
-    assert position_to_json(Specific({"demo": {ONE: Edge.LATEST, ZERO: 28}})) == {
+    assert read_offset_spec("earliest", reader) is Edge.EARLIEST
+    assert read_offset_spec({"demo": "latest"}, reader) == Specific({"demo": Edge.LATEST})
+    assert offset_spec_to_json(Specific({"demo": {ONE: Edge.LATEST, ZERO: 28}})) == {
         "demo": {"1:0": 28, "1:10000": -1}
     }
 
