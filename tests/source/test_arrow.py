@@ -11,18 +11,19 @@ from pyspark.sql.types import StructField, StructType
 
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.source.rows import PARTITION, fetched
+from tubemq_spark.columns import READ
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol.columns import FetchedBatch, decode_fetch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.schema import COLUMNS, default_schema
+from tubemq_spark.source.schema import default_schema
 
 UTC = zoneinfo.ZoneInfo("UTC")
 ALL_COLUMNS = default_schema(include_attributes=True)
 
 
 def schema_of(*names):
-    return StructType([StructField(name, COLUMNS[name].type) for name in names])
+    return StructType([StructField(name, READ[name].type) for name in names])
 
 
 def build(batches, schema=ALL_COLUMNS, time_zone=UTC, *, exact_offsets=True):
@@ -70,7 +71,7 @@ def test_values_may_lie_in_any_order(values, chance):
     assert one_column("value", shuffled) == [values[place] for place in places]
 
 
-@given(st.permutations(list(COLUMNS)), st.integers(1, len(COLUMNS)), st.booleans())
+@given(st.permutations(list(READ)), st.integers(1, len(READ)), st.booleans())
 def test_a_batch_has_spark_s_own_schema(names, count, dense):
     """Spark compares it for equality, whatever columns are asked in whatever order."""
     schema = schema_of(*names[:count])

@@ -4,20 +4,19 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
+from tubemq_spark.columns import READ
 from tubemq_spark.errors import OptionError
-from tubemq_spark.source.schema import COLUMNS, check_schema, default_schema
+from tubemq_spark.source.schema import check_schema, default_schema
 
 
 def test_attributes_are_only_there_when_asked_for():
-    assert default_schema(include_attributes=True).names == list(COLUMNS)
-    assert default_schema(include_attributes=False).names == [
-        name for name in COLUMNS if name != "attributes"
-    ]
+    assert default_schema(include_attributes=True).names == list(READ)
+    assert default_schema(include_attributes=False).names == [name for name in READ if name != "attributes"]
 
 
-@given(st.permutations(list(COLUMNS)), st.integers(1, len(COLUMNS)))
+@given(st.permutations(list(READ)), st.integers(1, len(READ)))
 def test_any_columns_in_any_order(names, count):
-    check_schema(StructType([StructField(name, COLUMNS[name].type) for name in names[:count]]))
+    check_schema(StructType([StructField(name, READ[name].type) for name in names[:count]]))
 
 
 def test_what_is_always_there_may_be_called_so():

@@ -11,43 +11,16 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.types import (
-    BinaryType,
-    CharType,
-    DataType,
-    IntegerType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-    VarcharType,
-)
+from pyspark.sql.types import DataType, StructType
 
+from tubemq_spark.columns import ORIGIN, WRITTEN, suggestion
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import excerpt
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.sink.mended import Mended
-from tubemq_spark.suggest import did_you_mean
 
 logger = logging.getLogger(__name__)
 
-_TEXT: Final = (StringType, VarcharType, CharType)
-"""Texts of any collation and length: all are UTF-8 in Arrow."""
-
-SINK_COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
-    "value": ((*_TEXT, BinaryType), "string or binary"),
-    "topic": (_TEXT, "string"),
-    "key": ((*_TEXT, BinaryType), "string or binary"),
-    "brokerId": ((IntegerType,), "int"),
-    "partition": ((IntegerType,), "int"),
-    "messageType": (_TEXT, "string"),
-    "timestamp": ((TimestampType,), "timestamp"),
-    "attributes": ((MapType,), "map<string,string>"),
-}
-"""Every column the sink takes, with the types it may have; only ``value`` must be there."""
-
-IGNORED_COLUMNS: Final = frozenset({"offset", "messageId"})
-"""Columns of our own source that say where a row came from: a frame read from TubeMQ can be written back."""
 _NO_ATTRIBUTES: Final = (None, None, None)
 _ROUTE: Final = frozenset({"brokerId", "partition"})
 
@@ -77,7 +50,7 @@ class SinkColumns:
     def bind(cls, schema: StructType, options: WriteOptions) -> "SinkColumns":
         """Check a frame's columns on the driver, before anything is written.
 
-        A frame with a column of ``IGNORED_COLUMNS`` was read from TubeMQ. Its ``brokerId`` and ``partition``
+        A frame with a column of ``ORIGIN`` was read from TubeMQ. Its ``brokerId`` and ``partition``
         say where a row came from, and the target has other partitions, so they are no route.
 
         Raises:
@@ -96,13 +69,13 @@ class SinkColumns:
             raise OptionError("TUBEMQ_SINK_NO_TOPIC")
         if len(names & _ROUTE) == 1:
             raise OptionError("TUBEMQ_SINK_HALF_ROUTE", found=next(iter(names & _ROUTE)))
-        if names & IGNORED_COLUMNS and names >= _ROUTE:
+        if names & ORIGIN and names >= _ROUTE:
             logger.info(
                 "the frame was read from TubeMQ: its brokerId and partition tell where rows came from, "
                 "not where they go; to write to those partitions, drop offset and messageId"
             )
             names -= _ROUTE
-        return cls(names - IGNORED_COLUMNS, options.topic, options.message_time_zone, options.message_time)
+        return cls(names - ORIGIN, options.topic, options.message_time_zone, options.message_time)
 
     def messages(
         self, batch: pa.RecordBatch, mended: Mended, first: int = 1, now: Callable[[], float] = time.time
@@ -218,25 +191,17 @@ def task_name() -> str:
 
 
 def _check_field(name: str, data_type: DataType) -> None:
-    if name in IGNORED_COLUMNS:
+    if name in ORIGIN:
         return
-    known = SINK_COLUMNS.get(name)
+    known = WRITTEN.get(name)
     if known is None:
-        question = did_you_mean(name, SINK_COLUMNS)
         raise OptionError(
             "TUBEMQ_SINK_UNKNOWN_COLUMN",
             column=name,
-            suggestion=f"; {question}" if question else ".",
-            known=", ".join(SINK_COLUMNS),
+            suggestion=suggestion(name, WRITTEN),
+            known=", ".join(WRITTEN),
         )
-    types, expected = known
-    if not isinstance(data_type, types) or not _holds_texts(data_type):
+    if not known.accepts(data_type):
         raise OptionError(
-            "TUBEMQ_SINK_WRONG_TYPE", column=name, given=data_type.simpleString(), expected=expected
+            "TUBEMQ_SINK_WRONG_TYPE", column=name, given=data_type.simpleString(), expected=known.expected
         )
-
-
-def _holds_texts(data_type: DataType) -> bool:
-    return not isinstance(data_type, MapType) or (
-        isinstance(data_type.keyType, _TEXT) and isinstance(data_type.valueType, _TEXT)
-    )

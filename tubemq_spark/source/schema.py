@@ -1,53 +1,13 @@
-"""The columns a TubeMQ row has in Spark, and what a user's schema may ask of them.
+"""What a user's schema may ask of the columns that a TubeMQ row has in Spark.
 
 Spark prunes no columns for a Python source, so the user's schema is the projection: it may name any
 of the columns in any order, and only those are decoded.
 """
 
-import dataclasses
-from typing import Final
+from pyspark.sql.types import DataType, StructField, StructType
 
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
+from tubemq_spark.columns import READ, suggestion
 from tubemq_spark.errors import OptionError
-from tubemq_spark.suggest import did_you_mean
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its Spark type, and whether a row may lack it."""
-
-    name: str
-    type: DataType
-    nullable: bool = False
-
-
-COLUMNS: Final[dict[str, Column]] = {
-    column.name: column
-    for column in (
-        Column("value", BinaryType()),
-        Column("topic", StringType()),
-        Column("brokerId", IntegerType()),
-        Column("partition", IntegerType()),
-        # The protocol tells a batch's offsets, not a message's: unknown where partitions share a store.
-        Column("offset", LongType(), nullable=True),
-        Column("messageId", LongType()),
-        Column("timestamp", TimestampType(), nullable=True),
-        Column("messageType", StringType(), nullable=True),
-        Column("attributes", MapType(StringType(), StringType(), valueContainsNull=True), nullable=True),
-    )
-}
-"""Every column by its name, in the order a frame without a user's schema has them."""
 
 
 def default_schema(*, include_attributes: bool) -> StructType:
@@ -55,8 +15,8 @@ def default_schema(*, include_attributes: bool) -> StructType:
     return StructType(
         [
             StructField(column.name, column.type, nullable=True)
-            for column in COLUMNS.values()
-            if include_attributes or column.name != "attributes"
+            for column in READ.values()
+            if include_attributes or column.by_default
         ]
     )
 
@@ -68,15 +28,15 @@ def check_schema(schema: StructType) -> None:
         OptionError: the column and what it may be.
     """
     if not schema.fields:
-        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(COLUMNS))
+        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(READ))
     for field in schema.fields:
-        column = COLUMNS.get(field.name)
+        column = READ.get(field.name)
         if column is None:
             raise OptionError(
                 "TUBEMQ_SCHEMA_UNKNOWN_COLUMN",
                 column=field.name,
-                suggestion=_suggestion(field.name),
-                known=", ".join(f"{known.name} {known.type.simpleString()}" for known in COLUMNS.values()),
+                suggestion=suggestion(field.name, READ),
+                known=", ".join(f"{known.name} {known.type.simpleString()}" for known in READ.values()),
             )
         if not _same_type(field.dataType, column.type):
             raise OptionError(
@@ -92,8 +52,3 @@ def check_schema(schema: StructType) -> None:
 def _same_type(given: DataType, expected: DataType) -> bool:
     # A map's "values may be null" flag is the only part of our types a DDL string can vary.
     return given.simpleString() == expected.simpleString()
-
-
-def _suggestion(name: str) -> str:
-    question = did_you_mean(name, COLUMNS)
-    return f"; {question}" if question else "."

@@ -1,0 +1,62 @@
+"""The table of columns: what reads have, what writes take, and the page that is written from it."""
+
+import importlib.util
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, LongType, MapType, StringType, StructType, VarcharType
+
+from tests.source.rows import fetched
+from tubemq_spark.columns import ORIGIN, READ, TABLE, WRITTEN, suggestion
+from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.schema import default_schema
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_every_column_is_read_or_written():
+    for column in TABLE:
+        assert column.read or column.written
+    assert {"offset", "messageId"} == ORIGIN
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_column_of_a_read_is_built(name):
+    import zoneinfo
+
+    schema = StructType([field for field in default_schema(include_attributes=True) if field.name == name])
+    builder = BatchBuilder(schema, zoneinfo.ZoneInfo("UTC"))
+    list(builder.add(fetched([(b"x", "$msgType$=red,$msgTime$=202401020304")]), exact_offsets=True))
+    (batch,) = builder.finish()
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.schema.names == [name]
+    assert batch.column(0).null_count == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [
+        ("value", StringType("UTF8_LCASE"), True),
+        ("value", VarcharType(3), True),
+        ("value", IntegerType(), False),
+        ("partition", LongType(), False),
+        ("attributes", MapType(StringType(), StringType()), True),
+        ("attributes", MapType(StringType(), IntegerType()), False),
+    ],
+)
+def test_types_that_a_write_takes(name, given, taken):
+    assert WRITTEN[name].accepts(given) is taken
+
+
+def test_an_unknown_name_is_answered_with_the_closest_column():
+    assert suggestion("vlaue", WRITTEN) == "; did you mean 'value'?"
+    assert suggestion("zzz", READ) == "."
+
+
+def test_the_page_is_what_the_table_says():
+    path = ROOT / "tools" / "gen_column_docs.py"
+    spec = importlib.util.spec_from_file_location("gen_column_docs", path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.PAGE.read_text(encoding="utf-8") == tool.page()

@@ -1,0 +1,51 @@
+"""Write docs/columns.md from the table of columns; a unit test compares the two."""
+
+from pathlib import Path
+
+from tubemq_spark.columns import READ, WRITTEN
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "columns.md"
+
+READING = """\
+# Columns
+
+<!-- Written by `make docs` from tubemq_spark/columns.py. -->
+
+## Reading
+
+| column | type | what it holds |
+|---|---|---|
+"""
+
+PROJECTION = """
+Spark does not prune the columns of a Python source, so every row carries all of them unless the schema names
+fewer, which is faster:
+
+```python
+spark.read.format("tubemq").schema("value binary, offset long")
+```
+
+The schema may name any of these columns in any order, each with this type.
+
+## Writing
+
+| column | type | what it does |
+|---|---|---|
+"""
+
+ORIGIN = """
+A frame that was read from TubeMQ can be written as it is: `offset` and `messageId` are left aside, and so are
+`brokerId` and `partition`, which then say where a row came from and not where it goes. Drop `offset` and
+`messageId` to write to the partitions that `brokerId` and `partition` name. Other columns are refused.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    read = "".join(f"| `{one.name}` | {one.type.simpleString()} | {one.read} |\n" for one in READ.values())
+    written = "".join(f"| `{name}` | {one.expected} | {one.meaning} |\n" for name, one in WRITTEN.items())
+    return f"{READING}{read}{PROJECTION}{written}{ORIGIN}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,146 @@
+"""The columns of a frame that is read from TubeMQ or written to it: the one table of them.
+
+A new column is one entry here, and a function that builds it in ``source/arrow.py`` or takes it in
+``sink/columns.py``. The page docs/columns.md is written from this table.
+"""
+
+import dataclasses
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    CharType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    TimestampType,
+    VarcharType,
+)
+
+from tubemq_spark.suggest import did_you_mean
+
+Types = tuple[type[DataType], ...]
+
+_TEXT: Final[Types] = (StringType, VarcharType, CharType)
+"""Texts of any collation and length: all of them are UTF-8 in Arrow."""
+_BYTES: Final[Types] = (*_TEXT, BinaryType)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Written:
+    """What a write takes of a column."""
+
+    types: Types
+    """Spark's types that it may have; of a map, that its keys and values are texts as well."""
+    expected: str
+    """Those types, for an error."""
+    meaning: str
+
+    def accepts(self, given: DataType) -> bool:
+        """Tell whether a frame's column may have this type."""
+        texts = (given.keyType, given.valueType) if isinstance(given, MapType) else ()
+        return isinstance(given, self.types) and all(isinstance(one, _TEXT) for one in texts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """One column, as it is read and as it is written."""
+
+    name: str
+    type: DataType
+    """Its type in a frame that is read."""
+    read: str = ""
+    """What a read puts there; blank: reads do not have this column."""
+    nullable: bool = False
+    """Whether a row that is read may lack it."""
+    by_default: bool = True
+    """Whether a frame without a schema of the user's has it."""
+    written: Written | None = None
+    """None: a write does not use it. What a read has, a write takes and leaves aside."""
+
+
+TABLE: Final = (
+    Column(
+        "value",
+        BinaryType(),
+        read="The message's body.",
+        written=Written(_BYTES, "string or binary", "The message's body; the only column that is required."),
+    ),
+    Column(
+        "topic",
+        StringType(),
+        read="The topic's name.",
+        written=Written(_TEXT, "string", "The topic, in a write without the option `topic`."),
+    ),
+    Column(
+        "brokerId",
+        IntegerType(),
+        read="The id of the broker that has the message.",
+        written=Written((IntegerType,), "int", "With `partition`: the partition to write to."),
+    ),
+    Column(
+        "partition",
+        IntegerType(),
+        read="The partition's number on that broker, as TubeMQ counts: store * 10000 + index.",
+        written=Written((IntegerType,), "int", "With `brokerId`: the partition to write to."),
+    ),
+    Column(
+        "offset",
+        LongType(),
+        read="The exact offset (TubeMQ counts 28 per message). Null where several partitions share a store: "
+        "the protocol tells the offsets of a batch there, and not of a message.",
+        nullable=True,
+    ),
+    Column(
+        "messageId",
+        LongType(),
+        read="The broker's id of the message: unique within a store for short spans, neither a time nor an "
+        "order.",
+    ),
+    Column(
+        "timestamp",
+        TimestampType(),
+        read="The message time that the producer set, to the minute. Null where it set none.",
+        nullable=True,
+        written=Written((TimestampType,), "timestamp", "The message time, cut to the minute."),
+    ),
+    Column(
+        "messageType",
+        StringType(),
+        read="The message type, by which consumers can filter. Null where it has none.",
+        nullable=True,
+        written=Written(_TEXT, "string", "The message type."),
+    ),
+    Column(
+        "attributes",
+        MapType(StringType(), StringType(), valueContainsNull=True),
+        read="All attributes of the message, TubeMQ's own among them. Only with `includeAttributes`, or when "
+        "the schema names it.",
+        nullable=True,
+        by_default=False,
+        written=Written((MapType,), "map<string,string>", "The message's attributes."),
+    ),
+    Column(
+        "key",
+        BinaryType(),
+        written=Written(
+            _BYTES, "string or binary", "Rows of equal keys go to one partition. The key is not stored."
+        ),
+    ),
+)
+"""Every column, in the order a frame has them."""
+
+READ: Final = {column.name: column for column in TABLE if column.read}
+"""What a read can have."""
+WRITTEN: Final = {column.name: column.written for column in TABLE if column.written is not None}
+"""What a write uses."""
+ORIGIN: Final = frozenset(READ) - frozenset(WRITTEN)
+"""What only says where a row was read: a frame that was read from TubeMQ can be written back."""
+
+
+def suggestion(name: str, known: dict[str, Column] | dict[str, Written]) -> str:
+    """Return how an error about an unknown column ends: with the column that was meant, if one is close."""
+    closest = did_you_mean(name, known)
+    return f"; {closest}" if closest else "."
