@@ -39,7 +39,7 @@ _LONGEST_KNOWN_TYPE: Final = 256
 
 
 def _key_code(message_type: str | bytes) -> int:
-    """Return the index's code for a message's type; RefusedError: the type is not text."""
+    """Return the index's code for a message's type; RemoteProtocolError: it is not UTF-8."""
     known = len(message_type) <= _LONGEST_KNOWN_TYPE
     return _known_key_code(message_type) if known else _new_key_code(message_type)
 
