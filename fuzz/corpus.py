@@ -1,4 +1,4 @@
-"""Requests to begin with: the recorded ones, and one of every method made of values that mean something."""
+"""Requests to start from: recorded ones, and one per method with meaningful values."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from tubemq_spark.protocol.messages import MESSAGES
 VECTORS: Final = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "wire.json"
 
 TOPICS: Final = {"fuzz_one": (1, 1), "fuzz_many": (2, 3)}
-"""Topics the server has: stores, and partitions of each store."""
+"""The topics of the server: their stores, and the partitions per store."""
 
 _TIMEOUT_MS: Final = 10_000
 _ADDRESS: Final = "1:127.0.0.1:8123"
@@ -61,7 +61,7 @@ _MESSAGE: Final = FieldDescriptor.CPPTYPE_MESSAGE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seed:
-    """A sound request, and the port it belongs to."""
+    """A valid request, and the port it belongs to."""
 
     port: str
     """``master`` or ``broker``."""
@@ -70,13 +70,13 @@ class Seed:
     body: bytes
 
     def frame(self, serial_no: int) -> bytes:
-        """Return it as it travels."""
+        """Return the request as it is sent."""
         request = rpc.Request(serial_no, self.service, self.method, _TIMEOUT_MS, self.body)
         return framing.encode_frame(serial_no, rpc.encode_request(request))
 
 
 def recorded() -> list[Seed]:
-    """Return the requests among the frames that were recorded from TubeMQ's Java code."""
+    """Return the requests among the frames recorded from TubeMQ's Java code."""
     vectors = json.loads(VECTORS.read_text(encoding="utf-8"))["vectors"]
     seeds = []
     for vector in vectors:
@@ -88,7 +88,7 @@ def recorded() -> list[Seed]:
 
 
 def made(chance: random.Random) -> list[Seed]:
-    """Return a request of every method, with other values each time."""
+    """Return a request of every method, with different values each time."""
     return [
         Seed(
             _port(method),
@@ -145,7 +145,7 @@ def _value(field: FieldDescriptor, chance: random.Random) -> str | bytes | int:
 
 
 def _text(name: str, chance: random.Random) -> str:
-    """Return a text that often is what a field of this name should have."""
+    """Return a text, often one that a field with this name should have."""
     usual = {
         "topicName": "fuzz_one",
         "topicList": "fuzz_one",

@@ -1,4 +1,4 @@
-"""What requests show to a server that demands logins: what is right, what nearly is, and what is odd."""
+"""Credentials for a server that demands logins: right ones, nearly right ones, and odd ones."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -14,13 +14,13 @@ from tubemq_spark.protocol.pb import common_pb2
 USER: Final = "fuzz_user"
 PASSWORD: Final = "fuzz_password"
 TOKEN: Final = auth.broker_token(USER, PASSWORD, 1_700_000_000_000, 7)
-"""It does not grow old, so that the same seed makes the same frames."""
+"""It does not expire, so that the same seed creates the same frames."""
 
 VISIT_TOKEN: Final = 1_700_000_000_001
-"""Stands for the visit token that the server has given, which is another one each time it starts."""
+"""Stands for the server's visit token, which is different each time it starts."""
 
 _DIGITS: Final = "9" * 5000
-"""More than Python's ``int`` takes."""
+"""More digits than Python's ``int`` accepts."""
 _NUMBERS: Final = ("1", "-1", "٣", "²", "1.5", "0x1", "1_0", "", str(1 << 63), _DIGITS)
 _TEXTS: Final = (
     "",
@@ -44,7 +44,7 @@ _NUMBERS_32: Final = (0, 7, -1, (1 << 31) - 1, -(1 << 31))
 
 
 def shown(seeds: Iterable[Seed], chance: random.Random) -> Iterator[Seed]:
-    """Yield requests with something to prove who they are from, every other one with what is right."""
+    """Yield requests with credentials, every other one with the right ones."""
     for seed in seeds:
         message: Any = MESSAGES[Method(seed.method)].request()
         message.ParseFromString(seed.body)
@@ -59,7 +59,7 @@ def shown(seeds: Iterable[Seed], chance: random.Random) -> Iterator[Seed]:
 
 
 def with_visit_token(data: bytes, visit_token: int) -> bytes:
-    """Put the server's visit token where frames have what stands for it; both are equally long."""
+    """Insert the server's visit token in place of ``VISIT_TOKEN``, which has the same length."""
     return data.replace(varint(VISIT_TOKEN), varint(visit_token))
 
 
@@ -74,9 +74,9 @@ def _show_master(place: common_pb2.MasterCertificateInfo, chance: random.Random,
 
 
 def _prove(proof: common_pb2.AuthenticateInfo, chance: random.Random) -> None:
-    """A proof that cannot be right: its signature would be another one each second."""
+    """Add a proof, which cannot be right: a valid signature would change every second."""
     proof.userName = chance.choice((USER, _text(chance)))
-    # A visit token is the server's clock when it started, so with it a proof is young enough at first.
+    # A visit token is the time when the server started, so at first it is a valid time for a proof.
     proof.timestamp = chance.choice((VISIT_TOKEN, chance.choice(_NUMBERS_64)))
     proof.nonce = chance.choice(_NUMBERS_32)
     proof.othParams = chance.choice(("", _text(chance)))
@@ -93,7 +93,7 @@ def _show_broker(place: common_pb2.AuthorizedInfo, chance: random.Random, *, rig
 
 
 def _text(chance: random.Random) -> str:
-    """Return an odd text, half of the time one of four parts as a token has them."""
+    """Return an odd text; half of the time it has the four parts of a token."""
     if chance.random() < 0.5:
         return chance.choice(_TEXTS)
     signature = chance.choice((TOKEN.rpartition(" ")[2], "ä", "x" * 1000, ""))

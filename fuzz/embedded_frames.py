@@ -1,9 +1,9 @@
-"""Send damaged requests to an embedded server and see that it bears them; ``make fuzz``.
+"""Send damaged requests to an embedded server and check that it survives; ``make fuzz``.
 
-They go to all four ports, on several connections at once. Every so often the server is killed and opened on
-its directory again, which must still have what was acknowledged. The same ``--seed`` sends the same requests.
-What breaks the server is saved to a file; ``--replay FILE`` sends it again, and in ``tests/fuzz/cases`` it
-becomes a regression test.
+They are sent to all four ports, on several connections at once. From time to time the server is killed and
+restarted on its directory, which must still have what was acknowledged. The same ``--seed`` sends the same
+requests. What breaks the server is saved to a file; ``--replay FILE`` sends it again, and in
+``tests/fuzz/cases`` it becomes a regression test.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from fuzz import corpus, credentials, mutations, web
 from fuzz.target import BrokenError, Limits, Target, running
 
 _BATCH: Final = 300
-"""Frames between two looks at the server."""
+"""Frames between two checks of the server."""
 _MOST_PER_CONNECTION: Final = 12
 _AT_ONCE: Final = 4
-"""Connections that are held at the same time."""
+"""Connections that are open at the same time."""
 _REOPENED_EVERY: Final = 15
 """Batches between two kills."""
 _SECURED_EVERY: Final = 3
-"""One batch of so many goes to a server that demands logins."""
+"""One of this many batches is sent to a server that demands logins."""
 _WARM_UP: Final = 10
-"""Batches after which memory is what a server needs that is at work."""
+"""Batches after which the server has the memory that it needs for its work."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Conversation:
     data: bytes
     frames: int
     secured: bool = False
-    """To a server that demands logins."""
+    """Whether it is sent to a server that demands logins."""
 
     def to_json(self) -> dict[str, object]:
-        """Return it as it is saved."""
+        """Return the conversation as it is saved."""
         return {
             "port": self.port,
             "frames": self.frames,
@@ -54,13 +54,13 @@ class Conversation:
 
     @classmethod
     def from_json(cls, saved: dict[str, str]) -> Self:
-        """Return what was saved."""
+        """Return the conversation that was saved."""
         secured = bool(saved.get("secured", False))
         return cls(saved["port"], bytes.fromhex(saved["hex"]), int(saved["frames"]), secured)
 
 
 def batch(seed: int, number: int, frames: int = _BATCH) -> Iterator[Conversation]:
-    """Yield conversations of so many frames in all with one server; seed and number decide what they are."""
+    """Yield conversations with a total number of frames with one server, determined by seed and number."""
     chance = random.Random(f"{seed}/{number}")
     seeds = corpus.recorded() + corpus.made(chance) + corpus.made(chance)
     secured = number % _SECURED_EVERY == _SECURED_EVERY - 1
@@ -74,11 +74,11 @@ def batch(seed: int, number: int, frames: int = _BATCH) -> Iterator[Conversation
 
 
 def _conversation(seeds: list[corpus.Seed], chance: random.Random, most: int) -> Conversation:
-    """Put requests for one port behind each other, up to one after which nothing can follow."""
+    """Concatenate requests for one port, up to one after which nothing can follow."""
     port = chance.choice(("master", "broker", "master", "broker", "master_web", "broker_web"))
-    if port.endswith("_web"):  # One request a connection.
+    if port.endswith("_web"):  # One request per connection.
         return Conversation(port, web.request(chance), 1)
-    # Sometimes what belongs to the other port.
+    # Sometimes requests for the other port.
     fitting = seeds if chance.random() < 0.1 else [seed for seed in seeds if seed.port == port]
     pieces: list[bytes] = []
     for serial_no in range(1, most + 1):
@@ -90,21 +90,21 @@ def _conversation(seeds: list[corpus.Seed], chance: random.Random, most: int) ->
 
 
 def hold(target: Target, talks: Sequence[Conversation]) -> None:
-    """Hold some conversations, several at once, and look at the server.
+    """Hold some conversations, several at once, and check the server.
 
     Raises:
-        BrokenError: something is wrong with it.
+        BrokenError: something is wrong with the server.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(lambda talk: target.exchange(talk.port, talk.data), talks):
-            pass  # What one raised comes out here.
+            pass  # An exception in a conversation is raised here.
     target.check()
 
 
 def guilty(talks: Sequence[Conversation]) -> Sequence[Conversation]:
-    """Return the conversations that break a new server: halved as often as a half does it alone.
+    """Return the conversations that break a new server, halved as often as one half breaks it alone.
 
-    None are returned when not even all of them do.
+    None are returned if not even all of them together break it.
     """
     if not _breaks(talks):
         return ()
@@ -127,7 +127,7 @@ def _breaks(talks: Sequence[Conversation]) -> bool:
 
 
 def save(folder: Path, name: str, reason: str, talks: Sequence[Conversation]) -> Path:
-    """Write down what broke the server."""
+    """Save what broke the server."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     content = {"reason": reason, "conversations": [talk.to_json() for talk in talks]}
@@ -145,7 +145,7 @@ def fuzz(seed: int, seconds: float, folder: Path, limits: Limits) -> int:
     """Send frames for some time; return how many.
 
     Raises:
-        BrokenError: the server did not bear them; the text names the file they are in.
+        BrokenError: the server broke; the text names the file with what broke it.
     """
     sent = number = 0
     with running(limits) as usual, running(limits, secured=True) as secured:
@@ -156,7 +156,10 @@ def fuzz(seed: int, seconds: float, folder: Path, limits: Limits) -> int:
             try:
                 hold(target, talks)
             except BrokenError as error:
-                print(f"broken in batch {number}: {error}\nlooking for the one that does it ...", flush=True)
+                print(
+                    f"broken in batch {number}: {error}\nsearching for the conversation that breaks it ...",
+                    flush=True,
+                )
                 raise BrokenError(_written_down(seed, number, str(error), talks, folder)) from error
             sent += sum(talk.frames for talk in talks)
             number += 1
@@ -172,24 +175,24 @@ def fuzz(seed: int, seconds: float, folder: Path, limits: Limits) -> int:
 
 
 def _written_down(seed: int, number: int, reason: str, talks: Sequence[Conversation], folder: Path) -> str:
-    """Save what broke the server, as little of it as possible; return the reason and where it is."""
+    """Save what broke the server, as little of it as possible; return the reason and the file."""
     few = guilty(talks)
     if not few:
         reason += (
-            f"\na new server bears batch {number} of seed {seed} alone: it takes batches before it, too; "
-            f"--seed {seed} sends them all again"
+            f"\na new server survives batch {number} of seed {seed} alone: it takes earlier batches too; "
+            f"--seed {seed} sends all of them again"
         )
     path = save(folder, f"seed{seed}_batch{number}", reason, few or talks)
     return f"{reason}\nsaved as {path}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; 0: the server bears it."""
+    """Do what the command line says; 0: the server survived."""
     parser = argparse.ArgumentParser(prog="fuzz.embedded_frames", description=__doc__)
-    parser.add_argument("--seed", type=int, help="default: another one each time")
+    parser.add_argument("--seed", type=int, help="default: a different one each time")
     parser.add_argument("--seconds", type=float, default=60.0, help="default: %(default)s")
     parser.add_argument(
-        "--frames", type=int, default=10_000, help="fail when fewer were sent (default: %(default)s)"
+        "--frames", type=int, default=10_000, help="fail if fewer were sent (default: %(default)s)"
     )
     parser.add_argument(
         "--save", type=Path, default=Path("fuzz/failures"), metavar="DIR", help="default: %(default)s"
@@ -202,16 +205,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             talks = load(given.replay)
             with running(secured=talks[0].secured) as target:
                 hold(target, talks)
-            print("the server bears it")
+            print("the server survived")
             return 0
         print(f"seed {seed}, {given.seconds:g} s", flush=True)
         sent = fuzz(seed, given.seconds, given.save, Limits())
     except BrokenError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{sent} frames sent, the server bears them")
+    print(f"{sent} frames sent; the server survived")
     if sent < given.frames:
-        print(f"that is fewer than {given.frames}: too little was tried", file=sys.stderr)
+        print(f"that is fewer than {given.frames}: not enough was tested", file=sys.stderr)
         return 1
     return 0
 

@@ -18,7 +18,7 @@ Chance = random.Random
 
 
 def mutated(seed: Seed, serial_no: int, chance: Chance) -> tuple[bytes, bool]:
-    """Return a damaged request, and whether its frame is whole, so that more can follow it."""
+    """Return a damaged request, and whether its frame is complete, so that more can follow."""
     if chance.random() < 0.75:
         change = chance.choice(IN_THE_FRAME)
         return change(seed, serial_no, chance), True
@@ -27,7 +27,7 @@ def mutated(seed: Seed, serial_no: int, chance: Chance) -> tuple[bytes, bool]:
 
 
 def damaged(data: bytes, chance: Chance) -> bytes:
-    """Return other bytes: some flipped, inserted, taken out, overwritten, or the end cut off."""
+    """Return damaged bytes: some are flipped, inserted, deleted or overwritten, or the end is cut off."""
     return chance.choice((_flip, _cut, _insert, _delete, _overwrite))(data, chance)
 
 
@@ -43,7 +43,7 @@ def varint(value: int) -> bytes:
 
 
 def framed(serial_no: int, stream: bytes, sizes: Callable[[], int] = lambda: 8192) -> bytes:
-    """Frame a stream in chunks of any sizes, empty ones too."""
+    """Frame a stream in chunks of any sizes, including empty ones."""
     pieces, position = [], 0
     while position < len(stream) or not pieces:
         piece = stream[position : position + sizes()]
@@ -74,7 +74,7 @@ def _change_the_messages_bytes(seed: Seed, serial_no: int, chance: Chance) -> by
 
 
 def _change_a_field(seed: Seed, serial_no: int, chance: Chance) -> bytes:
-    """Put another value, of the same kind or of another one, in the place of a field."""
+    """Replace a field by another value, of the same kind or of a different one."""
     fields = _fields(seed.body)
     if not fields:
         return framed(serial_no, stream_of(seed, chance.randbytes(20)))
@@ -100,7 +100,7 @@ def _add_unknown_fields(seed: Seed, serial_no: int, chance: Chance) -> bytes:
 
 
 def _nest(seed: Seed, serial_no: int, chance: Chance) -> bytes:
-    """Put a field into itself, deeper than any message is."""
+    """Nest a field in itself, deeper than any message."""
     body = seed.body
     for _ in range(chance.choice((10, 101, 1000))):
         body = varint(chance.randint(1, 12) << 3 | _DELIMITED) + varint(len(body)) + body
@@ -118,7 +118,7 @@ def _ask_another_method(seed: Seed, serial_no: int, chance: Chance) -> bytes:
 def _change_the_rpc_layer(seed: Seed, serial_no: int, chance: Chance) -> bytes:
     change = chance.choice((_flip, _cut, _insert, _delete, _overwrite))
     stream = stream_of(seed, seed.body)
-    # Its first bytes are lengths and headers.
+    # The first bytes are lengths and headers.
     return framed(serial_no, change(stream[:24], chance) + stream[24:] or b"\0")
 
 
@@ -140,7 +140,7 @@ def _flip_bits_of_the_frame(frame: bytes, chance: Chance) -> bytes:
 
 
 def _change_a_number_of_the_frame(frame: bytes, chance: Chance) -> bytes:
-    """Write another token, serial number, chunk count or chunk length."""
+    """Change the token, the serial number, the chunk count or a chunk length."""
     place = chance.choice((0, 4, 8, 8, 12, 12))
     value = chance.choice((*_EXTREMES, chance.getrandbits(32)))
     return frame[:place] + struct.pack(">I", value) + frame[place + 4 :]
@@ -155,7 +155,7 @@ def _change_the_frames_bytes(frame: bytes, chance: Chance) -> bytes:
 
 
 def _say_it_twice(frame: bytes, _chance: Chance) -> bytes:
-    """The same serial number, at once."""
+    """Repeat the serial number immediately."""
     return frame + frame
 
 
@@ -229,7 +229,7 @@ def _field(number: int, chance: Chance) -> bytes:
 
 
 def _fields(message: bytes) -> list[tuple[int, int, int]]:
-    """Return where the fields of a sound message begin and end, and their numbers."""
+    """Return where the fields of a valid message begin and end, and their numbers."""
     found, position = [], 0
     while position < len(message):
         start = position

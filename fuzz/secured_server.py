@@ -1,6 +1,6 @@
-"""An embedded server that demands logins and the master's visit tokens; its command has no switch for that.
+"""An embedded server that demands logins and visit tokens, for which the command has no option.
 
-Says where it listens as the command does, and runs until it is killed.
+It prints its addresses like the command, and runs until it is killed.
 """
 
 import signal
@@ -15,7 +15,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve; the one argument is the directory of the messages."""
+    """Run the server; the only argument is the data directory."""
     settings = EmbeddedSettings(
         authenticate_producers=True,
         authenticate_consumers=True,

@@ -1,4 +1,4 @@
-"""The embedded server in a process of its own, and what must stay true of it whatever it is sent."""
+"""The embedded server in a separate process, and what must be true whatever is sent to it."""
 
 import contextlib
 import dataclasses
@@ -27,9 +27,9 @@ from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 PORTS: Final = ("master", "broker", "master_web", "broker_web")
 _MEGABYTE: Final = 1 << 20
 _SETTLE_S: Final = 10.0
-"""How long threads and descriptors of connections that have ended may take to go."""
+"""How long threads and descriptors of closed connections may take to disappear."""
 _SPARE: Final = 4
-"""So many more threads or descriptors are no leak: files that are rolled, a task that runs."""
+"""More threads or descriptors than this are a leak; fewer can be new files, or a running task."""
 
 
 class BrokenError(Exception):
@@ -38,29 +38,29 @@ class BrokenError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What is still fine."""
+    """What is acceptable."""
 
     answer_s: float = 20.0
-    """A good request is answered in that time, and a connection ends in it."""
+    """The time in which a valid request is answered, and a connection is closed."""
     growth_mb: int = 60
-    """Resident memory above that of the start, or of when the server had warmed up: 15 after a minute."""
+    """Growth of resident memory since the start, or since the warm-up: usually 15 after a minute."""
 
 
 class Target:
-    """A running server; ``check`` raises when something is wrong with it."""
+    """A running server; ``check`` raises an error if something is wrong with it."""
 
     def __init__(self, folder: Path, limits: Limits, *, secured: bool) -> None:
-        """Start a server on a directory in ``folder``, where its standard error goes, too."""
+        """Start a server on a directory in ``folder``, where its standard error is written too."""
         self._limits = limits
         self._errors = folder / "errors"
         self._command = _command(folder / "data", secured=secured)
         self._ends: dict[tuple[str, int], int] = {}
-        """Offset of the latest acknowledged good message, by topic and partition."""
+        """The offset of the last acknowledged valid message, by topic and partition."""
         self._start()
 
     def _start(self) -> None:
-        # With one arena of glibc, memory that grows is memory that is held: each of many threads would
-        # keep some megabytes of freed memory in an arena of its own.
+        # With one glibc arena, growth is memory that is in use; otherwise each of many threads would keep
+        # some megabytes of freed memory in its own arena.
         environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
         with self._errors.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
@@ -80,28 +80,28 @@ class Target:
         self._process.communicate()
 
     def reopen(self) -> None:
-        """Kill the server and start it on its directory again.
+        """Kill the server and restart it on its directory.
 
         Raises:
-            BrokenError: it does not start, or has lost a message that it had acknowledged.
+            BrokenError: it does not start, or has lost an acknowledged message.
         """
         self.kill()
         self._start()
 
     def measure_growth_from_now(self) -> None:
-        """Compare memory with what it is now, as what a server needs to work at all is no leak."""
+        """Compare memory with its present size, because what a server needs to work is not a leak."""
         self._memory = self._usage.memory_info().rss
 
     @property
     def growth_mb(self) -> float:
-        """How much more resident memory it has than at the start, or since ``measure_growth_from_now``."""
+        """Growth of resident memory since the start or ``measure_growth_from_now``."""
         return float(self._usage.memory_info().rss - self._memory) / _MEGABYTE
 
     def exchange(self, port: str, data: bytes) -> bytes:
-        """Send bytes on a connection of their own, and read until the server closes it.
+        """Send bytes on a new connection, and read until the server closes it.
 
         Raises:
-            BrokenError: it does not, or cannot be reached.
+            BrokenError: the server does not close it, or cannot be reached.
         """
         address = self.addresses[port]
         deadline = time.monotonic() + self._limits.answer_s
@@ -115,7 +115,7 @@ class Target:
             raise BrokenError(f"the {port} cannot be reached: {error}") from error
 
     def check(self) -> None:
-        """Look whether it still is in good health.
+        """Check that the server is in good health.
 
         Raises:
             BrokenError: it is not; the text says what is wrong.
@@ -125,9 +125,9 @@ class Target:
         try:
             self._ask_both()
         except Exception as error:
-            raise BrokenError(f"a good request got no good answer: {error}") from error
+            raise BrokenError(f"a valid request was not answered correctly: {error}") from error
         if "Traceback" in (said := self._said()):
-            raise BrokenError(f"an exception nobody expected: {said[said.index('Traceback') :][:4000]}")
+            raise BrokenError(f"an unexpected exception: {said[said.index('Traceback') :][:4000]}")
         self._check_settled("threads", self._threads)
         self._check_settled("fds", self._descriptors)
         if self.growth_mb > self._limits.growth_mb:
@@ -145,7 +145,7 @@ class Target:
 
     def _ask_both(self) -> None:
         timeout_ms = int(self._limits.answer_s * 1000)
-        # A server that demands no login does not look at it.
+        # A server that does not demand logins ignores it.
         proof = auth.authenticate_info(credentials.USER, credentials.PASSWORD, int(time.time() * 1000), 7)
         register = master_pb2.RegisterRequestP2M(
             clientId="good_client",
@@ -164,7 +164,7 @@ class Target:
                 during="registering",
             )
         if not answer.success:
-            raise BrokenError(f"the master refused a good request: {answer}")
+            raise BrokenError(f"the master refused a valid request: {answer}")
         self._visit_token = answer.authorizedInfo.visitAuthorizedToken
         with RpcChannel.connect(self.addresses["broker"], timeout_ms) as channel:
             for topic, (stores, partitions) in TOPICS.items():
@@ -193,16 +193,18 @@ class Target:
             during="sending",
         )
         if not answer.success:
-            raise BrokenError(f"the broker refused a good message: {answer}")
+            raise BrokenError(f"the broker refused a valid message: {answer}")
         latest = self._ends.get((topic, partition_id), -1)
         if answer.appendOffset <= latest:
-            raise BrokenError(f"{topic} goes on at {answer.appendOffset}, {latest} was acknowledged before")
+            raise BrokenError(
+                f"{topic} continues at {answer.appendOffset}, but {latest} was acknowledged before"
+            )
         self._ends[topic, partition_id] = answer.appendOffset
 
 
 @contextlib.contextmanager
 def running(limits: Limits | None = None, *, secured: bool = False) -> Iterator[Target]:
-    """Start a server, one that demands logins or a usual one, and end it."""
+    """Start a server, with or without logins, and end it."""
     with tempfile.TemporaryDirectory(prefix="tubemq-fuzz-") as folder:
         target = Target(Path(folder), limits or Limits(), secured=secured)
         try:
@@ -230,17 +232,17 @@ def _introduction(process: "subprocess.Popen[str]") -> str:
 
 
 def _addresses(introduction: str) -> dict[str, Endpoint]:
-    """Read where the ports are: each in a line, or the web ports as ``http://host:port (broker)``."""
+    """Parse the addresses: one per line, or the web ports as ``http://host:port (broker)``."""
     found = dict(re.findall(r"^(\w+) +(\S+)$", introduction, re.MULTILINE))
     found |= {f"{name}_web": place for place, name in re.findall(r"http://(\S+) \((\w+)\)", introduction)}
     try:
         return {name: Endpoint.parse(found[name]) for name in PORTS}
     except KeyError as error:
-        raise BrokenError(f"the server does not say where its {error} is: {introduction}") from error
+        raise BrokenError(f"the server does not print the address of its {error}: {introduction}") from error
 
 
 def _pump(connected: socket.socket, data: bytes, deadline: float) -> bytes:
-    """Send and receive at once, as answers may come before all is sent; return what came."""
+    """Send and receive at the same time, as answers may come before all is sent; return the answers."""
     received = []
     rest = memoryview(data)
     connected.setblocking(False)
@@ -253,7 +255,7 @@ def _pump(connected: socket.socket, data: bytes, deadline: float) -> bytes:
             if ready[0][1] & selectors.EVENT_WRITE:
                 rest = rest[connected.send(rest) :] if rest else rest
                 if not rest:
-                    # A server that has hung up already makes this fail (ENOTCONN); reading tells.
+                    # This fails if the server has already hung up (ENOTCONN), which reading will show.
                     with contextlib.suppress(OSError):
                         connected.shutdown(socket.SHUT_WR)
                     selector.modify(connected, selectors.EVENT_READ)

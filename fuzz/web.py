@@ -1,4 +1,4 @@
-"""Requests to the web ports: sound calls with odd parameters, and damaged ones."""
+"""Requests to the web ports: valid calls with odd parameters, and damaged ones."""
 
 import random
 import re
@@ -14,8 +14,8 @@ _CALLS: Final = tuple(
     sorted(set(re.findall(r"^\| `(\w+)` \|", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)))
 )
 """All calls of both ports."""
-_OPENS_DOORS: Final = re.compile(r"group|offset")
-"""Calls that get the right token: those that cannot take topics or brokers away from good requests."""
+_MAY_CHANGE: Final = re.compile(r"group|offset")
+"""Calls that get the right token: those that cannot remove topics or brokers from valid requests."""
 _NAMES: Final = (
     "topicName", "groupName", "consumeGroup", "consumerId", "brokerId", "brokerIp", "brokerPort",
     "partitionId",
@@ -44,7 +44,7 @@ _FOREIGN: Final = ("Host: evil.example", "Origin: null", "Referer: http://[", "S
 
 
 def request(chance: random.Random) -> bytes:
-    """Return a request, most of them whole."""
+    """Return a request; most are not damaged."""
     sound = _sound(chance)
     if chance.random() < 0.7:
         return sound
@@ -54,7 +54,7 @@ def request(chance: random.Random) -> bytes:
 def _sound(chance: random.Random) -> bytes:
     method = chance.choice(_CALLS)
     values = {name: _value(chance) for name in chance.sample(_NAMES, chance.randint(0, 12))}
-    right = _OPENS_DOORS.search(method) is not None and chance.random() < 0.7
+    right = _MAY_CHANGE.search(method) is not None and chance.random() < 0.7
     query = urlencode({"method": method, **values, "confModAuthToken": "abc" if right else "x"})
     header = f"\r\n{chance.choice(_FOREIGN)}" if chance.random() < 0.05 else ""
     if chance.random() < 0.5:

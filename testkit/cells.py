@@ -12,7 +12,7 @@ from testkit.guarantees import LOSES, MAY_REPEAT, WAITS_AND_MAY_REPEAT, Cell, Ou
 from testkit.troubles import TROUBLES, Scene, Trouble
 
 SOON_S: Final = 0.6
-"""How long a trouble lasts that somebody waits for."""
+"""How long a trouble lasts if the test waits for its end."""
 PATIENCE_S: Final = 10
 
 
@@ -38,7 +38,7 @@ def _parts(cell: Cell, first: object, second: object) -> list[tuple[str, Outcome
 
 
 class Lasting:
-    """A trouble that ends by itself if somebody is to wait for that; else it lasts as long as the block."""
+    """A trouble that ends by itself if the cell waits for that, and otherwise with the block."""
 
     def __init__(self, scene: Scene, trouble: Trouble, outcome: Outcome) -> None:
         self._over = threading.Event()
@@ -73,7 +73,7 @@ class Lasting:
 
 @contextlib.contextmanager
 def ends_as(outcome: Outcome) -> Iterator[None]:
-    """Expect an error whose text names the condition, if the cell says so."""
+    """Expect an error whose text names the condition, if the cell is an error."""
     if not outcome.is_error:
         yield
         return
@@ -83,26 +83,26 @@ def ends_as(outcome: Outcome) -> Iterator[None]:
 
 
 def assert_once(rows: Iterable[bytes], expected: Iterable[bytes]) -> None:
-    """Fail unless these are the rows, each of them once."""
+    """Fail unless these are exactly the rows, each once."""
     assert sorted(rows) == sorted(expected)
 
 
 def assert_hit(scene: Scene) -> None:
-    """Fail if a fault was made that no request met: it shows nothing."""
+    """Fail if there was a fault that no request met, because then the test shows nothing."""
     assert not scene.rules or any(rule.hits for rule in scene.rules)
 
 
 def repeats_of(scene: Scene, outcome: Outcome, sent: Iterable[bytes], perhaps: Iterable[bytes] = ()) -> int:
-    """Fail unless the rows that were sent are stored, and once where the cell does not allow more.
+    """Fail unless the rows that were sent are stored, and only once unless the cell allows more.
 
     Args:
-        scene: where to look.
+        scene: the cluster.
         outcome: the cell.
-        sent: the rows that must be there.
-        perhaps: rows that may be gone with what they were stored in.
+        sent: the rows that must be stored.
+        perhaps: rows that may have been lost with their store.
 
     Returns:
-        How many copies there are beside them.
+        The number of additional copies.
     """
     scene.settle(PATIENCE_S)
     found = collections.Counter(value for value in scene.stored() if value.startswith(b"row "))

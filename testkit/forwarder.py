@@ -1,4 +1,4 @@
-"""An address whose connections lead to another one, and can be cut or led elsewhere."""
+"""An address that forwards connections to another one; they can be cut, or the target changed."""
 
 import contextlib
 import socket
@@ -10,14 +10,14 @@ _READ_BYTES: Final = 1 << 16
 
 
 class Forwarder:
-    """Listens on a port of its own and passes bytes on, both ways; a context manager.
+    """Listens on its own port and forwards bytes in both directions; a context manager.
 
-    ``close_port`` and ``open_port`` are what a process does that dies and starts again; ``lead_to`` is for
-    servers that change their roles.
+    ``close_port`` and ``open_port`` act like a process that dies and restarts; ``lead_to`` is for servers
+    that change their roles.
     """
 
     def __init__(self, target: str) -> None:
-        """Lead to ``host:port``."""
+        """Forward to ``host:port``."""
         self._lock = threading.Lock()
         self._target = target
         self._connections: set[socket.socket] = set()
@@ -38,7 +38,7 @@ class Forwarder:
         return f"127.0.0.1:{self._port}"
 
     def open_port(self) -> None:
-        """Listen; nothing happens when it does already."""
+        """Listen, if it does not already."""
         if self._listener is not None:
             return
         self._listener = listener = socket.create_server(("127.0.0.1", self._port))
@@ -46,9 +46,9 @@ class Forwarder:
         self._run(lambda: self._accept(listener))
 
     def close_port(self) -> None:
-        """Refuse connections from now on, and drop those there are."""
+        """Refuse connections from now on, and drop the present ones."""
         if self._listener is not None:
-            # Wakes the thread that accepts; closing alone does not.
+            # Wakes the thread that accepts; closing the socket does not.
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
@@ -59,7 +59,7 @@ class Forwarder:
         self._threads.clear()
 
     def lead_to(self, target: str) -> None:
-        """Drop all connections and lead new ones to another ``host:port``."""
+        """Drop all connections and forward new ones to another ``host:port``."""
         with self._lock:
             self._target = target
         self._drop()
@@ -103,7 +103,7 @@ class Forwarder:
 
 
 class _Pair:
-    """The two ends of a connection; whoever sees one end last closes both."""
+    """The two ends of a connection; the last thread that uses them closes both."""
 
     def __init__(self, *ends: socket.socket) -> None:
         self._ends = ends
@@ -111,7 +111,7 @@ class _Pair:
         self._lock = threading.Lock()
 
     def end(self) -> set[socket.socket]:
-        """Shut both down; return them when they are closed."""
+        """Shut both down; return them if they are closed."""
         for end in self._ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The table of ``docs/guarantees.md``, read as data: what must happen to whom when what goes wrong."""
+"""The table of ``docs/guarantees.md`` as data: what must happen when something goes wrong."""
 
 import dataclasses
 import re
@@ -24,7 +24,7 @@ class Outcome:
 
     word: str = ""
     conditions: frozenset[str] = frozenset()
-    """The conditions of which the error has one."""
+    """The possible conditions of the error."""
 
     @property
     def is_error(self) -> bool:
@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def waits(self) -> bool:
-        """Whether it takes until the trouble is over."""
+        """Whether the query or write waits until the trouble is over."""
         return self.word in {WAITS, WAITS_AND_MAY_REPEAT}
 
 
@@ -45,14 +45,14 @@ class Cell:
     use: str
     first: Outcome
     second: Outcome | None
-    """With ``failOnDataLoss=false``, or of rows that name a partition; None where that is no difference."""
+    """With ``failOnDataLoss=false``, or for rows that name a partition; None if that makes no difference."""
 
 
 def cells() -> list[Cell]:
     """Return the cells of the page's table, row by row.
 
     Raises:
-        ValueError: the page has no such table, or a cell says something that has no meaning.
+        ValueError: the page has no such table, or a cell has no meaning.
     """
     header, _, *rows = _table(PAGE.read_text())
     uses = header[1:]

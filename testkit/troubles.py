@@ -1,4 +1,4 @@
-"""Everything that can go wrong in the table of ``docs/guarantees.md``, done to a cluster of three brokers."""
+"""The troubles in the table of ``docs/guarantees.md``, inflicted on a cluster of three brokers."""
 
 import contextlib
 import dataclasses
@@ -18,21 +18,21 @@ from tubemq_spark.protocol.constants import Method
 from tubemq_spark.testing.client import TopicClient
 
 AWAY: Final = 2
-"""The broker that goes."""
+"""The broker that goes away."""
 TOPIC: Final = "steady"
 CHANGING: Final = "changing"
-"""The topic that is removed, or whose records go; its partitions share their stores."""
+"""The topic that is removed, or whose records are lost; its partitions share their stores."""
 _SETTINGS: Final = EmbeddedSettings(
     broker_timeout_ms=300,
-    # Several fetches a range: there is something between the first and the last.
+    # Several fetches per range, so that something can happen between the first and the last.
     max_entries=2,
-    # Nothing is on the disk by chance.
+    # Nothing is flushed by chance.
     flush_check_ms=3_600_000,
 )
 
 
 class Scene:
-    """Three brokers with two topics, and two addresses of masters; a context manager."""
+    """Three brokers with two topics, and two master addresses; a context manager."""
 
     def __init__(self) -> None:
         with contextlib.ExitStack() as closing:
@@ -45,7 +45,7 @@ class Scene:
             self._cluster = DirectCluster(config, self._pool)
             self._count = 0
             self.is_producing = False
-            """Whether requests of producers are those of the scene."""
+            """Whether the scene itself is producing at present."""
             self.rules: list[Rule] = []
             self._closing = closing.pop_all()
 
@@ -62,7 +62,7 @@ class Scene:
         return ",".join(way.address for way in self._ways)
 
     def produce(self, where: Callable[[TopicPartition], bool] = lambda _: True, rows: int = 3) -> set[bytes]:
-        """Store some rows in each of these partitions; return their values, which are all different."""
+        """Store some rows in each of these partitions; return their values, which are unique."""
         layout = self._cluster.layout([TOPIC, CHANGING], missing_ok=True)
         values = set()
         self.is_producing = True
@@ -78,7 +78,7 @@ class Scene:
         return values
 
     def beginning(self) -> str:
-        """Return offset 0 of all partitions, as ``startingOffsets`` takes it."""
+        """Return offset 0 of all partitions, in the form of ``startingOffsets``."""
         offsets: dict[str, dict[str, int]] = {}
         for partition in self._cluster.layout([TOPIC, CHANGING]).partitions:
             offsets.setdefault(partition.topic, {})[partition.local_id] = 0
@@ -93,22 +93,22 @@ class Scene:
             time.sleep(0.01)
 
     def stored(self) -> list[bytes]:
-        """Return what the topics hold."""
+        """Return the values in all topics."""
         with TopicClient(self.server.master, "lookers") as client:
             return [value for topic in self.server.topics() for value in client.values(topic)]
 
     def close_masters(self) -> None:
-        """Let no master be there."""
+        """Make all masters unreachable."""
         for way in self._ways:
             way.close_port()
 
     def open_masters(self) -> None:
-        """Let masters be there again."""
+        """Make the masters reachable again."""
         for way in self._ways:
             way.open_port()
 
     def change_leader(self) -> None:
-        """Let the first master be a standby; the second one leads, and does not know the clients."""
+        """Make the first master a standby; the second one leads, and does not know the clients."""
         standby = self._closing.enter_context(EmbeddedTubeMQ())
         standby.faults.become_standby()
         self.server.faults.forget_clients()
@@ -117,7 +117,7 @@ class Scene:
 
 
 def partition_of(value: bytes) -> TopicPartition:
-    """Return where a row was stored that ``Scene.produce`` made."""
+    """Return the partition of a row that was stored by ``Scene.produce``."""
     topic, _, place = value.decode().partition(" ")[0].partition("/")
     broker_id, _, partition_id = place.partition(":")
     return TopicPartition(topic, int(broker_id), int(partition_id))
@@ -141,23 +141,23 @@ class Trouble:
 
     begin: Callable[[Scene], None]
     end: Callable[[Scene], None] | None = None
-    """None: it is over at once, or never."""
+    """None: it ends at once, or never."""
     touches: Callable[[TopicPartition], bool] = _of_none
-    """The partitions whose rows have to wait, or are gone."""
+    """The partitions whose rows must wait, or are lost."""
     loses: bool = False
-    """Whether rows that were stored are gone."""
+    """Whether stored rows are lost."""
 
     @property
     def topic(self) -> str:
-        """The topic that it concerns, if any; else the one that may grow."""
+        """The topic that it affects, if any; else the one that may grow."""
         return CHANGING if self.touches is _of_topic else TOPIC
 
     def spares(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition is not touched."""
+        """Whether a partition is not affected."""
         return not self.touches(partition)
 
     def is_writable(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition that exists takes rows when the trouble is over, or has come to stay."""
+        """Whether an existing partition accepts rows when the trouble is over, or permanent."""
         return self.spares(partition) or self.end is not None or self.loses
 
 
@@ -174,7 +174,7 @@ def _start(scene: Scene) -> None:
 
 
 def _cut(scene: Scene) -> None:
-    """Let the first answers to everything but the way to leave end in the middle."""
+    """Truncate the first answers to all methods, except those for leaving."""
     for method in (
         Method.PRODUCER_HEARTBEAT,
         Method.SEND_MESSAGE,
@@ -236,4 +236,4 @@ TROUBLES: Final[dict[str, Trouble]] = {
     "Records expire before they are read": Trouble(_expire, None, _of_topic, loses=True),
     "A broker crashes and loses what was not on its disk": Trouble(_crash, None, _of_broker, loses=True),
 }
-"""By the first cell of the page's rows."""
+"""By the first cell of each row."""

@@ -55,7 +55,7 @@ def test_a_setting_that_is_not_a_number_of_brokers_is_refused(pytester):
     pytester.makepyfile("def test_it(tubemq): pass")
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*tubemq_brokers is '0'; it must be a number of brokers, 1 or more*"])
+    result.stdout.fnmatch_lines(["*tubemq_brokers is '0'; it must be a number of brokers, at least 1*"])
 
 
 def test_topics_are_empty_fresh_and_of_the_shape_that_was_asked_for(run):
@@ -145,8 +145,8 @@ def test_an_own_server_takes_the_place_of_the_usual_one(run):
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
-        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "needs Java 17 or newer, and there is no java on the PATH"),
-        ({"JAVA_HOME": "/nowhere"}, "needs Java 17 or newer, and there is no java in JAVA_HOME=/nowhere"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "needs Java 17 or newer, but there is no java on the PATH"),
+        ({"JAVA_HOME": "/nowhere"}, "needs Java 17 or newer, but there is no java in JAVA_HOME=/nowhere"),
     ],
 )
 def test_without_java_spark_tests_are_skipped_with_the_reason(run, monkeypatch, environment, reason):
@@ -158,7 +158,7 @@ def test_without_java_spark_tests_are_skipped_with_the_reason(run, monkeypatch, 
 
 @pytest.mark.parametrize(
     ("version", "reason"),
-    [(None, "needs PySpark: pip install"), ("3.5.4", "needs PySpark 4.2 or newer, and 3.5.4")],
+    [(None, "needs PySpark: pip install"), ("3.5.4", "needs PySpark 4.2 or newer, but 3.5.4")],
 )
 def test_without_a_new_pyspark_spark_tests_are_skipped_with_the_reason(run, pytester, version, reason):
     pytester.makeconftest(

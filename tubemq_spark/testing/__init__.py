@@ -1,9 +1,8 @@
-"""Fixtures for pytest: a TubeMQ server, fresh topics, and a Spark session to try jobs with.
+"""Fixtures for pytest: a TubeMQ server, fresh topics, and a Spark session for testing jobs.
 
-pytest finds them by itself where this package is installed (entry point ``pytest11``), because that is what
-people expect of a package with fixtures. So that nobody's pytest starts slower for it, this module imports
-nothing but pytest; everything else is imported by the fixtures that need it. ``-p no:tubemq_spark.testing``
-leaves the fixtures out.
+pytest finds them if this package is installed (entry point ``pytest11``), as users expect of a package with
+fixtures. This module imports only pytest, so that it does not slow down pytest; the fixtures import what they
+need. ``-p no:tubemq_spark.testing`` disables them.
 """
 
 import itertools
@@ -22,31 +21,31 @@ if TYPE_CHECKING:
 
 _MARKER: Final = "tubemq_topic"
 _LONGEST_NAME: Final = 64
-"""Characters of a topic's name."""
+"""The maximum length of a topic's name."""
 _GROUP: Final = "tests"
 _BROKERS: Final = "tubemq_brokers"
 
 
 class TopicFactory(Protocol):
-    """Makes topics: what the fixture ``tubemq_topic_factory`` is."""
+    """Creates topics; the type of the fixture ``tubemq_topic_factory``."""
 
     def __call__(self, stores: int = 1, partitions: int = 1, brokers: Iterable[int] | None = None) -> str:
-        """Add a topic of so many stores, and partitions of each store; return its name.
+        """Create a topic with some stores, and partitions per store; return its name.
 
-        ``brokers`` are the ids of those it is on; None: all.
+        ``brokers`` are the ids of its brokers; None: all.
         """
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Make the setting known."""
-    parser.addini(_BROKERS, "how many brokers the server of the fixture tubemq has", default="1")
+    """Declare the setting."""
+    parser.addini(_BROKERS, "number of brokers of the server in the fixture tubemq", default="1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Declare the marker."""
     config.addinivalue_line(
         "markers",
-        f"{_MARKER}(stores=1, partitions=1, brokers=None): what the topic of tubemq_topic is like",
+        f"{_MARKER}(stores=1, partitions=1, brokers=None): the shape of the topic in tubemq_topic",
     )
 
 
@@ -54,9 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def tubemq(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> "Iterator[EmbeddedTubeMQ]":
-    """A TubeMQ server on a temporary directory, for all tests; a fixture of the same name replaces it.
+    """A TubeMQ server in a temporary directory, for all tests; a fixture of the same name replaces it.
 
-    The setting ``tubemq_brokers`` says how many brokers it has.
+    The setting ``tubemq_brokers`` is the number of its brokers.
     """
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
@@ -66,7 +65,7 @@ def tubemq(
 
 @pytest.fixture
 def tubemq_topic_factory(tubemq: "EmbeddedTubeMQ", request: pytest.FixtureRequest) -> TopicFactory:
-    """Make empty topics that no other test uses: ``tubemq_topic_factory(stores=3)`` returns a name."""
+    """Creates empty topics that no other test uses: ``tubemq_topic_factory(stores=3)`` returns a name."""
     test = re.sub(r"\W", "_", request.node.name, flags=re.ASCII)
 
     def add_topic(stores: int = 1, partitions: int = 1, brokers: Iterable[int] | None = None) -> str:
@@ -82,26 +81,26 @@ def tubemq_topic_factory(tubemq: "EmbeddedTubeMQ", request: pytest.FixtureReques
 def _broker_count(config: pytest.Config) -> int:
     text = config.getini(_BROKERS).strip()
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise pytest.UsageError(f"{_BROKERS} is {text!r}; it must be a number of brokers, 1 or more")
+        raise pytest.UsageError(f"{_BROKERS} is {text!r}; it must be a number of brokers, at least 1")
     return int(text)
 
 
 @pytest.fixture
 def tubemq_topic(tubemq_topic_factory: TopicFactory, request: pytest.FixtureRequest) -> str:
-    """An empty topic of the test's own; the marker ``tubemq_topic(stores=3, partitions=1)`` shapes it."""
+    """An empty topic for one test; the marker ``tubemq_topic(stores=3, partitions=1)`` sets its shape."""
     marker = request.node.get_closest_marker(_MARKER)
     return tubemq_topic_factory(*marker.args, **marker.kwargs) if marker else tubemq_topic_factory()
 
 
 @pytest.fixture
 def tubemq_options(tubemq: "EmbeddedTubeMQ") -> dict[str, str]:
-    """What leads Spark to the server: ``spark.read.format("tubemq").options(**tubemq_options)``."""
+    """The connection options: ``spark.read.format("tubemq").options(**tubemq_options)``."""
     return {"tubemq.master.servers": tubemq.master, "tubemq.group": _GROUP}
 
 
 @pytest.fixture
 def tubemq_client(tubemq: "EmbeddedTubeMQ") -> "Iterator[TopicClient]":
-    """Puts messages into topics and looks at what is there, without Spark."""
+    """Sends messages to topics and reads topics, without Spark."""
     from tubemq_spark.testing.client import TopicClient
 
     with TopicClient(tubemq.master, _GROUP) as client:
@@ -110,14 +109,14 @@ def tubemq_client(tubemq: "EmbeddedTubeMQ") -> "Iterator[TopicClient]":
 
 @pytest.fixture
 def tubemq_faults(tubemq: "EmbeddedTubeMQ") -> "Iterator[Faults]":
-    """What can go wrong at the server, until the end of the test."""
+    """The faults of the server, which end with the test."""
     yield tubemq.faults
     tubemq.faults.clear()
 
 
 @pytest.fixture(scope="session")
 def tubemq_spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A Spark session on two cores, for all tests; skips those that want it where Spark cannot run."""
+    """A Spark session on two cores, for all tests; skips tests that use it if Spark cannot run."""
     from tubemq_spark.testing.spark import local_session, why_not
 
     reason = why_not()

@@ -1,4 +1,4 @@
-"""Putting messages into topics and looking at what is there, for tests of jobs that read or write them."""
+"""Sending messages to topics and reading topics, for tests of jobs."""
 
 from typing import Self, TypedDict, Unpack
 
@@ -10,7 +10,7 @@ from tubemq_spark.offsets.loss import fail_on_loss
 
 
 class MessageFields(TypedDict, total=False):
-    """What a message may have besides its value; see ``Producer.send``."""
+    """The optional fields of a message; see ``Producer.send``."""
 
     attributes: dict[str, str]
     message_type: str
@@ -23,10 +23,10 @@ class TopicClient:
     """Sends and reads whole topics; a context manager, for use by one thread."""
 
     def __init__(self, master: str, group: str) -> None:
-        """Reach no server yet.
+        """Create a client; it does not connect yet.
 
         Raises:
-            OptionError: the address or the group is none.
+            OptionError: the address or the group is not valid.
         """
         self._pool = ChannelPool()
         self._cluster = DirectCluster(ClientConfig((Endpoint.parse(master),), group).validate(), self._pool)
@@ -38,7 +38,7 @@ class TopicClient:
         self._pool.close()
 
     def send(self, topic: str, *values: bytes | str, **fields: Unpack[MessageFields]) -> None:
-        """Store messages, in their order where the topic has one partition; text becomes UTF-8.
+        """Send messages, in order if the topic has one partition; text is encoded as UTF-8.
 
         Raises:
             ProduceError: a message could not be stored.
@@ -49,11 +49,11 @@ class TopicClient:
                 producer.send(topic, value.encode() if isinstance(value, str) else value, **fields)
 
     def messages(self, topic: str) -> list[Message]:
-        """Return what a topic holds, one partition after the other and each in its order.
+        """Return the messages of a topic, partition by partition, each in order.
 
         Raises:
             RpcError: there is no such topic.
-            DataLossError: messages are gone or damaged.
+            DataLossError: messages are missing or damaged.
         """
         layout = self._cluster.layout([topic])
         bounds = self._cluster.bounds(layout).complete()
@@ -66,5 +66,5 @@ class TopicClient:
         return found
 
     def values(self, topic: str) -> list[bytes]:
-        """Return the values of what a topic holds; order and errors as ``messages``."""
+        """Return the values of a topic's messages; order and errors are those of ``messages``."""
         return [message.value for message in self.messages(topic)]

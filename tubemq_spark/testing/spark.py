@@ -1,4 +1,4 @@
-"""A Spark session that suits tests: small, quiet, without ports to the outside."""
+"""A Spark session for tests: small, quiet, and not reachable from other machines."""
 
 import contextlib
 import importlib.metadata
@@ -19,37 +19,37 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Tests' queries are short: a quarter less of work without the second stage of the JIT compiler.
+    # Queries of tests are short: without the second stage of the JIT compiler they take a quarter less CPU.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # A busy machine may take longer than the usual 15 s to start a Python worker.
+    # A busy machine may need more than the default of 15 s to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",
-    # Over TCP every task that runs Python waits 40 ms for a delayed acknowledgement.
+    # Over TCP, every task that runs Python waits 40 ms for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
 def why_not() -> str | None:
-    """Return why Spark cannot run here, None when it can."""
+    """Return why Spark cannot run here; None if it can."""
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         return "needs PySpark: pip install 'tubemq_spark[spark]'"
     if too_old(version):
-        return f"needs PySpark {OLDEST} or newer, and {version} is installed"
+        return f"needs PySpark {OLDEST} or newer, but {version} is installed"
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=Path(home) / "bin" if home else None) is None:
         place = f"in JAVA_HOME={home}" if home else "on the PATH"
-        return f"needs Java 17 or newer, and there is no java {place}"
+        return f"needs Java 17 or newer, but there is no java {place}"
     return None
 
 
 @contextlib.contextmanager
 def local_session(directory: Path) -> Iterator["SparkSession"]:
-    """Give a session on two cores whose files are below a directory.
+    """Yield a session on two cores that keeps its files in a directory.
 
-    A session that is there already is given as it is, and left running: a process can have only one.
+    If there already is a session, it is yielded and left running, because a process can have only one.
     """
     from pyspark.sql import SparkSession
 
@@ -57,7 +57,7 @@ def local_session(directory: Path) -> Iterator["SparkSession"]:
     if running is not None:
         yield running
         return
-    # Spark would start its Python workers with plain `python3`, which may be another installation.
+    # By default Spark starts its Python workers with `python3`, which may be another installation.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for key, value in _SETTINGS.items():

@@ -154,9 +154,11 @@ def _matches(broker: KnownBroker, record: BrokerRecord, parameters: Parameters) 
         "regionId": (0, record.region_id),
         "groupId": (0, record.group_id),
     }
-    wishes = {name: parameters.optional_number(name, least=least) for name, (least, _) in numbers.items()}
+    wanted_values = {
+        name: parameters.optional_number(name, least=least) for name, (least, _) in numbers.items()
+    }
     return (
-        all(wish in (None, numbers[name][1]) for name, wish in wishes.items())
+        all(asked in (None, numbers[name][1]) for name, asked in wanted_values.items())
         and has_properties(record.defaults, read_properties(parameters))
         and manage_status(parameters) in (None, record.status)
         and parameters.text("createUser") in ("", record.stamp.create_user)

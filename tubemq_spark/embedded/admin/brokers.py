@@ -281,8 +281,8 @@ def _numbers(parameters: Parameters) -> dict[str, Any]:
 
 def _access(parameters: Parameters, what: str) -> bool | None:
     """Return whether the call lets the broker accept something; older releases name it isAccept..."""
-    wish = parameters.optional_flag(f"accept{what}")
-    return parameters.optional_flag(f"isAccept{what}") if wish is None else wish
+    asked = parameters.optional_flag(f"accept{what}")
+    return parameters.optional_flag(f"isAccept{what}") if asked is None else asked
 
 
 def _valid(defaults: TopicSpec) -> TopicSpec:

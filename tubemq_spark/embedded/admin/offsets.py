@@ -82,17 +82,17 @@ class OffsetCalls:
         topic, group = parameters.required("topicName"), parameters.required("groupName")
         parameters.required("modifyUser")
         seat = Seat(group, topic, parameters.number("partitionId", least=0))
-        wish = parameters.number("manualOffset")
+        asked = parameters.number("manualOffset")
         bounds = self._store(seat).bounds
-        if wish < bounds.earliest:
-            what = f"lower than Current MinOffset:({wish}<{bounds.earliest})"
+        if asked < bounds.earliest:
+            what = f"lower than Current MinOffset:({asked}<{bounds.earliest})"
             raise bad_request(f"Invalid parameter: manualOffset {what}")
-        if wish > bounds.latest:
-            what = f"bigger than Current MaxOffset:({wish}>{bounds.latest})"
+        if asked > bounds.latest:
+            what = f"bigger than Current MaxOffset:({asked}>{bounds.latest})"
             raise bad_request(f"Invalid parameter: manualOffset {what}")
         position = self._state.offsets.find(seat)
         old = 0 if position is None else position.committed
-        self._groups.move(group, {(topic, seat.partition_id): wish})
+        self._groups.move(group, {(topic, seat.partition_id): asked})
         text = "Manual update current Offset success!"
         return {"result": True, "errCode": 0, "errMsg": text, "oldOffset": old}
 
@@ -171,13 +171,15 @@ class OffsetCalls:
         """Parse ``{"brokerId:topic:partitionId": offset}``; what belongs to other brokers is ignored."""
         try:
             items = json.loads(text)
-            wishes = {str(key): int(offset) for key, offset in dict(items).items() if offset is not None}
+            wanted_values = {
+                str(key): int(offset) for key, offset in dict(items).items() if offset is not None
+            }
         except (ValueError, TypeError) as error:
             what = f"value parse failure, error is {error}!"
             raise bad_request(f"Parameter offsetJsonInfo {what}") from error
         goals = {}
-        for key, offset in wishes.items():
-            seat = self._wished_seat(key)
+        for key, offset in wanted_values.items():
+            seat = self._parse_seat(key)
             if seat is not None:
                 topic, number = seat
                 goals[topic, number] = self._open(topic, number).bounds.clamp(offset)
@@ -185,7 +187,7 @@ class OffsetCalls:
             raise bad_request("Parameter offsetJsonInfo's value is invalid!")
         return goals
 
-    def _wished_seat(self, key: str) -> tuple[str, int] | None:
+    def _parse_seat(self, key: str) -> tuple[str, int] | None:
         parts = [part.strip() for part in key.split(":")]
         if len(parts) != 3:
             what = f"key invalid:{key} must be brokerId:topicName:partitionId !"

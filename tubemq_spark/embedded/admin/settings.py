@@ -63,8 +63,8 @@ class SettingCalls:
         who = author_of(parameters, adding=True)
         topics = parameters.required_items("topicName")
         # The name that TubeMQ reads, and the name in its newer calls.
-        wish = parameters.optional_flag("isEnable")
-        enabled = parameters.flag("enableAuthControl", default=False) if wish is None else wish
+        asked = parameters.optional_flag("isEnable")
+        enabled = parameters.flag("enableAuthControl", default=False) if asked is None else asked
 
         def authorize(topic: str) -> None:
             self._change_topic(topic, TopicControl(enabled), None, who)

@@ -84,11 +84,11 @@ class Service:
             self._errors += 1
             first = self._errors == 1
             stops = self._errors > self._allowed_errors
-            told = self._stopped
-            if stops and (not told or self._stopped_by_errors()):
+            known = self._stopped
+            if stops and (not known or self._stopped_by_errors()):
                 self._stopped = True
                 self._retry_at_ms = self._now_ms() + RETRY_MS
-        if first or (stops and not told):
+        if first or (stops and not known):
             self._tell(error, stops=stops)
 
     def _tell(self, error: OSError, *, stops: bool) -> None:

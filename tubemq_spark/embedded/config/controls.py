@@ -41,7 +41,7 @@ class ClusterSetting:
 
     @property
     def flow_id(self) -> int:
-        """The number that stands for the rules in force, -2 when there are none."""
+        """The id of the rules in force; -2 if there are none."""
         return self.stamp.serial_id if self.flow_control else UNDEFINED
 
 
@@ -61,7 +61,7 @@ class GroupControl:
 
     @property
     def flow_id(self) -> int:
-        """The number that stands for the rules in force, -2 when there are none."""
+        """The id of the rules in force; -2 if there are none."""
         return self.stamp.serial_id if self.flow_control else UNDEFINED
 
 

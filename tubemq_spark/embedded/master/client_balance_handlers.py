@@ -138,10 +138,10 @@ class ClientBalanceHandlers:
 
     def _ops_task(self, group: str, known: pb.OpsTaskInfo, from_max_id: int, done_id: int) -> pb.OpsTaskInfo:
         """Return what a client is told about flow control, and whether to start from the latest message."""
-        told = ops_task(self._state.controls, group, known)
+        task = ops_task(self._state.controls, group, known)
         if from_max_id not in (UNDEFINED, done_id):
-            told.csmFrmMaxOffsetCtrlId = from_max_id
-        return told
+            task.csmFrmMaxOffsetCtrlId = from_max_id
+        return task
 
 
 def layout_texts(state: MasterState, group: Group) -> tuple[int, list[str]]:

@@ -38,14 +38,14 @@ def flow_fields(
 def ops_task(controls: Controls, group: str, known: pb.OpsTaskInfo) -> pb.OpsTaskInfo:
     """Return what a client-balanced consumer is told, without what does not apply."""
     cluster, own = controls.cluster, controls.group(group)
-    told = pb.OpsTaskInfo()
+    task = pb.OpsTaskInfo()
     if cluster.flow_control:
-        told.defFlowCheckId = cluster.flow_id
+        task.defFlowCheckId = cluster.flow_id
         if known.defFlowCheckId != cluster.flow_id:
-            told.defFlowControlInfo = cluster.flow_rules
+            task.defFlowControlInfo = cluster.flow_rules
     if own is not None and own.flow_control:
-        told.groupFlowCheckId = own.flow_id
-        told.qryPriorityId = own.query_priority
+        task.groupFlowCheckId = own.flow_id
+        task.qryPriorityId = own.query_priority
         if known.groupFlowCheckId != own.flow_id:
-            told.groupFlowControlInfo = own.flow_rules
-    return told
+            task.groupFlowControlInfo = own.flow_rules
+    return task

@@ -200,9 +200,9 @@ def _check_subscription(group: GroupTerms, member: GroupTerms, consumer: Registe
         raise RefusedError(ErrCode.CLIENT_INCONSISTENT_TOPICSET, text)
     if member.filters != group.filters:
         with_filter = f"with filter condition {_conditions(member)}"
-        wish = with_filter if member.filters else "without filter condition "
+        subscription = with_filter if member.filters else "without filter condition "
         there = f", existed topic conditions is {_conditions(group)}"
-        text = f"{_prefix(consumer)} subscribe {wish} {_SUBSCRIBE} in the group"
+        text = f"{_prefix(consumer)} subscribe {subscription} {_SUBSCRIBE} in the group"
         text += there if group.filters else ": topic without conditions"
         raise RefusedError(ErrCode.CLIENT_INCONSISTENT_FILTERSET, text)
 
