@@ -50,8 +50,8 @@ class MemoryCluster:
     def first_readable(self, layout, begins):
         return {partition: self.held(partition.store_id).earliest for partition in begins}
 
-    def read_range(self, work, on_loss, wait=None):
-        partition, start, end = work.range.partition, work.range.start, work.range.end
+    def read_range(self, request, on_loss, wait=None):
+        partition, start, end = request.range.partition, request.range.start, request.range.end
         held = self.held(partition.store_id)
         if start < min(held.earliest, end):
             on_loss(LossRecord(Loss.EXPIRED, partition, start, held.earliest))

@@ -11,7 +11,7 @@ from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.options import OptionSet
 from tubemq_spark.protocol.errcodes import rpc_error
-from tubemq_spark.source.partition import work_of
+from tubemq_spark.source.partition import requests_of
 from tubemq_spark.source.planner import Planner
 
 AWAY = TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
@@ -350,8 +350,8 @@ def test_a_task_has_all_it_needs_and_travels(planner, cluster):
     assert [(work.route.endpoint, work.route.visit_token) for work in task.requests] == [(BROKER, 1)] * 2
     assert [work.own_store for work in task.requests] == [True, False]
     assert task.value == "demo/1:0 [28, 56) and 1 more"
-    assert work_of(task) is task.requests
-    assert work_of(None) == ()
+    assert requests_of(task) is task.requests
+    assert requests_of(None) == ()
 
 
 def test_a_partition_added_later_does_not_change_a_planned_micro_batch(planner, cluster):

@@ -144,7 +144,7 @@ def reading(feed, clock):
 
 def run(reading, *ranges):
     for fetched_batches in ranges:
-        reading.take(fetched_batches, exact_offsets=True)
+        reading.add_range(fetched_batches, exact_offsets=True)
     reading.finish()
 
 

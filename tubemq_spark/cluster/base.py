@@ -106,7 +106,7 @@ class Cluster(Protocol):
         """
 
     def read_range(
-        self, work: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
     ) -> Iterator[FetchedBatch]:
         """Yield exactly the records of a range, in offset order; what ``wait`` raises ends the reading."""
 

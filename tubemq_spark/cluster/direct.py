@@ -68,10 +68,10 @@ class DirectCluster(Cluster):
             return dict(zip(begins, executor.map(ask, begins), strict=True))
 
     def read_range(
-        self, work: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
     ) -> Iterator[FetchedBatch]:
         """Read under a reader group's lease, straight from the partition's broker."""
-        return read_range(self._config, self._pool, work, on_loss, wait)
+        return read_range(self._config, self._pool, request, on_loss, wait)
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""

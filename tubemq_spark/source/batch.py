@@ -10,7 +10,7 @@ from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.partition import work_of
+from tubemq_spark.source.partition import requests_of
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.task import loss_policy, read_rows
@@ -49,8 +49,8 @@ class TubeMQReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
-        work = work_of(partition)
-        return read_rows(work, self._options, self._schema) if work else iter(())
+        requests = requests_of(partition)
+        return read_rows(requests, self._options, self._schema) if requests else iter(())
 
 
 def _not_beyond(

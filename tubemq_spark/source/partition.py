@@ -1,4 +1,4 @@
-"""What travels to a task: a small picklable value, a task's whole world."""
+"""What is sent to a task: a small picklable value."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from tubemq_spark.model import RangeRequest
 
 @dataclasses.dataclass(init=False)
 class OffsetRangePartition(InputPartition):
-    """One task's work: the records to read, and the broker that has them."""
+    """One task: which records to read, and from which broker."""
 
     requests: tuple[RangeRequest, ...]
-    """One range at least; several are small ones of one broker."""
+    """At least one range; if there are several, they are small and of one broker."""
 
     def __init__(self, requests: Sequence[RangeRequest]) -> None:
         more = f" and {len(requests) - 1} more" if len(requests) > 1 else ""
@@ -21,6 +21,6 @@ class OffsetRangePartition(InputPartition):
         self.requests = tuple(requests)
 
 
-def work_of(partition: InputPartition | None) -> tuple[RangeRequest, ...]:
-    """Return what there is to read; nothing for the bare value Spark sends when nothing was planned."""
+def requests_of(partition: InputPartition | None) -> tuple[RangeRequest, ...]:
+    """Return what a task must read; nothing for the bare value that Spark sends if nothing was planned."""
     return partition.requests if isinstance(partition, OffsetRangePartition) else ()

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.partition import work_of
+from tubemq_spark.source.partition import requests_of
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.stream_driver import StreamDriver
 from tubemq_spark.source.task import read_rows
@@ -64,8 +64,8 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
-        work = work_of(partition)
-        return read_rows(work, self._options, self._schema) if work else iter(())
+        requests = requests_of(partition)
+        return read_rows(requests, self._options, self._schema) if requests else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint has it."""

@@ -32,7 +32,7 @@ _MOST_AGE_SECONDS: Final = 0.1
 
 
 def read_rows(
-    work: Sequence[RangeRequest], options: ReadOptions, schema: StructType
+    requests: Sequence[RangeRequest], options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some ranges, one after the other, as record batches of the asked columns.
 
@@ -40,8 +40,8 @@ def read_rows(
         DataLossError: records of a range are gone or damaged and ``failOnDataLoss`` is on.
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
-    name = f"tubemq-read-{work[0].range.partition}"
-    yield from _ahead(lambda feed: _read(work, options, schema, feed), name)
+    name = f"tubemq-read-{requests[0].range.partition}"
+    yield from _ahead(lambda feed: _read(requests, options, schema, feed), name)
 
 
 def loss_policy(options: ReadOptions) -> LossPolicy:
@@ -115,9 +115,9 @@ class _Reading:
         self._clock = clock
         self._oldest_at = 0.0
 
-    def take(self, fetched_batches: Iterator[FetchedBatch], *, exact_offsets: bool) -> None:
-        """Take all rows of a range; see ``BatchBuilder.add``."""
-        for fetched in fetched_batches:
+    def add_range(self, batches: Iterator[FetchedBatch], *, exact_offsets: bool) -> None:
+        """Add all rows of a range; see ``BatchBuilder.add``."""
+        for fetched in batches:
             if self._builder.empty:
                 self._oldest_at = self._clock()
             self._hand_over(self._builder.add(fetched, exact_offsets=exact_offsets))
@@ -143,16 +143,16 @@ class _Reading:
             self._feed.put(batch)
 
 
-def _read(work: Sequence[RangeRequest], options: ReadOptions, schema: StructType, feed: _Feed) -> None:
+def _read(requests: Sequence[RangeRequest], options: ReadOptions, schema: StructType, feed: _Feed) -> None:
     reading = _Reading(BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone)), feed)
     cluster, on_loss = open_cluster(options.cluster), loss_policy(options)
-    for request in work:
-        fetched = cluster.read_range(request, on_loss, reading.wait)
+    for request in requests:
+        batches = cluster.read_range(request, on_loss, reading.wait)
         try:
-            reading.take(fetched, exact_offsets=request.own_store)
+            reading.add_range(batches, exact_offsets=request.own_store)
         finally:
-            # Gives the lease back.
-            close = getattr(fetched, "close", None)
+            # Releases the lease.
+            close = getattr(batches, "close", None)
             if close is not None:
                 close()
     reading.finish()

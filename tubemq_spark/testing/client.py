@@ -60,8 +60,8 @@ class TopicClient:
         found: list[Message] = []
         for partition in sorted(layout.partitions):
             held = bounds[partition.store_id]
-            work = layout.request(OffsetRange(partition, held.earliest, held.latest))
-            for batch in self._cluster.read_range(work, fail_on_loss):
+            request = layout.request(OffsetRange(partition, held.earliest, held.latest))
+            for batch in self._cluster.read_range(request, fail_on_loss):
                 found += [batch.columns.message(row) for row in range(len(batch.columns))]
         return found
 
