@@ -73,7 +73,7 @@ def test_records_that_expire_while_the_end_is_looked_for_are_a_loss():
 
 def test_a_range_beyond_the_logs_end_is_a_loss():
     with broker_of(10) as broker:
-        with pytest.raises(DataLossError, match="its log ends at 280") as caught:
+        with pytest.raises(DataLossError, match="its log now ends at 280") as caught:
             read(broker, 140, 336)
         assert caught.value.condition == "TUBEMQ_DATA_LOSS.TRUNCATED"
 

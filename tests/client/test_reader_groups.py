@@ -58,7 +58,7 @@ def test_a_reader_waits_for_a_lease_that_times_out():
 def test_all_groups_taken_for_too_long_is_an_error_that_names_them():
     with broker_of() as broker:
         take_all_groups(broker)
-        with pytest.raises(TubeMQTimeoutError, match="All 16 reader groups are taken for demo/1:0"):
+        with pytest.raises(TubeMQTimeoutError, match="All 16 reader groups were in use for demo/1:0"):
             read(broker, 0, 280, lease_wait_ms=20)
 
         asked = [exchange.parse(broker_pb2.RegisterRequestC2B).opType for _, exchange in broker.requests]

@@ -49,7 +49,7 @@ def test_text_that_is_no_object_is_refused(text, problem):
         reader(text).load()
     assert caught.value.condition == "TUBEMQ_OFFSETS_MALFORMED"
     message = str(caught.value)
-    assert message.startswith(f"[TUBEMQ_OFFSETS_MALFORMED] The test cannot be understood: {problem}")
+    assert message.startswith(f"[TUBEMQ_OFFSETS_MALFORMED] The test cannot be read: {problem}")
     assert message.endswith("; look here.")
     assert len(message) < 700
 

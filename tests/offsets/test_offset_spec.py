@@ -113,13 +113,13 @@ def test_wrong_texts_are_refused_with_the_value_and_an_example(text, problem):
     with pytest.raises(OffsetFormatError) as caught:
         parse(text)
     message = str(caught.value)
-    assert f"Option 'startingOffsets' cannot be understood: {problem}" in message
+    assert f"Option 'startingOffsets' cannot be read: {problem}" in message
     assert f"in {text};" in message
     assert message.endswith('write earliest, latest or for example {"demo":{"1:0":280,"1:10000":-2}}.')
 
 
 def test_a_checkpoint_of_a_newer_release_is_refused():
-    with pytest.raises(OffsetFormatError, match="Option 'startingOffsets' is of format version 2") as caught:
+    with pytest.raises(OffsetFormatError, match="Option 'startingOffsets' has format version 2") as caught:
         parse('{"v":2,"topics":{}}')
     assert caught.value.condition == "TUBEMQ_OFFSETS_VERSION"
 
@@ -223,7 +223,7 @@ def test_an_offset_beyond_the_log_is_refused_with_its_bounds():
         resolved(position, LossRecorder())
     assert caught.value.condition == "TUBEMQ_OFFSET_BEYOND_LOG"
     assert (
-        "'startingOffsets' asks for offset 588 of demo/1:0, but its log holds offsets from 280 to 560"
+        "'startingOffsets' asks for offset 588 of demo/1:0, but its log has offsets from 280 to 560"
         in str(caught.value)
     )
 
@@ -243,8 +243,9 @@ def test_unknown_partitions_are_listed(topics, unknown):
     with pytest.raises(OptionError) as caught:
         resolved(Specific(topics))
     assert caught.value.condition == "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS"
-    assert f"names what is not there: {unknown}; there are demo/1:0, demo/1:10000, orders/2:0." in str(
-        caught.value
+    assert (
+        f"names partitions that do not exist: {unknown}; these exist: demo/1:0, demo/1:10000, orders/2:0."
+        in str(caught.value)
     )
 
 
@@ -264,7 +265,7 @@ def test_missing_partitions_are_listed(topics, missing):
 
 
 def test_a_store_without_bounds_cannot_be_resolved_now():
-    with pytest.raises(TubeMQConnectionError, match="no broker tells what demo/1:10000 hold") as caught:
+    with pytest.raises(TubeMQConnectionError, match="no broker answered for demo/1:10000") as caught:
         resolved(Edge.LATEST, bounds={store: held for store, held in BOUNDS.items() if store != ONE.store_id})
     assert caught.value.retriable
 

@@ -86,7 +86,7 @@ def test_other_data_is_refused(text, problem):
     for read in (read_stream_offset, SourceOffset.from_json):
         with pytest.raises(OffsetFormatError) as caught:
             read(json.loads(text))
-        assert f"The stream's offset cannot be understood: {problem}" in str(caught.value)
+        assert f"The stream's offset cannot be read: {problem}" in str(caught.value)
         assert "restore the checkpoint" in str(caught.value)
 
 
