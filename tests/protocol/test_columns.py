@@ -53,7 +53,7 @@ def decode_slowly(messages: list[bytes]):
     ends = np.cumsum(sizes)
     data = b"".join((*messages, columns.varints.PADDING))
     heads, _ = columns._read_heads(data, ends - sizes, ends)
-    return columns._take_sound(*columns._with_parsed(data, heads, messages, np.arange(len(messages))))
+    return columns._separate_damaged(*columns._with_parsed(data, heads, messages, np.arange(len(messages))))
 
 
 @given(answers(st.lists(sound_messages(), max_size=12)))

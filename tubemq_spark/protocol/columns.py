@@ -1,10 +1,9 @@
 """A fetch response as columns: where each message's parts lie in one buffer.
 
-The outer message is parsed by protobuf with its messages left as bytes. TubeMQ's brokers write the four
-fields of a message in one way (tags 08 10 1a 20 in this order, the lengths close up), so numpy reads the
-heads of all messages at once; a message laid out in another way is parsed by protobuf like any other. Both
-ways give the same columns. Positions and not values are returned, so Arrow can take them without a Python
-object a message.
+Protobuf parses the outer message and leaves its messages as bytes. TubeMQ's brokers write the four fields of
+a message in one way (tags 08 10 1a 20 in this order, without gaps), so numpy reads the heads of all messages
+at once; protobuf parses messages that are laid out differently. The columns are the same either way. They
+hold positions and not values, so Arrow can copy the values without one Python object per message.
 """
 
 import dataclasses
@@ -23,10 +22,10 @@ from tubemq_spark.protocol.pb import broker_pb2
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Rows: TypeAlias = slice | Int64s
-"""A range of rows, or their places."""
+"""A range of rows, or their numbers."""
 
 ABSENT: Final = -1
-"""What the header says where the broker sent nothing; brokers send it themselves on failures."""
+"""The value of a header field that the broker did not send; on failures, brokers send it themselves."""
 
 _TAG_MESSAGE_ID: Final = 0x08
 _TAG_CHECKSUM: Final = 0x10
@@ -34,7 +33,7 @@ _TAG_PAYLOAD: Final = 0x1A
 _TAG_FLAG: Final = 0x20
 _ATTRIBUTE_LENGTH_BYTES: Final = 4
 _LEAST_MESSAGE_BYTES: Final = 8
-"""Four fields of a tag and at least one byte each: no sound message is shorter."""
+"""Four fields with a tag and at least one byte each: no sound message is shorter."""
 _CRC_MASK: Final = 0x7FFFFFFF
 
 
@@ -46,32 +45,32 @@ class FetchHeader:
     err_code: int
     err_msg: str
     current_offset: int
-    """Index offset at which the read started; -1 when absent and on failures."""
+    """The index offset at which the read started; -1 if absent and on failures."""
     max_offset: int | None
     """Where the store ends; None on failures and from old brokers."""
     wait_ms: int
-    """How long flow control asks to wait, only meaningful with result code 452."""
+    """How long flow control asks to wait; only meaningful with result code 452."""
     data_lag: int
-    """Bytes of messages behind the store's end; -1 when absent and on failures."""
+    """Bytes of messages from the read position to the store's end; -1 if absent and on failures."""
     require_slow: bool
-    """Whether a filtered consumer near the end is asked to poll less often."""
+    """Whether the broker asks a filtered consumer near the end to poll less often."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class MessageColumns:
     """Messages as columns: row ``i``'s parts are ``data[start[i]:end[i]]``.
 
-    ``data`` holds more than the parts, among it bytes that belong to no message; slices share it.
+    ``data`` holds more than these parts, including bytes that belong to no message; slices share it.
     """
 
     data: bytes
     ordinals: Int64s
-    """The row's place in the fetched batch; damaged rows are left out, so numbers may be skipped."""
+    """The row's place in the answer; damaged rows are left out, so numbers may be missing."""
     message_ids: Int64s
     value_start: Int64s
     value_end: Int64s
     attribute_start: Int64s
-    """Where the attributes' text (UTF-8) starts; equal to its end where there are none."""
+    """Where the text of the attributes (UTF-8) starts; equal to its end if there are none."""
     attribute_end: Int64s
     has_attributes: Bools
 
@@ -92,7 +91,7 @@ class MessageColumns:
         """Return one row as a value.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: the row does not exist.
         """
         value = self.data[self.value_start[row] : self.value_end[row]]
         attributes = None
@@ -102,7 +101,7 @@ class MessageColumns:
         return Message(value, attributes, int(self.message_ids[row]))
 
     def identity(self, row: int) -> tuple[int, bytes]:
-        """Return what tells one row apart from the others of its store."""
+        """Return what distinguishes one row from the others of its store."""
         return int(self.message_ids[row]), self.data[self.value_start[row] : self.value_end[row]]
 
     def take(self, rows: Rows) -> Self:
@@ -133,7 +132,7 @@ class FetchedBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Heads:
-    """What precedes the payloads, and where the payloads lie in a buffer."""
+    """What precedes the payloads, and where the payloads are in a buffer."""
 
     message_ids: Int64s
     checksums: Int64s
@@ -146,22 +145,22 @@ def decode_fetch(body: bytes) -> tuple[FetchHeader, MessageColumns, Int64s]:
     """Read the answer to a fetch: ``parse_fetch`` and ``decode_messages`` in one.
 
     Raises:
-        RemoteProtocolError: the bytes are no such answer, or a message lacks a required field.
+        RemoteProtocolError: the bytes are not such an answer, or a message lacks a required field.
     """
     header, messages = parse_fetch(body)
     return header, *decode_messages(messages)
 
 
 def parse_fetch(body: bytes) -> tuple[FetchHeader, list[bytes]]:
-    """Take the answer to a fetch apart as far as its messages (BrokerServiceServer.getMessagesC2B).
+    """Parse the answer to a fetch without its messages (BrokerServiceServer.getMessagesC2B).
 
     This is the cheap part of decoding, and all that the next request depends on.
 
     Raises:
-        RemoteProtocolError: the bytes are no such answer.
+        RemoteProtocolError: the bytes are not such an answer.
     """
     answer = rpc.parse_message(broker_pb2.RawGetMessageResponseB2C, body)
-    # Asked before the list is made: two bytes of the answer can claim a message of none.
+    # Checked before the list is made: two bytes of the answer can claim an empty message.
     if len(answer.messages) * _LEAST_MESSAGE_BYTES > len(body):
         raise RemoteProtocolError(
             "TUBEMQ_PROTOCOL_VIOLATION",
@@ -187,8 +186,8 @@ def decode_messages(messages: list[bytes]) -> tuple[MessageColumns, Int64s]:
     """Decode the messages of a fetch.
 
     Returns:
-        The sound messages, and the places in the batch of damaged ones, ascending: their checksum differs
-        from their payload's, or their attributes do not fit into it.
+        The sound messages, and the ordinals of the damaged ones, ascending: their checksum is not that of
+        their payload, or their attributes do not fit into it.
 
     Raises:
         RemoteProtocolError: a message lacks a required field.
@@ -199,32 +198,32 @@ def decode_messages(messages: list[bytes]) -> tuple[MessageColumns, Int64s]:
     heads, regular = _read_heads(data, ends - sizes, ends)
     if not regular.all():
         data, heads = _with_parsed(data, heads, messages, np.flatnonzero(~regular))
-    return _take_sound(data, heads)
+    return _separate_damaged(data, heads)
 
 
 def _read_heads(data: bytes, starts: Int64s, ends: Int64s) -> tuple[_Heads, Bools]:
     """Read the heads of all messages at once.
 
     Returns:
-        The heads, and which of them are right: those of messages laid out as brokers write them.
+        The heads, and which of them are valid: those of messages that are laid out as brokers write them.
     """
     words = varints.Words(data)
     message_id, position, regular = words.read_field(_TAG_MESSAGE_ID, starts)
     checksum, position, laid_out = words.read_field(_TAG_CHECKSUM, position)
     regular &= laid_out
     size, payload_start, laid_out = words.read_field(_TAG_PAYLOAD, position)
-    # A tag and at most five bytes: protobuf takes no longer lengths, and the sum below cannot overflow.
+    # A tag and at most five bytes: protobuf accepts no longer lengths, and the sum below cannot overflow.
     regular &= laid_out & (payload_start - position <= 6)
     payload_end = payload_start + np.where(regular, size, 0)
     flag, position, laid_out = words.read_field(_TAG_FLAG, payload_end)
     regular &= laid_out & (position == ends)
-    # Negative int32 fields travel as ten bytes, of which protobuf takes the lower half.
+    # Negative int32 fields are sent as ten bytes, of which protobuf uses the lower half.
     checksum = checksum.astype(np.int32).astype(np.int64)
     return _Heads(message_id, checksum, flag, payload_start, payload_end), regular
 
 
 def _with_parsed(data: bytes, heads: _Heads, messages: list[bytes], rows: Int64s) -> tuple[bytes, _Heads]:
-    """Let protobuf parse the given rows; their payloads are put behind the others'.
+    """Let protobuf parse the given rows; their payloads are appended to the data.
 
     Raises:
         RemoteProtocolError: a message does not parse or lacks a required field.
@@ -243,8 +242,8 @@ def _with_parsed(data: bytes, heads: _Heads, messages: list[bytes], rows: Int64s
     return b"".join((*pieces, varints.PADDING)), heads
 
 
-def _take_sound(data: bytes, heads: _Heads) -> tuple[MessageColumns, Int64s]:
-    """Check every payload and lay out its parts; damaged rows are named and left out."""
+def _separate_damaged(data: bytes, heads: _Heads) -> tuple[MessageColumns, Int64s]:
+    """Check every payload and find its parts; damaged rows are left out and returned separately."""
     length_end = heads.payload_start + _ATTRIBUTE_LENGTH_BYTES
     prefixed = (heads.flags & FLAG_ATTRIBUTES).astype(np.bool_)
     attribute_size = varints.Words(data).read_int32(heads.payload_start)
@@ -270,7 +269,7 @@ def _take_sound(data: bytes, heads: _Heads) -> tuple[MessageColumns, Int64s]:
 
 
 def _checksums(data: bytes, heads: _Heads) -> Int64s:
-    # A call a message is the most expensive part of decoding, but no vectorised form comes near zlib.
+    # One call per message is the most expensive part of decoding, but no vectorised form is as fast as zlib.
     crc32 = zlib.crc32
     view = memoryview(data)
     bounds = zip(heads.payload_start.tolist(), heads.payload_end.tolist(), strict=True)
