@@ -74,8 +74,8 @@ def test_available_now(scene, losses, trouble, outcome, variant):
 @pytest.mark.parametrize("how", ["A broker is killed and restarted", "A broker is frozen for a while"])
 def test_a_run_is_not_over_before_a_broker_is_back_that_went_after_it_began(scene, monkeypatch, how):
     # Brokers are asked again at once, so that the run knows.
-    monkeypatch.setattr(planner, "_BOUNDS_SECONDS", 0)
-    monkeypatch.setattr(planner, "_SECONDS_PER_STORE", 0)
+    monkeypatch.setattr(planner, "_MAX_AGE_SECONDS", 0)
+    monkeypatch.setattr(planner, "_MAX_AGE_SECONDS_PER_STORE", 0)
     query, before = Query(scene), scene.produce()
     query.run_available()
     unread = scene.produce()

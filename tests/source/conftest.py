@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from tests.source.fake_cluster import FakeCluster
-from tubemq_spark.source import planner
+from tubemq_spark.source import layout_cache, planner
 
 # Property tests are not judged by the clock of a busy machine.
 settings.register_profile("untimed", deadline=None)
@@ -29,5 +29,7 @@ def clock(monkeypatch):
     def sleep(seconds):
         now[0] += seconds
 
-    monkeypatch.setattr(planner, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    fake = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    for module in (planner, layout_cache):
+        monkeypatch.setattr(module, "time", fake)
     return now

@@ -36,11 +36,11 @@ def planner(cluster, clock):
 
 def test_an_answer_is_good_for_a_moment(planner, cluster, clock):
     """A stream that is idle asks 65 times a second; brokers hear of it four times."""
-    assert planner.last is None
-    first = planner.look(POSITIONS)
-    assert planner.look(POSITIONS) is first is planner.last
+    assert planner.last_snapshot is None
+    first = planner.snapshot(POSITIONS)
+    assert planner.snapshot(POSITIONS) is first is planner.last_snapshot
     clock[0] += 0.26
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
 
     assert cluster.questions == 2
     assert first.bounds == {
@@ -51,75 +51,75 @@ def test_an_answer_is_good_for_a_moment(planner, cluster, clock):
 
 def test_a_look_that_finds_nothing_new_gives_the_same_snapshot(planner, cluster, clock):
     """Whoever remembers an answer for a snapshot need not work it out again."""
-    first = planner.look(POSITIONS)
+    first = planner.snapshot(POSITIONS)
     clock[0] += 1
-    assert planner.look(POSITIONS) is first
+    assert planner.snapshot(POSITIONS) is first
     cluster.rows[0] += 1
     clock[0] += 1
-    assert planner.look(POSITIONS) is not first
+    assert planner.snapshot(POSITIONS) is not first
 
 
 def test_an_idle_stream_asks_less_and_less_often(planner, cluster, clock):
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     for _ in range(600):
         clock[0] += 0.1
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
     in_the_first_minute = cluster.questions
     for _ in range(600):
         clock[0] += 0.1
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
 
     assert in_the_first_minute < 70
     assert cluster.questions - in_the_first_minute <= 30
     cluster.rows[0] += 1
     clock[0] += 2.1
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     questions = cluster.questions
     clock[0] += 0.26
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     assert cluster.questions == questions + 1
 
 
 def test_hundreds_of_stores_are_asked_less_often(planner, cluster, clock):
     cluster.partitions = {partition(number * 10_000) for number in range(400)}
     cluster.rows = dict.fromkeys(range(400), 1)
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     clock[0] += 0.9
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     assert cluster.questions == 1
     clock[0] += 0.2
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     assert cluster.questions == 2
 
 
 def test_the_layout_is_asked_again_later(planner, cluster, clock):
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     layouts = cluster.layouts
     clock[0] += 10.1
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
 
     assert cluster.layouts == layouts + 1
 
 
 def test_new_records_are_planned_with_a_layout_asked_for_after_them(planner, cluster, clock):
     """So a partition that was added, and written to, meanwhile is among those that are planned."""
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     clock[0] += 1
     cluster.rows[0] += 3
     cluster.before_layout = [lambda: cluster.partitions.add(partition(1))]
 
-    assert partition(1) in planner.look(POSITIONS).layout.partitions
+    assert partition(1) in planner.snapshot(POSITIONS).layout.partitions
 
 
 def test_a_store_whose_broker_does_not_answer_stands_still_and_the_others_go_on(
     planner, cluster, clock, caplog
 ):
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     clock[0] += 1
     cluster.failing = {1: AWAY}
     cluster.rows[0] += 1
 
-    snapshot = planner.look(POSITIONS)
+    snapshot = planner.snapshot(POSITIONS)
 
     assert snapshot.bounds.keys() == {store(0), store(2)}
     assert snapshot.bounds[store(0)].latest == 28 * 6
@@ -127,27 +127,27 @@ def test_a_store_whose_broker_does_not_answer_stands_still_and_the_others_go_on(
 
 
 def test_no_broker_at_all_is_no_error_of_a_running_stream(planner, cluster, clock):
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.failing = dict.fromkeys(cluster.rows, AWAY)
     for _ in range(100):
         clock[0] += 60
-        assert planner.look(POSITIONS).bounds == {}
+        assert planner.snapshot(POSITIONS).bounds == {}
 
 
 def test_an_outage_is_told_twice_with_the_rows_that_waited(planner, cluster, clock, caplog):
     caplog.set_level(logging.WARNING)
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.failing = dict.fromkeys(cluster.rows, AWAY)
     for _ in range(20):
         clock[0] += 3
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
     cluster.failing = {}
     for _ in range(5):
         clock[0] += 3
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
 
     went, came = [record.getMessage() for record in caplog.records]
-    assert "broker 1 (broker:8123) does not tell where 3 of its stores end" in went
+    assert "broker 1 (broker:8123) does not answer for 3 of its stores" in went
     assert "TUBEMQ_CONNECT_FAILED" in went
     # 4 of store 0 and 7 of store 1; the stream does not know the third one yet.
     assert came == "broker 1 answers again after 63 s; 11 rows waited"
@@ -155,14 +155,14 @@ def test_an_outage_is_told_twice_with_the_rows_that_waited(planner, cluster, clo
 
 def test_a_broker_that_is_away_is_asked_seldom_and_with_little_patience(planner, cluster, clock):
     """It must not hold up the others."""
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.failing = dict.fromkeys(cluster.rows, AWAY)
     clock[0] += 1
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.timeouts.clear()
     for _ in range(120):
         clock[0] += 0.5
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
 
     impatient = [timeout for timeout in cluster.timeouts if timeout is not None]
     assert set(impatient) == {1000}
@@ -171,40 +171,40 @@ def test_a_broker_that_is_away_is_asked_seldom_and_with_little_patience(planner,
 
 def test_a_store_that_its_broker_does_not_have_yet_is_asked_again_with_a_new_layout(planner, cluster, clock):
     """A broker that joins a topic answers 403 until it is configured; so does one whose topic was removed."""
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     clock[0] += 1
     cluster.failing = {2: NOT_HERE}
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     layouts = cluster.layouts
     cluster.partitions -= {partition(20_000), partition(20_001)}
     clock[0] += 1.1
 
-    assert partition(20_000) not in planner.look(POSITIONS).layout.partitions
+    assert partition(20_000) not in planner.snapshot(POSITIONS).layout.partitions
     assert cluster.layouts > layouts
 
 
 def test_a_store_that_is_gone_does_not_answer_again(planner, cluster, clock, caplog):
     """The broker was there all the time, and the loss is told by the policy."""
     caplog.set_level(logging.WARNING)
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.failing = {2: NOT_HERE}
     clock[0] += 1
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.partitions -= {partition(20_000), partition(20_001)}
     for _ in range(5):
         clock[0] += 1.1
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
 
     (went,) = [record.getMessage() for record in caplog.records]
-    assert "does not tell where 1 of its stores end" in went
+    assert "does not answer for 1 of its stores" in went
 
 
 def test_a_topic_that_was_removed_is_missing_from_the_layout_of_a_running_stream(planner, cluster, clock):
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.removed = {"demo"}
     clock[0] += 11
 
-    layout = planner.look(POSITIONS).layout
+    layout = planner.snapshot(POSITIONS).layout
 
     assert (layout.partitions, layout.missing_topics) == ({}, {"demo"})
 
@@ -212,21 +212,21 @@ def test_a_topic_that_was_removed_is_missing_from_the_layout_of_a_running_stream
 def test_a_topic_that_does_not_exist_is_an_error_where_a_position_is_fixed(planner, cluster):
     cluster.removed = {"demo"}
     with pytest.raises(RpcError) as refused:
-        planner.look_complete()
+        planner.complete_snapshot()
     assert refused.value is NO_SUCH_TOPIC
 
 
 def test_fixing_a_position_waits_for_every_store(planner, cluster, clock):
     cluster.troubles = [AWAY, AWAY]
 
-    assert planner.look_complete().bounds.keys() == {store(0), store(1), store(2)}
+    assert planner.complete_snapshot().bounds.keys() == {store(0), store(1), store(2)}
     assert cluster.questions == 3
 
 
 def test_fixing_a_position_gives_up_and_names_what_is_missing(planner, cluster, clock):
     cluster.failing = {1: AWAY}
     with pytest.raises(TubeMQConnectionError) as away:
-        planner.look_complete()
+        planner.complete_snapshot()
 
     assert away.value.condition == "TUBEMQ_BROKERS_AWAY"
     assert "1 of 3 stores" in str(away.value)
@@ -238,7 +238,7 @@ def test_fixing_a_position_gives_up_and_names_what_is_missing(planner, cluster, 
 def test_fixing_a_position_does_not_wait_for_a_broker_that_refuses_for_good(planner, cluster):
     cluster.failing = {1: rpc_error(415, "who are you", peer="broker", during="testing")}
     with pytest.raises(TubeMQConnectionError, match="who are you"):
-        planner.look_complete()
+        planner.complete_snapshot()
     assert cluster.questions == 1
 
 
@@ -246,7 +246,7 @@ def test_fixing_a_position_waits_for_stores_that_appear_meanwhile(planner, clust
     cluster.rows[3] = 4
     cluster.before_layout = [lambda: None, lambda: None, lambda: cluster.partitions.add(partition(30_000))]
 
-    assert store(3) in planner.look_complete().bounds
+    assert store(3) in planner.complete_snapshot().bounds
     assert cluster.questions == 2
 
 
@@ -255,7 +255,7 @@ def test_masters_that_never_answered_are_not_asked_again(planner, cluster, clock
     cluster.away = AWAY
 
     with pytest.raises(TubeMQConnectionError):
-        planner.look_complete()
+        planner.complete_snapshot()
     assert cluster.layouts == 1
 
 
@@ -267,7 +267,7 @@ def test_a_restart_waits_for_masters(planner, cluster, clock):
         cluster.away = None
 
     cluster.before_layout = [lambda: None, lambda: None, come_back]
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     assert cluster.layouts >= 3
 
 
@@ -285,45 +285,45 @@ def test_a_restart_waits_for_masters_before_it_repeats_a_micro_batch(planner, cl
 def test_patience_with_masters_ends(planner, cluster, clock):
     cluster.away = AWAY
     with pytest.raises(TubeMQConnectionError):
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
     assert cluster.layouts == 3
 
 
 def test_a_stream_goes_on_while_no_master_answers(planner, cluster, clock, caplog):
     """Brokers serve without one; the masters are asked now and then, and the user is told once."""
     caplog.set_level(logging.WARNING)
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     layouts = cluster.layouts
     cluster.away = AWAY
     for _ in range(50):
         clock[0] += 0.5
         cluster.rows[0] += 1
-        assert planner.look(POSITIONS).bounds[store(0)].latest == 28 * cluster.rows[0]
+        assert planner.snapshot(POSITIONS).bounds[store(0)].latest == 28 * cluster.rows[0]
     assert cluster.layouts - layouts <= 4
     cluster.away = None
     clock[0] += 20
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
 
     gone, back = [record.getMessage() for record in caplog.records]
-    assert "no master tells where partitions are" in gone
+    assert "no master answers" in gone
     assert "a master answers again" in back
 
 
 def test_masters_that_did_answer_are_asked_again_before_an_old_layout_is_useless(planner, cluster, clock):
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     layouts = cluster.layouts
     clock[0] += 700
     cluster.away = AWAY
 
     with pytest.raises(TubeMQConnectionError):
-        planner.look(POSITIONS)
+        planner.snapshot(POSITIONS)
     assert cluster.layouts == layouts + 3
 
 
 def test_a_log_begins_where_its_first_record_can_be_read(planner, cluster):
     """Index and data expire apart; a store that partitions share is left as it is."""
     cluster.unreadable = {0: 3, 1: 99, 2: 3}
-    snapshot = planner.look_complete()
+    snapshot = planner.complete_snapshot()
 
     readable = planner.readable_bounds(snapshot, [store(0), store(2)], patient=True)
 
@@ -333,7 +333,7 @@ def test_a_log_begins_where_its_first_record_can_be_read(planner, cluster):
 
 def test_planning_does_not_ask_brokers(planner, cluster, clock):
     """Their answer may be old by then, and a range is read whatever it is."""
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     clock[0] += 1
     questions = cluster.questions
 
@@ -386,24 +386,24 @@ def test_a_partition_that_is_gone_is_a_loss(planner, cluster, left, loss):
 
 def test_a_partition_that_a_new_master_does_not_list_yet_is_not_gone(planner, cluster, clock):
     """It lists a broker's partitions when that broker has reported to it."""
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     cluster.partitions.discard(partition(10_000))
     for _ in range(3):
         clock[0] += 11
-        looked = planner.look(POSITIONS)
+        looked = planner.snapshot(POSITIONS)
         assert (partition(10_000) in looked.partitions) is (clock[0] < 1000 + 11 + 20)
     assert partition(10_000) not in looked.layout.partitions
 
 
 def test_a_partition_that_is_listed_again_counts_anew(planner, cluster, clock):
-    planner.look(POSITIONS)
+    planner.snapshot(POSITIONS)
     for _ in range(3):
         cluster.partitions.discard(partition(10_000))
         clock[0] += 15
-        assert partition(10_000) in planner.look(POSITIONS).partitions
+        assert partition(10_000) in planner.snapshot(POSITIONS).partitions
         cluster.partitions.add(partition(10_000))
         clock[0] += 15
-        assert partition(10_000) in planner.look(POSITIONS).layout.partitions
+        assert partition(10_000) in planner.snapshot(POSITIONS).layout.partitions
 
 
 def test_a_restart_does_not_take_a_partition_that_is_not_listed_yet_for_gone(planner, cluster, clock):
@@ -425,7 +425,7 @@ def test_a_restart_does_not_take_a_partition_that_is_not_listed_yet_for_gone(pla
 def test_a_partition_of_a_topic_that_was_removed_is_gone_at_once(planner, cluster, clock):
     cluster.removed = {"demo"}
 
-    assert planner.look(POSITIONS).partitions == set()
+    assert planner.snapshot(POSITIONS).partitions == set()
     with pytest.raises(DataLossError):
         planner.partitions([OffsetRange(partition(0), 28, 84)], [partition(0)], fail_on_loss)
     assert clock[0] == 1000

@@ -18,22 +18,22 @@ def told(caplog):
 def test_a_topic_that_shares_stores_is_named_once(told):
     warning = NullOffsetWarning(["value", "offset"])
     for _ in range(3):
-        warning.look(OWN + SHARED)
+        warning.check(OWN + SHARED)
     assert told() == ["shared"]
 
 
 def test_a_topic_that_begins_to_share_is_named_then(told):
     warning = NullOffsetWarning(["offset"])
-    warning.look(OWN + SHARED)
-    warning.look(OWN + SHARED + LATER)
+    warning.check(OWN + SHARED)
+    warning.check(OWN + SHARED + LATER)
     assert told() == ["shared", "later"]
 
 
 def test_who_does_not_ask_for_offsets_is_not_told(told):
-    NullOffsetWarning(["value", "topic"]).look(SHARED)
+    NullOffsetWarning(["value", "topic"]).check(SHARED)
     assert told() == []
 
 
 def test_topics_whose_partitions_have_a_store_each_are_fine(told):
-    NullOffsetWarning(["offset"]).look(OWN)
+    NullOffsetWarning(["offset"]).check(OWN)
     assert told() == []

@@ -37,7 +37,7 @@ from tubemq_spark.errors import HttpAnswerError, OptionError, RpcError, TubeMQCo
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import FixedPauses, Wait, with_retries
+from tubemq_spark.net.retry import FixedPauses, Result, Wait, with_retries
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.protocol import auth, topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method, ServiceType
@@ -56,7 +56,6 @@ AnyAnswer = TypeVar(
     master_pb2.GetPartMetaResponseM2C,
     master_pb2.CloseResponseM2C,
 )
-Answer = TypeVar("Answer")
 
 _ANSWERED: Final = frozenset({ErrCode.SUCCESS, ErrCode.NOT_READY})
 _SINCE_NOVEMBER_2021: Final = frozenset(
@@ -242,11 +241,11 @@ class MasterSession(abc.ABC):
             self._missed_since = None
             logger.warning("%s reaches its masters again after %.1f s", self.client_id, missed_s)
 
-    def _ask(self, ask: Callable[[], Answer]) -> Answer:
+    def _ask(self, ask: Callable[[], Result]) -> Result:
         """Ask for a caller who waits for the answer: with retries, and registering again when needed."""
         return self._with_retries(lambda: self._ask_registered(ask))
 
-    def _ask_registered(self, ask: Callable[[], Answer]) -> Answer:
+    def _ask_registered(self, ask: Callable[[], Result]) -> Result:
         """Ask; if the master no longer knows us, register again and repeat."""
         try:
             return ask()
@@ -257,7 +256,7 @@ class MasterSession(abc.ABC):
         self._with_retries(self._register)
         return ask()
 
-    def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
+    def _with_retries(self, ask: Callable[[], Result]) -> Result:
         """Ask, up to ``register_attempts`` times as long as errors are transient."""
         # Attempts and time-outs must not multiply: a master that never answers uses up the time of all
         # attempts, so none begins after half a time-out.

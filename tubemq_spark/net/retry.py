@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.deadline import Deadline
 
+Result = TypeVar("Result")
 Wait = Callable[[float], object]
 """Waits for that many seconds: ``time.sleep``, or an ``Event.wait`` that another thread can end early."""
-Answer = TypeVar("Answer")
 
 
 class Pauses(Protocol):
@@ -26,13 +26,13 @@ def is_retriable(error: TubeMQError) -> bool:
 
 
 def with_retries(
-    call: Callable[[], Answer],
+    call: Callable[[], Result],
     pauses: Pauses,
     deadline: Deadline,
     *,
     is_transient: Callable[[TubeMQError], bool] = is_retriable,
     on_retry: Callable[[TubeMQError, int], object] | None = None,
-) -> Answer:
+) -> Result:
     """Call until there is an answer, as long as errors are transient and there are pauses left.
 
     Args:

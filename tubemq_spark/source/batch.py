@@ -35,9 +35,9 @@ class TubeMQReader(DataSourceReader):
         """Plan the tasks (driver)."""
         options, on_loss = self._options, loss_policy(self._options)
         planner = Planner(options)
-        snapshot = planner.look_complete()
+        snapshot = planner.complete_snapshot()
         known = snapshot.layout.partitions.keys()
-        NullOffsetWarning(self._schema.names).look(known)
+        NullOffsetWarning(self._schema.names).check(known)
         begins = stores_started_at_earliest(options.starting, known, snapshot.bounds)
         readable = planner.readable_bounds(snapshot, begins, patient=True)
         starts = resolve(options.starting, known, readable, option="startingOffsets", on_loss=on_loss)

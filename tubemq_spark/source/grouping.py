@@ -1,7 +1,7 @@
 """Which ranges one task reads.
 
-A task costs Spark some ten milliseconds and a range of few rows costs us three or four requests, so a task
-takes several small ranges of one broker, one after the other. A range of many rows is a task of its own.
+A task costs Spark about ten milliseconds, and a range of few rows costs three or four requests. So a task
+reads several small ranges of one broker, one after another. A range of many rows is a task of its own.
 """
 
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ from tubemq_spark.model import RangeRequest
 from tubemq_spark.offsets.units import rows_between
 
 SMALL_RANGE_ROWS: Final = 1_000
-"""A range of at most so many rows, those of other partitions of its store included, may share a task."""
+"""A range of at most so many rows, including those of other partitions of its store, may share a task."""
 MOST_RANGES: Final = 32
-"""How many ranges a task reads at most."""
+"""The maximum of ranges per task."""
 MOST_ROWS: Final = 8_000
-"""How many rows the ranges of a shared task have together at most."""
+"""The maximum of rows in all ranges of a shared task."""
 
 
 def grouped(requests: Iterable[RangeRequest]) -> list[list[RangeRequest]]:
-    """Return the tasks' ranges: each range in one task, in the order given."""
+    """Return the ranges of each task, every range in exactly one task, in the given order."""
     tasks: list[list[RangeRequest]] = []
     filling: dict[int, tuple[list[RangeRequest], int]] = {}
     for request in requests:

@@ -1,10 +1,11 @@
 """Brokers that do not answer: when they are asked again, and what the user is told.
 
-A broker *answers* (no entry here) or is *away* (an entry), as long as one of its stores has no answer. The
-user is told twice per outage: when it begins, and when it is over, with how long it took and how many rows
+A broker *answers* (no entry here), or it is *away* (an entry) as long as one of its stores has no answer. The
+user is told twice per outage: when it begins, and when it ends, with how long it took and how many rows
 waited.
-A broker of which no store answered is asked again after a pause that doubles, and with little patience: it
-answers within milliseconds when it is back, and one that is frozen must not hold up the others.
+
+A broker of which no store had an answer is asked again after a pause that doubles, and with a short time-out:
+it answers within milliseconds when it is back, and a broker that is frozen must not hold up the others.
 """
 
 import collections
@@ -21,11 +22,11 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
 RETRY_TIMEOUT_MS: Final = 1_000
-"""How long a broker may take to answer that did not answer before."""
+"""The time-out of a broker that did not answer last time."""
 
 
 class _Outage:
-    """One broker's absence."""
+    """One broker that is away."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -45,8 +46,10 @@ class Outages:
     def __init__(self) -> None:
         self._away: dict[int, _Outage] = {}
 
-    def split(self, layout: TopicsLayout, now: float) -> tuple[Collection[StoreId], Collection[StoreId]]:
-        """Return the stores whose brokers answered last, and those of the others that are due to be asked."""
+    def stores_to_ask(
+        self, layout: TopicsLayout, now: float
+    ) -> tuple[Collection[StoreId], Collection[StoreId]]:
+        """Return the stores of brokers that answered last time, and of those of the others that are due."""
         if not self._away:
             return layout.stores.keys(), ()
         due = {broker_id for broker_id, outage in self._away.items() if now >= outage.ask_at}
@@ -55,16 +58,16 @@ class Outages:
             [store for store in layout.stores if store.broker_id in due],
         )
 
-    def hear(
+    def update(
         self, answer: StoreBounds, layout: TopicsLayout, positions: Mapping[TopicPartition, int], now: float
     ) -> None:
-        """Take what the brokers that were asked have answered; tell the user what has changed.
+        """Take over what brokers have answered; tell the user what has changed.
 
         Args:
             answer: the answer.
             layout: where the stores are.
-            positions: where the stream stands, to count the rows that waited.
-            now: the time, in seconds of any clock that never goes back.
+            positions: the stream's next offsets, to count the rows that waited.
+            now: the time in seconds, of any clock that never goes back.
         """
         if self._away:
             self._forget_unlisted(layout)
@@ -75,17 +78,17 @@ class Outages:
         for store in answer.known:
             answered[store.broker_id].append(store)
         for broker_id, stores in failures.items():
-            self._begin(broker_id, stores, answer.failures[stores[0]], layout, now)
+            self._begin_outage(broker_id, stores, answer.failures[stores[0]], layout, now)
             self._away[broker_id].stores = stores
             if broker_id not in answered:
                 self._away[broker_id].postpone(now)
         for broker_id in [known for known in self._away if known in answered and known not in failures]:
-            self._end(broker_id, answered[broker_id], answer.known, positions, now)
+            self._end_outage(broker_id, answered[broker_id], answer.known, positions, now)
 
     def _forget_unlisted(self, layout: TopicsLayout) -> None:
-        """Forget brokers whose stores without an answer are gone, as with a topic that was removed.
+        """Forget brokers whose stores without an answer no longer exist, as after a topic was removed.
 
-        Nobody asks for these stores again, and that others of the broker answer is no news.
+        These stores are not asked for again, and the user need not be told that the broker's others answer.
         """
         self._away = {
             broker_id: outage
@@ -93,7 +96,7 @@ class Outages:
             if not layout.stores.keys().isdisjoint(outage.stores)
         }
 
-    def _begin(
+    def _begin_outage(
         self,
         broker_id: int,
         stores: Collection[StoreId],
@@ -105,14 +108,14 @@ class Outages:
             return
         self._away[broker_id] = _Outage(now)
         logger.warning(
-            "broker %d (%s) does not tell where %d of its stores end; they wait, the others go on: %s",
+            "broker %d (%s) does not answer for %d of its stores; they wait, other stores continue: %s",
             broker_id,
             layout.stores[next(iter(stores))],
             len(stores),
             error,
         )
 
-    def _end(
+    def _end_outage(
         self,
         broker_id: int,
         stores: Collection[StoreId],

@@ -1,7 +1,14 @@
 """A stream's questions on the driver: where the next micro-batch ends, and what its tasks are.
 
-Spark keeps offsets as JSON and asks with them again and again, mostly when nothing is new. So the last answer
-is kept in both forms, and given again as long as start, limit and snapshot are the same.
+Spark keeps offsets as JSON and asks with them again and again, mostly when nothing is new. So the last end is
+kept in both forms, and returned again as long as start, limit and snapshot are the same.
+
+Invariants:
+
+- ``partitions`` is a function of its two offsets, except for where the brokers are now: a micro-batch that is
+  replayed, by another process or after a change of the cluster, reads the same rows.
+- An end offset is computed in ``latest_offset`` only; Spark writes it down before anything of it is read.
+- The target of ``Trigger.AvailableNow`` is fixed once, before the first ``latest_offset``.
 """
 
 import dataclasses
@@ -26,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Answer:
-    """What was answered to a question, and what to."""
+class _LastEnd:
+    """The end offset that was computed last, and from what."""
 
     snapshot: Snapshot
     max_rows: int | None
@@ -37,10 +44,10 @@ class _Answer:
     end_offset: StreamOffset
 
     def holds_for(self, snapshot: Snapshot, start: Mapping[str, Any], max_rows: int | None) -> bool:
-        """Tell whether the same question has the same answer."""
+        """Tell whether the end is the same for these arguments."""
         if self.snapshot is not snapshot or self.max_rows != max_rows:
             return False
-        # Without a limit the end is the end of everything: what comes behind it is nothing.
+        # Without a limit the end is the end of all stores: nothing comes after it.
         return self.start == start or (max_rows is None and self.end == start)
 
 
@@ -48,15 +55,15 @@ class StreamDriver:
     """Lives in the driver for the life of a query; is never pickled."""
 
     def __init__(self, options: ReadOptions, columns: Iterable[str]) -> None:
-        """Ask nobody yet; ``columns`` are those of the frame."""
+        """Ask no server yet; ``columns`` are those of the frame."""
         self._options = options
         self._null_offsets = NullOffsetWarning(columns)
         self._planner = Planner(options)
         self._on_loss = loss_policy(options)
         self._target: dict[TopicPartition, int] | None = None
-        self._answer: _Answer | None = None
+        self._last_end: _LastEnd | None = None
         self._report: tuple[Snapshot, dict[str, Any]] | None = None
-        self._told_of_others = False
+        self._warned_of_others = False
 
     def latest_offset(self, start: dict[str, Any], max_rows: int | None) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` itself when there is nothing new.
@@ -67,10 +74,10 @@ class StreamDriver:
         """
         offset = self._parsed(start)
         snapshot = self._snapshot_for(offset)
-        last = self._answer
+        last = self._last_end
         if last is not None and last.holds_for(snapshot, start, max_rows):
             return last.end
-        self._null_offsets.look(snapshot.layout.partitions)
+        self._null_offsets.check(snapshot.layout.partitions)
         bounds = self._readable_bounds(snapshot, offset)
         end = next_offset(
             self._subscribed(offset),
@@ -82,12 +89,12 @@ class StreamDriver:
         )
         text = start if end is offset else end.to_json()
         complete = len(bounds) == len(snapshot.bounds)
-        self._answer = _Answer(snapshot, max_rows, start, offset, text, end) if complete else None
+        self._last_end = _LastEnd(snapshot, max_rows, start, offset, text, end) if complete else None
         return text
 
     def report(self) -> dict[str, Any] | None:
-        """Return where the topics' stores end as far as known; None before the first look."""
-        seen = self._planner.last
+        """Return where the topics' stores end as far as known; None before the first snapshot."""
+        seen = self._planner.last_snapshot
         if seen is None:
             return None
         if self._report is None or self._report[0] is not seen:
@@ -101,20 +108,20 @@ class StreamDriver:
         return self._report[1]
 
     def fix_target(self) -> None:
-        """Fix where ``Trigger.AvailableNow`` ends: where every store ends now.
+        """Fix where ``Trigger.AvailableNow`` stops: where every store ends now.
 
         Raises:
-            TubeMQError: a store had no answer for as long as ``fetchOffset.numRetries`` says.
+            TubeMQError: a store had no answer in ``fetchOffset.numRetries`` attempts.
         """
-        # A restart is likely: this trigger is made for runs that stop and start again. A new query's topics
-        # have to exist when its start is resolved.
-        snapshot = self._planner.look_complete(resumed=True)
+        # A restart is likely: this trigger is for runs that stop and start again. The topics of a new query
+        # must exist when its start is resolved.
+        snapshot = self._planner.complete_snapshot(resumed=True)
         self._target = {
             partition: snapshot.bounds[partition.store_id].latest for partition in snapshot.layout.partitions
         }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRangePartition]:
-        """Plan a micro-batch: a function of its two offsets, but for where the brokers are now.
+        """Plan a micro-batch: a function of its two offsets, except for where the brokers are now.
 
         Raises:
             TubeMQError: no master answers, or partitions are gone (by the policy).
@@ -126,7 +133,7 @@ class StreamDriver:
         return self._planner.partitions(ranges, stop.next_offsets.keys(), self._on_loss) if ranges else []
 
     def _parsed(self, offset: Mapping[str, Any]) -> StreamOffset:
-        last = self._answer
+        last = self._last_end
         if last is not None and last.end == offset:
             return last.end_offset
         if last is not None and last.start == offset:
@@ -135,11 +142,11 @@ class StreamDriver:
 
     def _snapshot_for(self, start: StreamOffset) -> Snapshot:
         if isinstance(start, StartToken):
-            return self._planner.look_complete()
-        return self._planner.look(start.next_offsets)
+            return self._planner.complete_snapshot()
+        return self._planner.snapshot(start.next_offsets)
 
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
-        """Return the bounds; where reading begins at a store's earliest offset, that can be read."""
+        """Return the bounds; if reading begins at a store's earliest offset, that is one that can be read."""
         if isinstance(start, StartToken):
             stores = stores_started_at_earliest(start.spec, snapshot.partitions, snapshot.bounds)
             return self._planner.readable_bounds(snapshot, stores, patient=True)
@@ -147,12 +154,12 @@ class StreamDriver:
         try:
             return self._planner.readable_bounds(snapshot, stores, patient=False)
         except TubeMQError as error:
-            # A running stream does not end because a broker goes away: these stores wait for the next look.
+            # A running stream does not end because a broker goes away: these stores wait for the next time.
             logger.info("stores wait until it is known where they can be read: %s", error)
             return {store: held for store, held in snapshot.bounds.items() if store not in stores}
 
     def _subscribed(self, offset: StreamOffset) -> StreamOffset:
-        """Leave out topics that the query no longer names; nothing of them is lost.
+        """Leave out topics that the query no longer names; none of their records is lost.
 
         Raises:
             OptionError: there are some, and ``failOnDataLoss`` is on.
@@ -163,15 +170,15 @@ class StreamDriver:
             return offset
         if self._options.fail_on_data_loss:
             raise OptionError("TUBEMQ_CHECKPOINT_TOPICS", topics=", ".join(others))
-        self._tell_once(others)
+        self._warn_once(others)
         return SourceOffset(
             *(_of_topics(offsets, topics) for offsets in (offset.next_offsets, offset.first_offsets))
         )
 
-    def _tell_once(self, others: list[str]) -> None:
-        if not self._told_of_others:
+    def _warn_once(self, others: list[str]) -> None:
+        if not self._warned_of_others:
             logger.warning("topics of the checkpoint that are no longer subscribed to: %s", ", ".join(others))
-        self._told_of_others = True
+        self._warned_of_others = True
 
 
 def _of_topics(offsets: Mapping[TopicPartition, int], topics: set[str]) -> dict[TopicPartition, int]:

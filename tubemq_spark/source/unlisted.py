@@ -1,9 +1,9 @@
-"""Partitions that the master does not list any more: gone, or only not listed yet.
+"""Partitions that the master no longer lists: gone, or only not listed yet.
 
-A master that has just started lists the partitions of a broker when that broker has reported to it, which
-brokers do every 8 s with the settings TubeMQ ships (``heartbeatPeriodMs``). So a partition that is missing
-from a layout counts as there for a while. A topic that the master does not know (431) is gone at once: that
-is its stored configuration.
+A master that has just started lists the partitions of a broker only after that broker has reported to it,
+which brokers do every 8 s with the settings TubeMQ ships (``heartbeatPeriodMs``). So a partition that is
+missing from a layout is treated as existing for a while. A topic that the master does not know (431) is gone
+at once: that is its stored configuration.
 """
 
 from collections.abc import Collection
@@ -12,11 +12,11 @@ from typing import Final
 from tubemq_spark.model import TopicPartition, TopicsLayout
 
 UNLISTED_SECONDS: Final = 20.0
-"""How long a partition may be missing before it counts as gone."""
+"""How long a partition may be missing before it is treated as gone."""
 
 
 def unlisted(known: Collection[TopicPartition], layout: TopicsLayout) -> set[TopicPartition]:
-    """Return the known partitions that a layout lacks though their topic exists."""
+    """Return the known partitions that a layout lacks although their topic exists."""
     return {
         partition
         for partition in set(known) - layout.partitions.keys()
@@ -25,7 +25,7 @@ def unlisted(known: Collection[TopicPartition], layout: TopicsLayout) -> set[Top
 
 
 class Unlisted:
-    """Since when partitions have been missing."""
+    """Remembers since when partitions have been missing."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, float] = {}
@@ -33,12 +33,12 @@ class Unlisted:
     def expected(
         self, known: Collection[TopicPartition], layout: TopicsLayout, now: float
     ) -> frozenset[TopicPartition]:
-        """Return the known partitions that count as there although a layout lacks them.
+        """Return the known partitions that are treated as existing although a layout lacks them.
 
         Args:
             known: the partitions that a stream knows.
             layout: the newest layout.
-            now: the time, in seconds of any clock that never goes back.
+            now: the time in seconds, of any clock that never goes back.
         """
         missing = unlisted(known, layout)
         self._since = {partition: self._since.get(partition, now) for partition in missing}

@@ -20,8 +20,8 @@ class NullOffsetWarning:
         self._wanted = "offset" in set(columns)
         self._told: set[str] = set()
 
-    def look(self, partitions: Iterable[TopicPartition]) -> None:
-        """Look at a layout, whenever there is a new one."""
+    def check(self, partitions: Iterable[TopicPartition]) -> None:
+        """Check the partitions of a layout; called for every new one."""
         if not self._wanted:
             return
         sharing = collections.Counter(partition.store_id for partition in partitions)

@@ -1,0 +1,86 @@
+"""A layout is asked for seldom, sooner when a broker contradicts it, and kept while no master answers."""
+
+import logging
+
+import pytest
+
+from tests.source.fake_cluster import NO_SUCH_TOPIC
+from tubemq_spark.errors import RpcError, TubeMQConnectionError
+from tubemq_spark.source.layout_cache import LayoutCache
+
+AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
+
+
+@pytest.fixture
+def layouts(cluster, clock):
+    return LayoutCache(cluster, ["demo"])
+
+
+def test_a_layout_is_recent_for_ten_seconds(layouts, cluster, clock):
+    first = layouts.recent(missing_ok=True)
+    clock[0] += 9.9
+    assert layouts.recent(missing_ok=True) is first is layouts.last
+    clock[0] += 0.2
+    assert layouts.recent(missing_ok=True) is not first
+    assert cluster.layouts == 2
+
+
+def test_a_suspect_layout_is_asked_for_again_after_a_second(layouts, cluster, clock):
+    layouts.recent(missing_ok=True)
+    layouts.suspect = True
+    clock[0] += 0.5
+    layouts.recent(missing_ok=True)
+    assert cluster.layouts == 1
+    clock[0] += 0.6
+    layouts.recent(missing_ok=True)
+    assert cluster.layouts == 2
+
+
+def test_the_last_layout_is_kept_while_no_master_answers(layouts, cluster, clock, caplog):
+    first = layouts.ask(missing_ok=True)
+    cluster.away = AWAY
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            clock[0] += 11
+            assert layouts.ask(missing_ok=True) is first
+        cluster.away = None
+        clock[0] += 11
+        assert layouts.ask(missing_ok=True) is not first
+
+    gone, back = [record.getMessage() for record in caplog.records]
+    assert gone.startswith("no master answers; continuing with the last layout")
+    assert back == "a master answers again; the last layout was 44 s old"
+
+
+def test_masters_that_are_away_are_not_asked_by_every_question(layouts, cluster, clock):
+    layouts.ask(missing_ok=True)
+    cluster.away = AWAY
+    layouts.ask(missing_ok=True)
+    asked = cluster.layouts
+    clock[0] += 9
+    layouts.ask(missing_ok=True)
+    assert cluster.layouts == asked
+
+
+def test_a_layout_is_kept_for_ten_minutes_only(layouts, cluster, clock):
+    layouts.ask(missing_ok=True)
+    cluster.away = AWAY
+    clock[0] += 601
+    with pytest.raises(TubeMQConnectionError) as away:
+        layouts.ask(missing_ok=True)
+    assert away.value is AWAY
+
+
+def test_without_a_layout_masters_that_are_away_are_an_error(layouts, cluster):
+    cluster.away = AWAY
+    with pytest.raises(TubeMQConnectionError):
+        layouts.recent(missing_ok=True)
+    assert layouts.last is None
+
+
+def test_a_refusal_is_an_error_though_there_is_a_layout(layouts, cluster, clock):
+    layouts.ask(missing_ok=True)
+    cluster.removed = {"demo"}
+    with pytest.raises(RpcError) as refused:
+        layouts.ask(missing_ok=False)
+    assert refused.value is NO_SUCH_TOPIC
