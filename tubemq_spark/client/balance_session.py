@@ -1,4 +1,4 @@
-"""A consumer's session with the masters that is told where partitions are (methods 20, 21, 22 and 6)."""
+"""A consumer's session with the masters that learns where partitions are (methods 20, 21, 22 and 6)."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ class Layout:
 
 
 class BalanceSession(MasterSession):
-    """A registered consumer that is told where partitions are and chooses itself what to read.
+    """A registered consumer that learns where partitions are and chooses itself what to read.
 
     As long as a session is open, its group is bound to its topics: the master refuses other members with
     other topics (425), and continues to list removed topics as not subscribable.
@@ -156,7 +156,7 @@ class BalanceSession(MasterSession):
 
 @functools.lru_cache(maxsize=8)
 def _expand(metas: tuple[topic_strings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
-    """Return the layout that a master's lists describe; they are read often and seldom change."""
+    """Return the layout that a master's lists describe; they are read often and rarely change."""
     endpoints = dict(brokers)
     partitions: dict[TopicPartition, Endpoint] = {}
     closed: set[TopicPartition] = set()

@@ -1,7 +1,7 @@
 """Moving through a leased partition step by step, knowing of every step where it begins and where it ends.
 
-A step is a *fetch*, whose answer tells where it begins, and a *confirm*, which moves the group's position
-behind the records and tells where that is. Until a fetch is confirmed the broker serves its records again.
+A step is a *fetch*, whose answer says where it begins, and a *confirm*, which moves the group's position
+behind the records and says where that is. Until a fetch is confirmed the broker serves its records again.
 There are two ways to confirm:
 
 - A **commit** answers with the position behind the last fetch, which is always exact.
@@ -21,7 +21,7 @@ unconfirmed  ahead
 ===========  =======  =======================================================================================
 no           no       nothing is under way: after ``seek``, or where a step reached its ``until``
 no           yes      the fetch from ``position`` is under way; everything before it is confirmed
-yes          no       the answer from ``position`` is here, and a commit will tell where it ends
+yes          no       the answer from ``position`` is here, and a commit will say where it ends
 yes          yes      the answer from ``position`` is here, and the fetch under way confirms it
 ===========  =======  =======================================================================================
 
@@ -89,7 +89,7 @@ class Cursor:
         self._partition = partition
 
     def seek(self, offset: int) -> Position:
-        """Lease the partition anew at an offset; the answer is where the broker really stands.
+        """Lease the partition again, at an offset; the answer is where the broker really stands.
 
         Raises:
             TubeMQError: as ``LeaseHolder.acquire``.
@@ -159,7 +159,7 @@ class Cursor:
     def confirm_by(self, next_fetch: Started[Fetched]) -> Step:
         """Wait for a fetch that confirms the last answer, and move behind that.
 
-        The new answer is ``unconfirmed`` then; unless it is not certain where it begins, and it is dropped.
+        Usually the new answer is ``unconfirmed`` then. It is dropped if it is uncertain where it begins.
 
         Raises:
             TubeMQError: as ``confirm``.
@@ -171,7 +171,7 @@ class Cursor:
             return self._step_before_refusal(fetched, following.refusal)
         end = following.header.current_offset
         if end != self.counted_end(fetched):
-            return self._step_told(end, fetched)
+            return self._step_to_doubtful_end(end, fetched)
         step = Step(self.position, end, fetched)
         self.position, self.unconfirmed = end, following
         return step
@@ -192,31 +192,31 @@ class Cursor:
         following = self.start_fetch(confirm=True).result()
         if following.refusal is not None and following.refusal.code not in _NOT_NOW:
             raise following.refusal
-        return self._step_told(self._drop_in_flight(), fetched)
+        return self._step_to_doubtful_end(self._drop_in_flight(), fetched)
 
     def _step_before_refusal(self, fetched: Fetched, refusal: RpcError) -> Step:
-        """End a step whose next fetch brought nothing: it has confirmed all the same, and a commit tells.
+        """End a step whose next fetch confirmed it but brought nothing: a commit says where it ends.
 
         That commit drops what the refused fetch may have read.
         """
         if refusal.code not in _NOT_NOW:
             raise refusal
-        return self._step_told(self._drop_in_flight(), fetched)
+        return self._step_to_doubtful_end(self._drop_in_flight(), fetched)
 
-    def _step_told(self, told: int, fetched: Fetched) -> Step:
+    def _step_to_doubtful_end(self, end: int, fetched: Fetched) -> Step:
         """End a step at a position which the broker may have moved.
 
         When that lies behind the end of the records, the broker has passed over other entries, or the log's
-        beginning has moved. Registering at the end of the records tells which: if the broker does not move
+        beginning has moved. Registering at the end of the records shows which: if the broker does not move
         that, it did not move the fetch either.
         """
         least = self.counted_end(fetched)
-        if told <= least:
-            return self._move(told, fetched)
+        if end <= least:
+            return self._move(end, fetched)
         begins = self._holder.acquire(least).current
         if begins == least:
-            self._expect(self._holder.acquire(told).current, told)
-            return self._move(told, fetched)
+            self._expect(self._holder.acquire(end).current, end)
+            return self._move(end, fetched)
         if not fetched.count:
             raise self._moved(begins, least)
         # The next step stands before the log's beginning, and fails for it.
@@ -229,7 +229,7 @@ class Cursor:
         if refusal.code != ErrCode.NOT_FOUND:
             raise refusal
         # A broker that passed only other partitions' records in memory says "not found" and moves on.
-        return self._step_told(self._drop_in_flight(), fetched)
+        return self._step_to_doubtful_end(self._drop_in_flight(), fetched)
 
     def _drop_in_flight(self) -> int:
         """Drop what the broker has fetched for us but not confirmed; return where it stands."""
@@ -281,7 +281,7 @@ class ReadAhead:
         return self._cursor.position
 
     def seek(self, offset: int) -> Position:
-        """Lease the partition anew at an offset; see ``Cursor.seek``."""
+        """Lease the partition again, at an offset; see ``Cursor.seek``."""
         self.forget()
         self._counts = False
         return self._cursor.seek(offset)

@@ -95,7 +95,7 @@ def _behind_the_gap(cursor: Cursor, step: Step) -> int:
 
 
 def _first(step: Step) -> tuple[int, bytes] | None:
-    """Return what tells the first record of a step apart from others; None for a damaged one."""
+    """Return what identifies the first record of a step; None for a damaged one."""
     columns = step.fetched.columns
     if not len(columns) or columns.ordinals[0] != 0:
         return None

@@ -1,4 +1,4 @@
-"""How long reading may stand still, and what its user is told meanwhile.
+"""How long reading may make no progress, and what its user sees meanwhile.
 
 Whatever stops a reader (a broker that is away or frozen, a refusal, nothing to read), it tries again until
 ``fetch_timeout_ms`` have passed without progress. The user sees one warning once that has lasted for a few
@@ -32,7 +32,7 @@ class Patience:
 
         Args:
             asked: what is read.
-            timeout_ms: how long reading may stand still.
+            timeout_ms: how long reading may make no progress.
             wait: how to wait.
             clock: returns the time.
         """
@@ -44,7 +44,7 @@ class Patience:
         self.restart()
 
     def restart(self) -> None:
-        """Start the clock anew: the broker is not to blame for the time until now."""
+        """Start the clock again: the broker is not to blame for the time until now."""
         self.pauses = 0
         """How often the reader has waited since the last progress."""
         self._since = self._clock()

@@ -1,4 +1,4 @@
-"""A producer's session with the masters, which tell where topics can be published (methods 1, 2 and 3)."""
+"""A producer's session with the masters, which say where topics can be published (methods 1, 2 and 3)."""
 
 import dataclasses
 import time

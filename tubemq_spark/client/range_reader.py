@@ -84,7 +84,7 @@ def read_range(
         LocalProtocolError: the range ends before it starts.
         DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
         TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``, or no reader group was free.
-        RpcError: the broker refuses for good.
+        RpcError: the broker refuses permanently.
     """
     asked = request.range
     require_aligned(asked.start, str(asked.partition))
@@ -197,7 +197,7 @@ class _RangeReader:
     def _records_before_end(self, step: Step) -> int:
         """Count the records before the range's end of a step that crosses it.
 
-        Damaged records directly behind the end cannot be told apart and may be counted too.
+        Damaged records directly behind the end cannot be distinguished and may be counted too.
         """
         if step.dense:
             return (self._end - step.start) // INDEX_ENTRY_BYTES

@@ -72,7 +72,7 @@ class ChannelPool:
         return None if channel is None or channel.closed else channel
 
     def close(self) -> None:
-        """Close all channels for good."""
+        """Close all channels; the pool opens no others."""
         with self._lock:
             self._closed = True
             slots = list(self._slots.values())

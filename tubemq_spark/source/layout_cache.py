@@ -1,4 +1,4 @@
-"""The layout of a query's topics, asked for seldom, and kept while no master answers.
+"""The layout of a query's topics, asked for rarely, and kept while no master answers.
 
 Brokers serve without a master; only the visit token needs one, now and then. And nobody adds a partition
 without a master. So while no master answers, the layout there is remains right, and a running query continues

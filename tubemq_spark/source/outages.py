@@ -1,4 +1,4 @@
-"""Brokers that do not answer: when they are asked again, and what the user is told.
+"""Brokers that do not answer: when they are asked again, and what the user sees.
 
 A broker *answers* (no entry here), or it is *away* (an entry) as long as one of its stores has no answer. The
 user is told twice per outage: when it begins, and when it ends, with how long it took and how many rows

@@ -1,13 +1,13 @@
-"""The driver's view of a cluster: layout and bounds, asked seldom and asked again when a broker is away.
+"""The driver's view of a cluster: layout and bounds, asked for rarely, and again while brokers are away.
 
-Spark asks an idle stream for its end some 65 times a second, and an exception in any of its questions ends
+Spark asks an idle stream for its end about 65 times per second, and an exception in any of its questions ends
 the query. So answers are kept for a moment, transient errors are retried here, and a running query never ends
 because a broker does not answer: the stores of that broker stay where they are, the others continue.
 
 There are two kinds of snapshot:
 
 - *as far as brokers answer* (``snapshot``): what a running stream needs. Stores without an answer stay put.
-- *complete* (``complete_snapshot``): what fixes an offset for good, which is a start, the end of a batch
+- *complete* (``complete_snapshot``): what fixes an offset permanently: a start, the end of a batch
   read, or the target of ``Trigger.AvailableNow``. It waits for every store, up to ``fetchOffset.numRetries``
   attempts.
 
@@ -138,7 +138,7 @@ class Planner:
             RpcError: a topic does not exist, or the group may not read it.
             TubeMQConnectionError: ``TUBEMQ_BROKERS_AWAY``: a store had no answer for
                 ``fetchOffset.numRetries`` attempts.
-            TubeMQError: a broker refuses for good, or no master answers.
+            TubeMQError: a broker refuses permanently, or no master answers.
         """
         if self._layouts.last is None and not resumed:
             self._layouts.ask(missing_ok=False)
@@ -303,7 +303,7 @@ def _brokers_away(
         waited_ms=waited_ms,
         cause=cause or "its broker has not been asked yet",
     )
-    # Asking again does not help when a broker refuses for good.
+    # Asking again does not help when a broker refuses permanently.
     away.retriable = all(
         error.retriable or _may_be_gone(error) or isinstance(error, RemoteProtocolError)
         for error in failures.values()
