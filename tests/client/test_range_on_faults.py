@@ -215,7 +215,7 @@ def test_a_maximum_that_moves_back_is_a_loss(dense):
     assert (record.start, record.end) == (14 * ROW, COUNT * ROW)
     assert found == values(0, 14)
 
-    with pytest.raises(DataLossError, match="its log ends at 392") as caught:
+    with pytest.raises(DataLossError, match="its log now ends at 392") as caught:
         read(dense)
     assert caught.value.condition == "TUBEMQ_DATA_LOSS.TRUNCATED"
 
