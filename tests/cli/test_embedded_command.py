@@ -1,4 +1,4 @@
-"""The embedded server as a process: it says where it is, serves, and ends cleanly."""
+"""The embedded server as a process: it prints its addresses, serves, and ends cleanly."""
 
 import contextlib
 import itertools

@@ -16,7 +16,7 @@ def closing():
 
 @pytest.fixture
 def start(closing):
-    """Start a server; its topics are one ``demo`` with one partition unless something else is said."""
+    """Start a server; by default it has the topic ``demo`` with one partition."""
 
     def start_server(data=None, topics=None, **arguments):
         topics = {"demo": (1, 1)} if topics is None else topics

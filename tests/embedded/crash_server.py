@@ -1,4 +1,4 @@
-"""A server in a process of its own, to be killed: writes its broker's address and runs until then."""
+"""A server in a separate process that is to be killed: prints its broker's address and runs."""
 
 import sys
 import time

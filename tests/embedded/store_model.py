@@ -1,4 +1,4 @@
-"""Helpers to use a store the hard way: without a server, killed, with torn files."""
+"""Helpers for stores without a server: killed, and with torn files."""
 
 import zlib
 
@@ -24,7 +24,7 @@ def payloads_of(batch):
 
 
 def read_all(store, partition_id=0, start=None, **fields):
-    """Return (payloads, how many reads) of everything from an offset on."""
+    """Return the payloads from an offset on, and the number of reads."""
     offset = store.bounds.earliest if start is None else start
     payloads, reads = [], 0
     while (batch := store.read(partition_id, offset, limits(store, **fields))) is not None:
@@ -37,7 +37,7 @@ def read_all(store, partition_id=0, start=None, **fields):
 
 
 def kill(store: Store) -> None:
-    """Let go of the files as a killed process does: nothing is flushed."""
+    """Release the files as a killed process does: nothing is flushed."""
     store._closed = True
     store._data.close()
     store._index.close()
@@ -53,7 +53,7 @@ def log_end(directory, suffix):
 
 
 def cut_log(directory, suffix, end):
-    """Make a log end at a position, as after a loss of power."""
+    """Make a log end at a position, as after a power failure."""
     for path in files(directory, suffix):
         start = int(path.stem)
         if start > end:
@@ -64,6 +64,6 @@ def cut_log(directory, suffix, end):
 
 
 def extend_log(directory, suffix, data):
-    """Write bytes behind a log's end: a write that was not finished."""
+    """Write bytes after a log's end: a write that was not finished."""
     with files(directory, suffix)[-1].open("ab") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""Who may talk to a master and a broker that ask for names and passwords."""
+"""Who may use a master and a broker that demand names and passwords."""
 
 import time
 

@@ -17,7 +17,7 @@ EMOJI = "\U0001f600"
         ("", ""),
         (" \t\r\n", ""),
         ("\u3000\u2028", ""),
-        # Not white space for Java, and not taken away.
+        # Not white space in Java, and not removed.
         ("\u00a0", "\u00a0"),
         ("\u00a0name\u3000", "\u00a0name\u3000"),
     ],

@@ -1,4 +1,4 @@
-"""Faults on demand: each does what it says, as often as it says, and to nobody else."""
+"""Faults on demand: each does what it should, as often as it should, to nothing else."""
 
 import threading
 import time
@@ -188,7 +188,7 @@ def test_a_delay_longer_than_the_time_out_is_one(tubemq, channel):
     tubemq.faults.delay(Method.SEND_MESSAGE, 60_000, times=1)
     with pytest.raises(TubeMQTimeoutError):
         send(channel, timeout_ms=100)
-    # The request has come and is carried out after all, as with a server that is slow.
+    # The request has arrived and is carried out nevertheless, as by a slow server.
     assert stored(tubemq) == 0
     tubemq.faults.clear()
     while stored(tubemq) == 0:
@@ -255,7 +255,7 @@ def test_the_server_closes_while_a_request_waits(start, closing, fault):
 
 
 def test_a_broker_stops_while_a_request_to_it_ends_a_rule(tubemq, channel):
-    """The request takes the functions of ended rules away from all brokers, this one too."""
+    """The request removes the interceptors from all brokers, including this one."""
     asked, go_on = threading.Event(), threading.Event()
 
     def only(_request):

@@ -1,4 +1,4 @@
-"""Bytes that are no TubeMQ on the two RPC ports: one connection ends, the server goes on."""
+"""Bytes that are not TubeMQ on the two RPC ports: one connection ends, the server continues."""
 
 import contextlib
 import random
@@ -44,7 +44,7 @@ def port(request, tubemq):
 )
 def test_a_broken_frame_closes_its_connection(port, broker, garbage):
     with connect(port) as connected:
-        # The server may hang up before it has everything.
+        # The server may hang up before it has received everything.
         with contextlib.suppress(ConnectionError):
             connected.sendall(garbage)
         assert is_closed(connected)
@@ -54,7 +54,7 @@ def test_a_broken_frame_closes_its_connection(port, broker, garbage):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(garbage=st.binary(max_size=300), after_token=st.booleans())
 def test_random_bytes_never_harm_others(tubemq, master, broker, garbage, after_token):
-    """Clients that were there before are served on the connections they have."""
+    """Clients that were connected before are served on their connections."""
     for port in (tubemq.master, tubemq.broker):
         with connect(port) as connected:
             connected.sendall((header(length=len(garbage)) if after_token else b"") + garbage)
@@ -65,7 +65,7 @@ def test_random_bytes_never_harm_others(tubemq, master, broker, garbage, after_t
 
 
 def test_damaged_requests_never_harm_others(tubemq, broker):
-    """Whole frames with wrong bytes inside get an answer each, and the connection stays open."""
+    """Complete frames with wrong content are answered, and the connection stays open."""
     generator = random.Random(1)
     client = RpcConnection(Role.CLIENT)
     client.send_request(*send_request(b"payload", msgType="kind"), 1000)

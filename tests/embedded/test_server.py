@@ -1,4 +1,4 @@
-"""The whole server: what outlives it, its ends, good and bad."""
+"""The whole server: what it keeps, and how it ends."""
 
 import contextlib
 import dataclasses
@@ -112,7 +112,7 @@ with BrokerClient(server.broker) as broker:
 with server.reopened() as again, BrokerClient(again.broker) as broker:
     print(broker.send(b"y")[0].appendOffset)
 """
-"""A server whose process forks, as multiprocessing does, closes and opens again beside its child."""
+"""A server whose process forks, as with multiprocessing, closes and reopens beside its child."""
 
 
 def test_a_forked_child_keeps_neither_the_end_nor_the_ports_nor_the_directory(tmp_path):
@@ -349,7 +349,7 @@ def killed_at_the_end(data):
 
 
 class Load(threading.Thread):
-    """Sends windows of messages to one partition until the server is gone; keeps what was acknowledged."""
+    """Sends windows of messages to one partition until the server ends; keeps what was acknowledged."""
 
     def __init__(self, address, partition_id, seed):
         super().__init__(name=f"load-{partition_id}")

@@ -1,4 +1,4 @@
-"""A server with several brokers: where they listen, what each keeps, how one goes and comes back."""
+"""A server with several brokers: addresses, data, and brokers that go away and return."""
 
 import socket
 
@@ -14,7 +14,7 @@ from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.testing.client import TopicClient
 
 IMPATIENT = EmbeddedSettings(broker_timeout_ms=0)
-"""The master lists a broker no more as soon as it is silent."""
+"""The master stops listing a broker as soon as it is silent."""
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def routes(master, topic="demo"):
 
 
 def layout(master, topic="demo"):
-    """Return what the master tells a consumer of a topic's partitions."""
+    """Return what the master tells a consumer about a topic's partitions."""
     master.register_consumer(topics=[topic])
     return list(master.layout().topicMetaInfoList)
 
 
 def spread(server, client, count=60):
-    """Send messages to all three brokers alike, and return their values."""
+    """Send the same number of messages to each of the three brokers, and return their values."""
     values = [f"{number}".encode() for number in range(count)]
     for number, value in enumerate(values):
         client.send("demo", value, partition=(1 + number % 3, 0))

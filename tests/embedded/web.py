@@ -1,4 +1,4 @@
-"""Web calls as tests make them."""
+"""Helpers for web calls."""
 
 import json
 from urllib.parse import urlencode
@@ -14,7 +14,7 @@ def ask(address, **parameters):
 
 
 def change(server, method, **parameters):
-    """Make a changing call for topics or brokers and return code and text of its only item."""
+    """Make a call that changes one topic or broker; return the code and text of its only item."""
     answer = ask(server.master_web, method=method, **TOKEN, **parameters)
     assert answer["result"], answer
     (item,) = answer["data"]
@@ -23,7 +23,7 @@ def change(server, method, **parameters):
 
 
 def close_topic(server, topic):
-    """Do the first step of a topic's removal: nobody may use it, its data stay."""
+    """Close a topic, which is the first step of its removal; its data is kept."""
     closed = {"acceptPublish": "false", "acceptSubscribe": "false"}
     assert change(server, "admin_modify_topic_info", topicName=topic, brokerId=1, **closed)[0] == 200
     assert change(server, "admin_delete_topic_info", topicName=topic, brokerId=1)[0] == 200

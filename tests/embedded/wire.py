@@ -1,4 +1,4 @@
-"""A small TubeMQ client that says exactly what a test wants on the wire."""
+"""A small TubeMQ client that sends exactly what a test wants."""
 
 import socket
 
@@ -18,7 +18,7 @@ def connect(address):
 
 
 def is_closed(connected):
-    """Read to the end; that the peer resets the connection is an end too."""
+    """Read to the end; a connection that the peer resets has ended too."""
     try:
         while connected.recv(1 << 16):
             pass
@@ -28,7 +28,7 @@ def is_closed(connected):
 
 
 class Wire:
-    """One connection; requests are sent one by one or many at once, answers come in their order."""
+    """One connection; requests are sent one by one or together, and answered in order."""
 
     def __init__(self, address):
         self.socket = connect(address)
@@ -41,7 +41,7 @@ class Wire:
         self.socket.close()
 
     def exchange(self, *requests):
-        """Send (service, method, body) at once and return the answers in the order of the requests."""
+        """Send requests (service, method, body) together and return the answers in the same order."""
         numbers = [self.connection.send_request(*request, 10_000) for request in requests]
         self.socket.sendall(self.connection.data_to_send())
         answers = {}
@@ -88,7 +88,7 @@ class BrokerClient(Wire):
         self.group, self.client, self.topic = group, client, topic
 
     def send(self, *payloads, **fields):
-        """Send messages in one go and return their answers, which must be successes."""
+        """Send messages together and return their answers, which must be successes."""
         answers = [
             send_answer(answer)
             for answer in self.exchange(*(send_request(data, **fields) for data in payloads))
@@ -155,7 +155,7 @@ class BrokerClient(Wire):
         )
 
     def drain(self, partition_id=0):
-        """Fetch and confirm until the end; return the payloads."""
+        """Fetch and commit until the end; return the payloads."""
         payloads = []
         while (answer := self.fetch(partition_id, lastPackConsumed=True)).success:
             payloads += [message.payLoadData for message in answer.messages]
@@ -231,7 +231,7 @@ class MasterClient(Wire):
         return self._ask(Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C)
 
     def group_heartbeat(self, client="consumer-1", group="group", held=None, answered=None, **fields):
-        """Say what a consumer holds (None: nothing about it) and which event it has carried out."""
+        """Report what a consumer holds (None: no report) and which event it has finished."""
         request = master_pb2.HeartRequestC2M(
             clientId=client,
             groupName=group,

@@ -1,4 +1,4 @@
-"""The fuzz harness itself: the same seed sends the same, and a server that breaks is noticed."""
+"""The fuzzer itself: the same seed sends the same requests, and a broken server is noticed."""
 
 import json
 import random
@@ -87,7 +87,7 @@ def test_what_clients_show_is_right_half_of_the_time():
 
 
 def answer_of(server, port, service, method, message, answer_type):
-    """Return what the server says to one sound frame."""
+    """Return the server's answer to one valid frame."""
     seed = corpus.Seed(port, service, method, message.SerializeToString())
     (frame,) = FrameDecoder().receive_data(server.exchange(port, seed.frame(1)))
     return rpc.parse_message(answer_type, rpc.decode_answer(frame.serial_no, frame.stream).body)
@@ -95,7 +95,7 @@ def answer_of(server, port, service, method, message, answer_type):
 
 @pytest.mark.parametrize(("token", "code"), [(credentials.TOKEN, 200), ("x", 415)], ids=["right", "wrong"])
 def test_what_is_right_goes_through_and_what_is_wrong_does_not(token, code):
-    """A server of its own for each: the visit token that frames are sent with is that of the server."""
+    """One server for each, because the visit token in frames is that of the server."""
     register = master_pb2.RegisterRequestP2M(
         clientId="c",
         topicList=["fuzz_one"],
@@ -270,7 +270,7 @@ def test_web_requests_are_sound_or_damaged_and_name_all_calls():
 
 
 def test_conversations_are_held_at_the_same_time():
-    """The first ones end only when all of them are under way."""
+    """The first ones end only when all of them have started."""
     all_there = threading.Barrier(embedded_frames._AT_ONCE, timeout=20)
 
     class Meeting:

@@ -1,4 +1,4 @@
-"""The fixtures for other people's tests, in a pytest of its own each time."""
+"""The fixtures for users' tests, in a separate pytest run each time."""
 
 import subprocess
 import sys

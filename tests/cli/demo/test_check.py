@@ -1,4 +1,4 @@
-"""The demo's judge: right rows pass, and every kind of wrong row is told."""
+"""The demo's checks: right rows pass, and every kind of wrong row is reported."""
 
 import random
 import zlib

@@ -1,4 +1,4 @@
-"""What surrounds the demo: its directory, the size of a micro-batch, where noise goes; no Spark session."""
+"""Around the demo: its directory, the size of a micro-batch, where logs go; no Spark session."""
 
 import contextlib
 import io

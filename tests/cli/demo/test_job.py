@@ -9,7 +9,7 @@ from tubemq_spark.errors import TubeMQTimeoutError
 
 
 class FakeQuery:
-    """A query whose looks are given in advance: each a list of (batch id, rows)."""
+    """A query with given progress: one list of (batch id, rows) per poll."""
 
     def __init__(self, looks, *, ends):
         self.looks = looks

@@ -1,4 +1,4 @@
-"""What is shown where there is no terminal: one line a phase, and whole tables."""
+"""What is printed without a terminal: one line per phase, and whole tables."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""TopicEndss of topics, and publishing through a producer."""
+"""The ends of topics, and publishing through a producer."""
 
 import json
 

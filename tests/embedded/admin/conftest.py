@@ -1,4 +1,4 @@
-"""Web calls, and members whose groups they are about; each module has a ``server`` of its own."""
+"""Web calls, and members of groups; each module has its own ``server``."""
 
 import pytest
 

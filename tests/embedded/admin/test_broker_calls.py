@@ -190,7 +190,7 @@ def test_the_names_of_groups(start, tmp_path, connect):
 
 @pytest.fixture
 def source(server, connect):
-    """A group that stands at 56 in demo's partition 0 and at 0 in 10002."""
+    """A group with offset 56 in demo's partition 0, and offset 0 in 10002."""
     client = connect(server, group="source")
     client.send(*(b"x" for _ in range(3)))
     client.register(currOffset=56)
@@ -269,7 +269,7 @@ def test_backing_up(call, server):
 
 @pytest.mark.usefixtures("source")
 def test_backups_outside_the_data_directory_are_refused(call, server, tmp_path):
-    """Everybody may ask for one: it must not write where it likes."""
+    """Anyone may ask for one, so it must not write anywhere."""
     (server.data / "link").symlink_to(tmp_path)
     outside = (f"{tmp_path}", f"{server.data}/..", "../elsewhere", "/", "link", f"{server.data}/link/below")
     for place in outside:

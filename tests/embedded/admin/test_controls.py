@@ -1,4 +1,4 @@
-"""The web calls about what groups may do: they change records, and the records have their effect."""
+"""The web calls about permissions of groups: they change records, and the records have an effect."""
 
 import json
 

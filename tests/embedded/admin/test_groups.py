@@ -16,7 +16,7 @@ def server(start):
 
 
 def take_part(members, client="one", group="balanced", **fields):
-    """Be a member of a balanced group until it has partitions; return what it has."""
+    """Join a server-balanced group until it gets partitions; return them."""
     members.join_group(client, group, **fields)
     held, answered = [], None
     deadline = time.monotonic() + 10

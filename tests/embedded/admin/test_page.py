@@ -1,4 +1,4 @@
-"""The page of web calls for users: it names all that there are, and nothing else."""
+"""The documentation of the web calls names all of them, and no others."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What web calls accept as parameters; the texts of refusals are TubeMQ's."""
+"""Valid parameters of web calls; the texts of refusals are TubeMQ's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The web calls about topics' rights, their size limits, and the cluster's setting."""
+"""The web calls about topic controls, size limits, and the cluster's setting."""
 
 import json
 

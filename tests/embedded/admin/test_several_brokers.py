@@ -18,7 +18,7 @@ def data(server, method, **parameters):
 
 
 def change(server, method, **parameters):
-    """Make a changing call and return what became of each of its items, by the broker's id."""
+    """Make a call that changes something; return the result of each item by broker id."""
     items = data(server, method, **TOKEN, **parameters)
     return {item["brokerId"]: item["errCode"] for item in items}
 

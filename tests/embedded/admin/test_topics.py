@@ -1,4 +1,4 @@
-"""Topics by web calls; that the answers are TubeMQ's, word for word, is tested with TubeMQ itself."""
+"""Web calls about topics; integration tests compare the answers with TubeMQ's, word for word."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Pages of somewhere else cannot use the web ports through a browser on this machine."""
+"""Pages of other sites cannot use the web ports through a browser on this machine."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ VERSION = "/webapi.htm?method=admin_query_server_version"
 
 
 def get(address, path=VERSION, **headers):
-    """Send a request with these headers; return the status and what the answer says."""
+    """Send a request with these headers; return the status and the text of the answer."""
     host, _, port = address.partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=5)
     try:

@@ -303,7 +303,7 @@ def test_fetch_and_heartbeat_keep_a_partition_commit_does_not(start, connect, ke
 
 
 def test_what_a_dead_consumer_fetched_is_not_consumed(start, connect, tmp_path):
-    """Not even when the server ends in good order before anybody gets the partition."""
+    """Not even if the server shuts down in order before another consumer gets the partition."""
     server = start(tmp_path, settings=NEVER_SCANNED)
     dead = connect(server)
     dead.send(*numbered(3))
@@ -332,7 +332,7 @@ def test_who_finds_a_dead_consumer_is_turned_away_once_more(start, connect):
 
 
 def test_a_late_owner_that_nobody_replaced_goes_on(start, connect):
-    """As in TubeMQ, where a lease that ran out counts until the next scan."""
+    """As in TubeMQ, where an expired lease counts until the next scan."""
     server = start(settings=NEVER_SCANNED)
     broker = connect(server)
     broker.send(b"x")
@@ -834,7 +834,7 @@ def test_rules_that_are_switched_off_limit_nobody(limited):
 
 
 def test_refused_registers_leave_nothing_behind(start, connect):
-    """Any group's name will do, so whoever asks for what is not there could fill the memory."""
+    """Any group name is accepted, so requests for what does not exist could fill the memory."""
     server = start(settings=EmbeddedSettings(lease_timeout_ms=30, scan_period_ms=10))
     broker = connect(server)
     for number in range(1200):
@@ -848,7 +848,7 @@ def test_refused_registers_leave_nothing_behind(start, connect):
 
 
 def test_of_refused_registers_the_latest_are_remembered(monkeypatch, tubemq, broker):
-    """A second consumer learns that somebody has asked already, as TubeMQ tells it."""
+    """A second consumer is told that another one has already registered, as in TubeMQ."""
     monkeypatch.setattr(leases, "_MAX_REFUSED", 3)
     for number in range(5):
         broker.register(7, groupName=f"group{number}")

@@ -16,7 +16,7 @@ messages = st.lists(st.tuples(own.int64s, own.int32s, st.binary(max_size=300), o
 
 
 def records_of(rows):
-    """Return records whose payloads lie in one block with something between them."""
+    """Return records whose payloads are in one block, with gaps between them."""
     block = memoryview(b"".join(b"head" + payload for _, _, payload, _ in rows))
     ends = list(itertools.accumulate(4 + len(payload) for _, _, payload, _ in rows))
     payloads = [block[end - len(row[2]) : end] for end, row in zip(ends, rows, strict=True)]

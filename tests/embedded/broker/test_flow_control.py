@@ -1,4 +1,4 @@
-"""TubeMQ's flow control rules: their text, when they hold, and what a consumer may still read."""
+"""TubeMQ's flow control rules: their text, when they apply, and what a consumer may still read."""
 
 import contextlib
 import json
@@ -312,7 +312,7 @@ def test_a_limit_of_nothing_holds_even_for_those_that_limit_themselves():
     st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, TRANSFER)), min_size=1, max_size=60),
 )
 def test_no_more_than_the_limit_and_one_read_in_a_minute(limit_mib, reads):
-    """Whatever a consumer does, in one of the broker's minutes it gets the limit and one read at most."""
+    """Whatever a consumer does, in one minute of the broker it gets at most the limit and one read."""
     rules = parse_rules(text_of(limit_rule(limitInM=limit_mib)))
     allowance = Allowance()
     allowance.count(0, 1)

@@ -19,7 +19,7 @@ DATE = "%Y%m%d%H%M%S"
 
 
 def moment(seconds=0.0):
-    """Return a time so many seconds from now, as web calls want it."""
+    """Return a time some seconds from now, in the form of web calls."""
     return time.strftime(DATE, time.localtime(time.time() + seconds))
 
 
@@ -35,7 +35,7 @@ def history(server):
 
 @pytest.fixture
 def reader(server, connect):
-    """A consumer of the partition into which snapshots of ``group`` go."""
+    """A consumer of the partition with the snapshots of ``group``."""
     client = connect(server, group="reader", topic=TOPIC)
     client.partition = abs(java_hash("group")) % 10
     client.register(client.partition)
@@ -198,7 +198,7 @@ def go_back(server, group="group", **parameters):
 
 @pytest.fixture
 def moved(server, history, connect):
-    """A group with three snapshots: at 0, at 28, and at 56 bytes, and a clock that goes on in between."""
+    """A group with three snapshots at 0, 28 and 56 bytes, and a clock that advances in between."""
     client = connect(server)
     client.send(*(b"x" for _ in range(5)))
     for offset in (0, 28, 56):

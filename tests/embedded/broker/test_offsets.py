@@ -97,7 +97,7 @@ def test_a_commit_confirms_or_drops(consumed, after):
     [(0, 0, 0, 0), (28, 56, 28, 28), (56, 56, None, 56), (84, 56, None, 56), (84, 0, None, 0)],
 )
 def test_reading_at_and_beyond_the_end(committed, latest, start, after):
-    """An empty store at 0 is told apart, and a position beyond the end moves to it."""
+    """An empty store at 0 is a case of its own, and a position beyond the end moves to it."""
     position = standing(committed)
     assert position.begin_read(manual=False, last_consumed=True, bounds=bounds(0, latest)) == start
     assert position.committed == after
@@ -118,7 +118,7 @@ def test_reading_where_everything_has_expired_is_the_end():
 
 
 class PositionMachine(RuleBasedStateMachine):
-    """The table, written a second time as arithmetic on what a consumer has seen and confirmed."""
+    """The table again, as arithmetic on what a consumer has seen and committed."""
 
     LATEST = 40 * STEP
 
@@ -221,7 +221,7 @@ def test_committed_offsets_come_back_and_those_in_flight_do_not(path):
 
 
 def test_closing_confirms_what_is_in_flight(path):
-    """A broker that stops in good order takes it as consumed, as TubeMQ's does."""
+    """A broker that shuts down in order counts it as consumed, as TubeMQ's does."""
     table = OffsetTable(path)
     table.find_or_add(SEAT, 56).in_flight = 28
     table.close()

@@ -1,4 +1,4 @@
-"""A broker that could not read or write too often does so no more."""
+"""A broker stops reads or writes after too many of them have failed."""
 
 import contextlib
 import errno
@@ -68,7 +68,7 @@ def test_what_an_operator_has_stopped_no_success_opens():
 
 @contextlib.contextmanager
 def files_up_to(size):
-    """Let the kernel refuse to write more than this into a file of this process."""
+    """Let the kernel refuse to write more than this to a file of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

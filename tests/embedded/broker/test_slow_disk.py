@@ -1,4 +1,4 @@
-"""A slow or failing disk holds up what waits for it, and nothing else."""
+"""A slow or failing disk delays what waits for it, and nothing else."""
 
 import logging
 import os

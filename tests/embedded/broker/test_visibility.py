@@ -1,4 +1,4 @@
-"""What a consumer sees by its priority, and when it should ask less often."""
+"""What a consumer sees by its priority, and when it should fetch less often."""
 
 import pytest
 

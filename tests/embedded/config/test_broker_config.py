@@ -1,4 +1,4 @@
-"""How the broker is set up, and that it comes back."""
+"""The configuration of a broker, and that it is stored."""
 
 import pytest
 

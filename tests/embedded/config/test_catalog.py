@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_left_alone(path, text):
 
 
 def test_the_file_is_replaced_at_once(path, monkeypatch):
-    """A kill while it is written leaves the old one."""
+    """A kill during the write leaves the old file."""
     catalog = Catalog(path)
     catalog.add("demo", TopicSpec())
     before = path.read_text()

@@ -1,4 +1,4 @@
-"""What operators set: it comes back, and it bears the marks of who set it."""
+"""What operators set is stored, with who set it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is left of a directory when the power goes: only what was brought to the disk is sure to be there.
+"""What is left of a directory after a power failure: only what was flushed is sure to be there.
 
 Of everything else the kernel may have written any part on its own. So a file's bytes after its last sync are
 either gone, or there, or there in length only: zeros, as file systems leave them that write sizes first.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 Fate = Callable[[bytes, bytes], bytes]
-"""Makes what is left of a file: from what was synced of it last, and from what it has now."""
+"""Returns what is left of a file, given what was last synced and what it holds now."""
 
 
 def gone(synced: bytes, _now: bytes) -> bytes:
@@ -25,7 +25,7 @@ def there(_synced: bytes, now: bytes) -> bytes:
 
 
 class Disk:
-    """Watches syncs in a directory, and calls ``look`` after each step that changes anything there."""
+    """Observes syncs in a directory, and calls ``look`` after each step that changes something."""
 
     def __init__(self, root: Path, monkeypatch, look: Callable[[], None]) -> None:
         self._root = root
@@ -36,7 +36,7 @@ class Disk:
             monkeypatch.setattr(os, name, _followed_by(look, getattr(os, name)))
 
     def left(self, fates: Mapping[str, Fate]) -> Iterator[tuple[Path, bytes]]:
-        """Yield the files that are left, with paths relative to the directory; fates go by their suffixes."""
+        """Yield the files that are left, by paths in the directory; their suffixes decide what is left."""
         return self._left_in(self._root, fates)
 
     def _left_in(self, directory: Path, fates: Mapping[str, Fate]) -> Iterator[tuple[Path, bytes]]:

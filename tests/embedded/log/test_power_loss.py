@@ -1,4 +1,4 @@
-"""A loss of power at any moment takes at most what was not flushed, and leaves nothing that is not sound."""
+"""A power failure at any moment loses at most what was not flushed, and leaves only valid files."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ def payload(number):
 
 
 def work(store):
-    """Fill some files of both logs, flush now and then, lose and expire something."""
+    """Fill some files of both logs, flush sometimes, lose and expire something."""
     for number in range(BATCHES):
         store.append([record(payload(number)), record(payload(number + 1))])
         if number % 4 == 3:
@@ -48,7 +48,7 @@ def test_at_any_moment(tmp_path, monkeypatch, fates):
         nonlocal promised
         if store is not None:
             promised = store._flushed.index
-        # Many steps change nothing of what would be left; the last of them has promised most.
+        # Many steps do not change what would be left; the last of them has acknowledged most.
         moments[tuple(sorted(disk.left(fates)))] = promised
 
     with monkeypatch.context() as patch:
@@ -80,7 +80,7 @@ def test_a_file_that_is_replaced_has_its_new_content_and_name_on_the_disk(tmp_pa
 
 
 def test_an_index_entry_never_points_to_what_is_not_there(tmp_path, monkeypatch):
-    """Whoever reads beside an append, or beside a cut, finds a record for every entry of the index."""
+    """A read during an append or a cut finds a record for every index entry."""
     store = Store(tmp_path / "demo-0", StoreSettings())
     seen = []
 

@@ -1,4 +1,4 @@
-"""One log in files: what goes in comes out, whatever the files' size."""
+"""A log in files returns what was appended, whatever the size of the files."""
 
 import os
 
@@ -153,7 +153,7 @@ def test_a_short_write_goes_on(open_log, monkeypatch):
 
 
 def test_a_file_that_gets_a_successor_is_brought_to_the_disk_first(open_log, monkeypatch):
-    """Otherwise a loss of power could leave a hole between files, and the log would be refused."""
+    """Otherwise a power failure could leave a gap between files, and the log would be refused."""
     log = open_log(segment_bytes=10)
     log.append(b"x" * 10)
     synced = []
@@ -167,7 +167,7 @@ def test_a_file_that_gets_a_successor_is_brought_to_the_disk_first(open_log, mon
 
 @pytest.mark.parametrize("step", range(1, 8))
 def test_a_truncation_that_is_interrupted_leaves_no_hole(open_log, tmp_path, monkeypatch, step):
-    """Whatever it did before it was killed, the log can be opened again."""
+    """The log can be opened again, whatever it was doing when it was killed."""
     log = open_log(segment_bytes=10)
     for byte in (b"a", b"b", b"c", b"d"):
         log.append(byte * 10)

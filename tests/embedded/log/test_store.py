@@ -175,7 +175,7 @@ def test_damaged_records_are_counted_and_logged_once(open_store, tmp_path, caplo
     ],
 )
 def test_attributes_that_are_not_there_are_not_delivered(open_store, payload, flag, delivered):
-    """The Java broker stores such a message and never hands it out."""
+    """The Java broker stores such a message and never delivers it."""
     store = open_store()
     store.append([record(payload, flag=flag)])
     assert read_all(store)[0] == [payload] * delivered
@@ -365,7 +365,7 @@ def test_after_all_expired_earliest_is_latest_and_numbering_goes_on(open_store):
 
 
 def test_earliest_is_the_first_message_whose_data_are_there(open_store):
-    """Data files are small here, index files large: only data expire."""
+    """Data files are small here and index files large, so only data expires."""
     store = open_store(StoreSettings(data_segment_bytes=1))
     for number in range(5):
         store.append([record(bytes([number]))])
@@ -550,7 +550,7 @@ def test_without_a_flushed_point_the_last_index_file_is_looked_at(open_store, tm
 
 
 def test_a_data_log_that_lost_flushed_bytes_takes_its_index_entries_with_it(open_store, tmp_path):
-    """Only a damaged disk does that; the store goes on with what is whole, over several index files."""
+    """Only a damaged disk does that; the store continues with what is intact, over several index files."""
     store = open_store(SMALL_FILES)
     for number in range(9):
         store.append([record(bytes([number]) * 60)])
@@ -575,7 +575,7 @@ def test_recovery_passes_over_entries_whose_data_have_expired(open_store, tmp_pa
 
 
 def test_an_index_entry_that_points_back_is_cut(open_store, tmp_path):
-    """Where data have expired nothing else could tell it from a good one."""
+    """If data has expired, nothing else distinguishes it from a valid one."""
     store = open_store(StoreSettings(data_segment_bytes=1))
     for number in range(5):
         store.append([record(bytes([number]))])
@@ -586,7 +586,7 @@ def test_an_index_entry_that_points_back_is_cut(open_store, tmp_path):
 
 
 def test_an_index_that_lost_more_than_the_data_that_are_left(open_store, tmp_path):
-    """Only a damaged disk does that; the data have no index then, and go."""
+    """Only a damaged disk does that; data without an index is deleted."""
     settings = StoreSettings(data_segment_bytes=1)
     store = open_store(settings)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""A store against a list: appends, reads, flushes, expiry, restarts, kills that tear the files."""
+"""A store compared with a list: appends, reads, flushes, retention, restarts, kills that tear files."""
 
 import shutil
 import tempfile
@@ -51,7 +51,7 @@ class StoreMachine(RuleBasedStateMachine):
         return sum(HEADER_BYTES + len(payload) for _, payload in self.messages[:count])
 
     def _ends(self, suffix, flushed):
-        """Where a log may end after a loss of power: a file that has a successor was flushed before."""
+        """Where a log may end after a power failure: a file with a successor was flushed before."""
         return st.integers(
             max(flushed, int(files(self.directory, suffix)[-1].stem)), log_end(self.directory, suffix)
         )
@@ -106,7 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(garbage=st.binary(max_size=100), index_garbage=st.binary(max_size=60))
     def kill_in_the_middle_of_a_write(self, garbage, index_garbage):
-        """The process dies; an append had begun and was not acknowledged."""
+        """The process dies during an append that was not acknowledged."""
         kill(self.store)
         extend_log(self.directory, ".tube", garbage)
         extend_log(self.directory, ".index", index_garbage)
@@ -115,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.messages) > self.flushed)
     @rule(data=st.data())
     def lose_power(self, data):
-        """Of what was not flushed some bytes are gone, in each log by itself."""
+        """Some bytes that were not flushed are lost, independently in each log."""
         kill(self.store)
         index_end = data.draw(self._ends(".index", self.flushed * ENTRY_BYTES))
         data_end = data.draw(self._ends(".tube", self._data_end(self.flushed)))

@@ -1,4 +1,4 @@
-"""Who should have which partitions: even, each once, and with as few moves as can be."""
+"""Who should have which partitions: evenly, each once, and with as few moves as possible."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -32,7 +32,7 @@ def test_every_partition_goes_to_one_member_and_the_numbers_are_even(held, parti
 
 @given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=24))
 def test_no_more_moves_than_needed(count, owners):
-    """Each member keeps all it may keep: what it loses is what it has above its share."""
+    """Each member keeps what it may keep, and loses only what it has beyond its share."""
     names = [f"m{number}" for number in range(count)]
     partitions = parts(*range(len(owners)))
     held = {

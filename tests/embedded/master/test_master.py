@@ -1,4 +1,4 @@
-"""The master over the wire: producers' routes, groups of consumers, layouts, time-outs."""
+"""The master over the wire: producers' routes, consumer groups, layouts, timeouts."""
 
 import time
 

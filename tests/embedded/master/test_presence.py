@@ -1,4 +1,4 @@
-"""When a master lists a broker that falls silent, leaves, and comes back."""
+"""When a master lists a broker that falls silent, leaves, and returns."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The events of one group: in the right order, once, and never a partition for two."""
+"""The events of one group: in the right order, once each, and never a partition for two members."""
 
 import hypothesis.strategies as st
 import pytest
@@ -30,14 +30,14 @@ def balance(group, rebalance_id, partitions=ALL, away=frozenset()):
 
 
 def answer(group, member, event):
-    """Carry an event out, as a client does."""
+    """Finish an event, like a client."""
     held = group.held(member)
     held = held - event.partitions if event.disconnects else held | event.partitions
     group.record_heartbeat(member, held, event.rebalance_id)
 
 
 def carry_out(group, *members):
-    """Let members do what they are told until nobody has anything left to do."""
+    """Let members finish their events until none is left."""
     done = []
     while any(events := [(name, event) for name in members if (event := group.next_event(name))]):
         for name, event in events:
@@ -74,7 +74,7 @@ def test_an_event_is_handed_out_once(group):
 
 
 def test_the_list_of_an_answer_is_the_truth(group):
-    """A connect that failed in part is answered as done; the list says what came of it."""
+    """A connect that failed in part is answered as finished; the report says what was connected."""
     group.join("a")
     group.record_heartbeat("a")
     balance(group, 1)
@@ -179,7 +179,7 @@ def test_what_a_stuck_member_may_have_is_given_to_nobody_else(group):
 
 
 def test_the_answer_to_a_disconnect_says_nothing_of_the_connect_after_it(group):
-    """What a member may have taken by an event that was given up stays its own until it answers for it."""
+    """What a member may have connected by an abandoned event stays its own until it answers."""
     group.join("a", parts(0))
     balance(group, 1, parts(0, 1))
     assert group.next_event("a").partitions == parts(1)
@@ -210,7 +210,7 @@ def test_the_answer_to_an_event_that_was_given_up_is_none_to_the_next(group):
 
 
 def test_a_partition_that_turns_up_elsewhere_is_left_out_of_a_connect(group):
-    """A member of before the master's restart comes back while its partitions are being given away."""
+    """A member from before the master's restart returns while its partitions are being assigned."""
     group.join("a")
     group.record_heartbeat("a")
     balance(group, 1, parts(0, 1))
@@ -245,7 +245,7 @@ def test_a_group_becomes_even_and_stays_so(group):
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Clients that are slow, fail to connect, leave and come back, against what they really hold."""
+    """Clients that are slow, fail to connect, leave and return, compared with what they really hold."""
 
     def __init__(self):
         super().__init__()
@@ -266,14 +266,14 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(name=names)
     def leave(self, name):
-        """Close, or time out: the brokers have let go as well."""
+        """Close, or time out: the brokers have ended the leases as well."""
         for table in (self.really, self.todo, self.answers):
             table.pop(name, None)
         self.group.leave(name)
 
     @rule(name=names, fails=st.booleans())
     def work(self, name, fails):
-        """Carry out an event; a connect may fail for all partitions but the first."""
+        """Finish an event; a connect may fail for all partitions but the first."""
         event = self.todo.pop(name, None)
         if event is None:
             return
@@ -289,14 +289,14 @@ class GroupMachine(RuleBasedStateMachine):
         if name not in self.really:
             return
         answered = self.answers.pop(name, 0)
-        # An answer always comes with the list, the list sometimes without an answer.
+        # An answer always has a report, a report sometimes has no answer.
         held = frozenset(self.really[name]) if full or answered else None
         if name in self.todo:
             held = None if not full else held
         self.group.record_heartbeat(name, held, answered)
         event = self.group.next_event(name)
         if event is not None:
-            # A client forgets the event it was about to carry out when it takes another.
+            # A client forgets its present event when it gets another one.
             self.todo[name] = event
             self.answers.pop(name, None)
 
@@ -316,7 +316,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert len(held) == len(set(held)), self.really
 
     def teardown(self):
-        """When all do what they are told the group becomes even, and stays so."""
+        """If all members finish their events, the group becomes even, and stays so."""
         for _ in range(PATIENCE + 4):
             self.round(frozenset())
             for _ in range(6):

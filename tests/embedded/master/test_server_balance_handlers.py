@@ -1,4 +1,4 @@
-"""Groups that the master balances, over the wire: registers, events, bound starts, rights, flow control."""
+"""Server-balanced groups over the wire: registers, events, bound starts, permissions, flow control."""
 
 import collections
 import contextlib
@@ -17,7 +17,7 @@ DEADLINE_S = 10
 
 
 class Client:
-    """A consumer that carries out each event before its next heartbeat, as a Java client does."""
+    """A consumer that finishes each event before its next heartbeat, like a Java client."""
 
     def __init__(self, master, name, group="group"):
         self.master, self.name, self.group = master, name, group
@@ -49,7 +49,7 @@ class Client:
 
 
 def until(done, *clients):
-    """Let clients send heartbeats until something is so."""
+    """Let clients send heartbeats until a condition is true."""
     deadline = time.monotonic() + DEADLINE_S
     while not done():
         assert time.monotonic() < deadline, [(client.name, client.numbers) for client in clients]
@@ -411,7 +411,7 @@ BOUND = {"requireBound": True, "sessionKey": "k", "totalCount": 2}
         (BOUND, {**BOUND, "totalCount": 3}, 429, "required is 2, request is 3"),
         (BOUND, {**BOUND, "sessionKey": "x", "selectBig": False, "totalCount": 3}, 427, "sessionKey"),
         (BOUND, {**BOUND, "selectBig": False, "totalCount": 3}, 428, "isSelectBig"),
-        # What only bound groups have does not matter to others.
+        # Fields of bound groups do not matter to others.
         ({"sessionKey": "a"}, {"sessionKey": "b", "totalCount": 7, "selectBig": False}, 200, "OK!"),
     ],
 )
@@ -630,7 +630,7 @@ def test_a_heartbeat_of_the_other_kind_takes_no_event_away(cluster):
     while group.events.begin_round(1_000_000):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    # Its event waits; a client that balances itself would not understand it.
+    # Its event is pending; a client-balanced member would not understand it.
     master.consumer_heartbeat("one", reportSubInfo=True)
     member.beat()
     assert member.events

@@ -1,4 +1,4 @@
-"""A master that does not lead sends its clients on, after it has looked at what they say."""
+"""A master that does not lead redirects its clients, after it has checked their requests."""
 
 import pytest
 
