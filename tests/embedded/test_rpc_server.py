@@ -1,0 +1,75 @@
+"""What the master and a broker have in common: a port, an interceptor, periodic tasks."""
+
+import threading
+
+import pytest
+
+from tests.embedded.wire import TIMEOUT_S
+from tubemq_spark.embedded.rpc_server import RpcServer
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.listener import Reply
+from tubemq_spark.net.scheduler import Scheduler
+from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.pb import master_pb2
+
+SAID = master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="handled")
+INTERCEPTED = master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="intercepted")
+
+
+class Server(RpcServer):
+    """Answers everything alike."""
+
+    def __init__(self, scheduler):
+        self.ran = threading.Event()
+        super().__init__("test", "127.0.0.1", 0)
+        self._run_every(scheduler, 1, self.ran.set, "running")
+
+    def serve(self, requests):
+        return [SAID.SerializeToString() for _ in requests]
+
+
+@pytest.fixture
+def scheduler():
+    scheduler = Scheduler()
+    yield scheduler
+    scheduler.close()
+
+
+@pytest.fixture
+def server(scheduler):
+    server = Server(scheduler)
+    yield server
+    server.close()
+
+
+def ask(server):
+    request = master_pb2.CloseRequestP2M(clientId="c")
+    with RpcChannel.connect(Endpoint("127.0.0.1", server.port), 3_000) as channel:
+        answer = channel.call(
+            ServiceType.MASTER,
+            Method.PRODUCER_CLOSE,
+            request,
+            master_pb2.CloseResponseM2P,
+            timeout_ms=3_000,
+            during="asking",
+        )
+    return answer.errMsg
+
+
+def test_requests_go_to_serve_or_to_the_interceptor(server):
+    assert ask(server) == "handled"
+    server.intercept(lambda _request, _handle: Reply(INTERCEPTED.SerializeToString()))
+    assert ask(server) == "intercepted"
+    server.intercept(None)
+    assert ask(server) == "handled"
+
+
+def test_tasks_run_until_it_is_closed(server, scheduler):
+    assert server.ran.wait(TIMEOUT_S)
+    port = server.port
+    server.close()
+    with pytest.raises(TubeMQConnectionError):
+        RpcChannel.connect(Endpoint("127.0.0.1", port), 3_000)
+    scheduler.close()  # Ends at once: there is no task left.
