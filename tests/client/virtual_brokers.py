@@ -11,7 +11,7 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.payload import Payload
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send import SendEncoder
+from tubemq_spark.protocol.send_connection import SendEncoder
 
 LATENCY_S = 0.001
 TICK_S = 0.000_001

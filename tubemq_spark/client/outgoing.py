@@ -7,7 +7,7 @@ from typing import Final
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.protocol.payload import Payload
-from tubemq_spark.protocol.send import SendEncoder
+from tubemq_spark.protocol.send_connection import SendEncoder
 from tubemq_spark.protocol.send_answers import SendAnswerReader
 from tubemq_spark.receipts import Receipt, describe_message
 

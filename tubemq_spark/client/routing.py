@@ -18,7 +18,7 @@ from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Backoff, Wait
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, UNDEFINED
 from tubemq_spark.protocol.payload import sent_address
-from tubemq_spark.protocol.send import SendEncoder
+from tubemq_spark.protocol.send_connection import SendEncoder
 from tubemq_spark.receipts import Receipt
 
 _ASK_AGAIN_MS: Final = 200

@@ -11,7 +11,7 @@ from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import MAX_FRAME_BYTES, Method, ServiceType
 from tubemq_spark.protocol.payload import Payload, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send import SendEncoder
+from tubemq_spark.protocol.send_connection import SendEncoder
 
 TIMEOUT_MS = 10_000
 SENDS = [vector for vector in VECTORS if vector.get("message") == "SendMessageRequestP2B"]
