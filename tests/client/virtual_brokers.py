@@ -4,14 +4,16 @@ import collections
 import dataclasses
 from collections.abc import Callable
 
-from tubemq_spark.client.outgoing import BrokerLinks, Destination, OutgoingMessage
+from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.outgoing import OutgoingBatch
 from tubemq_spark.client.partitioner import Partitioner
+from tubemq_spark.client.runs import Destination, Run
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.connection import Role, RpcConnection
-from tubemq_spark.protocol.payload import Payload
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send_connection import SendEncoder
+from tubemq_spark.protocol.send_batch import MessageHeader
+from tubemq_spark.protocol.send_connection import Payloads, SendCredentials, encode_place
 
 LATENCY_S = 0.001
 TICK_S = 0.000_001
@@ -67,12 +69,18 @@ class VirtualPipeline:
         self._net.arrived.append((self, self.fail("refused")))
 
 
+def one_message(value: bytes, key: bytes | None) -> OutgoingBatch:
+    payloads = Payloads(value, [0, len(value)], [b""], [0])
+    return OutgoingBatch(["demo"], payloads, [MessageHeader()], [0, len(value)], [key])
+
+
 class VirtualBrokers:
-    """Looks like ``net.pipeline.Pipelines``, and like the routing of one topic, to the window."""
+    """Looks like ``net.pipeline.Pipelines``, and like the destinations of one topic, to the window."""
 
     def __init__(self, fate: Callable[[int], Fate], brokers: int = 1, partitions: int = 1) -> None:
         self.now = 100.0
-        self.links = BrokerLinks()
+        self.links = BrokerLinks(10_000)
+        self.credentials = SendCredentials(0)
         self.heartbeats = 1
         self.frozen: set[int] = set()
         """Brokers that take requests and do nothing with them."""
@@ -85,6 +93,8 @@ class VirtualBrokers:
         self.stored: list[tuple[TopicPartition, bytes]] = []
         self.attempts: collections.Counter[bytes] = collections.Counter()
         self.requests = 0
+        self.serial_nos: list[int] = []
+        """Those of all requests."""
         self.connections = 0
         self.closed = False
         self.most_unanswered = 0
@@ -96,7 +106,9 @@ class VirtualBrokers:
         self._pipelines: list[VirtualPipeline] = []
         targets = [
             Destination(
-                TopicPartition("demo", broker, partition), self.links.to(broker, Endpoint("b", broker))
+                TopicPartition("demo", broker, partition),
+                self.links.to(broker, Endpoint("b", broker)),
+                encode_place("id", "demo", partition),
             )
             for broker in range(1, brokers + 1)
             for partition in range(partitions)
@@ -106,12 +118,12 @@ class VirtualBrokers:
     def clock(self) -> float:
         return self.now
 
-    def message(self, value: bytes, key: bytes | None = None) -> OutgoingMessage:
+    def message(self, value: bytes, key: bytes | None = None) -> Run:
         if key is None:
             target = self.partitioner.by_turn(self.links.passed_over, self.links.failing)
         else:
             target = self.partitioner.by_key(key)
-        return OutgoingMessage(target, 1, Payload(value, 0), None, None, key, named=False)
+        return Run(one_message(value, key), (0,), (target,))
 
     # What the window asks of the network.
 
@@ -140,17 +152,13 @@ class VirtualBrokers:
     def close(self) -> None:
         self.closed = True
 
-    # What the window asks of the routing.
-
-    def encode(self, serial_no: int, message: OutgoingMessage) -> bytes:
-        encoder = SendEncoder("id", "demo", message.destination.partition.partition_id, 0)
-        return encoder.frame(serial_no, message.payload, None, None, 10_000)
+    # What the window asks of the destinations.
 
     def follow(self) -> None: ...
 
-    def redirect(self, message: OutgoingMessage) -> str:
+    def redirect(self, message: Run) -> str:
         if message.key is None and not self.nowhere:
-            message.destination = self.partitioner.by_turn(self.links.passed_over, self.links.failing)
+            message.destinations = (self.partitioner.by_turn(self.links.passed_over, self.links.failing),)
         return self.nowhere
 
     def refresh(self) -> None:
@@ -188,6 +196,7 @@ class VirtualBrokers:
         message = broker_pb2.SendMessageRequestP2B.FromString(request.body)
         fate = self._fate(self.requests)
         self.requests += 1
+        self.serial_nos.append(request.serial_no)
         self.attempts[message.data] += 1
         self._unanswered += 1
         self.most_unanswered = max(self.most_unanswered, self._unanswered)

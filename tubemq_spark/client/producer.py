@@ -1,26 +1,34 @@
 """A producer: messages go out ahead of their answers, and are stored at least once."""
 
+import functools
 import logging
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.outgoing import BrokerLinks, OutgoingMessage
+from tubemq_spark.client.destinations import Destinations, PublishedTopic
+from tubemq_spark.client.gathered import GatheredMessages
+from tubemq_spark.client.outgoing import OutgoingBatch, outgoing_batch
 from tubemq_spark.client.producer_session import ProducerSession
-from tubemq_spark.client.routing import ProducerRouting, PublishedTopic
+from tubemq_spark.client.publishing import Publishing
+from tubemq_spark.client.runs import Destination, runs
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
-from tubemq_spark.protocol.constants import ATTRIBUTE_ALLOWANCE_BYTES
-from tubemq_spark.protocol.payload import Payload, encode_payload
+from tubemq_spark.protocol.payload import empty_value, encode_prefix
+from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
 from tubemq_spark.receipts import Receipt, describe_message, summarise
 
 __all__ = ["Producer", "Receipt"]
+
+_CACHED_HEADERS: Final = 4096
+"""How many pairs of type and time are remembered: they repeat from message to message."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +69,14 @@ class Producer:
         self._session = ProducerSession(config, pool, wait)
         self._wait = wait
         self._log = SendLog(name or f"producer {self._session.client_id}")
-        links = BrokerLinks()
-        self._routing = ProducerRouting(config, pool, self._session, links, self._log, self._wait_working)
+        links = BrokerLinks(config.rpc_timeout_ms)
+        self._destinations = Destinations(self._session, links)
+        self._publishing = Publishing(
+            config, pool, self._session, self._destinations, self._log, self._wait_working
+        )
         pipelines = Pipelines(config.connect_timeout_ms)
-        self._window = SendWindow(config, self._routing, links, pipelines, self._log)
+        self._window = SendWindow(config, self._destinations, links, pipelines, self._log)
+        self._gathered = GatheredMessages(first_row=1)
         self._accepted = 0
         self._registered = False
         self._closed = False
@@ -92,7 +104,7 @@ class Producer:
     @property
     def unacknowledged(self) -> int:
         """How many accepted messages no broker has acknowledged yet."""
-        return self._window.unacknowledged
+        return len(self._gathered) + self._window.unacknowledged
 
     def send(
         self,
@@ -133,23 +145,38 @@ class Producer:
                 what=f"its value is of type {type(value).__name__}, not bytes (message {number})",
             )
         try:
-            payload = encode_payload(value, attributes, message_type, message_time)
+            header, prefix = _header(value, attributes, message_type, message_time)
         except OptionError as error:
-            what = f"{error.parameters['what']} ({self._describe(value)})"
-            raise OptionError("TUBEMQ_BAD_MESSAGE", what=what) from error
-        if not self._registered:
-            self._routing.open()
-            self._registered = True
-        target = self._routing.topic(topic)
-        if len(payload.data) > target.max_message_bytes:
-            _check_size(payload, value, target, self._describe(value))
-        destination = self._routing.choose(target, key, partition)
-        self._accepted = number
-        self._window.submit(
-            OutgoingMessage(
-                destination, number, payload, message_type, message_time, key, partition is not None
-            )
+            raise self._unwritable(error, number, value) from error
+        published = self._topic(topic)
+        size = len(prefix) + len(value)
+        if size > published.max_message_bytes and (excess := published.excess(prefix, size)):
+            raise self._too_long(topic, excess, describe_message(number, self._log.sender, value))
+        destination = (
+            published.choose(key) if partition is None else self._publishing.partition(published, *partition)
         )
+        self._accepted = number
+        if self._gathered.add(destination, value, prefix, header, key, partition) or self._window.idle:
+            self._submit_gathered()
+
+    def send_batch(self, batch: SendBatch) -> None:
+        """Accept the messages of a batch, in order; wait while as many are under way as the window holds.
+
+        The messages before one that is refused are accepted.
+
+        Raises:
+            TubeMQError: as ``send``; the error names the message.
+        """
+        if self._closed or self._window.error is not None:
+            self._refuse()
+        self._submit_gathered()
+        writable, error = outgoing_batch(batch)
+        row = 0
+        while row < len(writable):
+            row = self._accept(writable, row)
+        if error is not None:
+            value = batch.message(row).value
+            raise self._unwritable(error, batch.first_row + row, value) from error
 
     def flush(self) -> None:
         """Return when every accepted message is stored.
@@ -157,13 +184,14 @@ class Producer:
         Raises:
             ProduceError: one could not be stored.
         """
-        if self._closed and self._window.unacknowledged:
+        if self._closed and self.unacknowledged:
             self._refuse()
+        self._submit_gathered()
         self._window.flush()
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
-        return self._routing.receipts()
+        return self._destinations.receipts()
 
     def close(self) -> None:
         """Close the connections and leave the master; messages not acknowledged are abandoned.
@@ -173,45 +201,101 @@ class Producer:
         if self._closed:
             return
         self._closed = True
-        if self._window.unacknowledged and self._window.error is None:
+        if self.unacknowledged and self._window.error is None:
             logger.warning(
                 "producer %s closed with %d messages not acknowledged; some of them may be stored",
                 self._session.client_id,
-                self._window.unacknowledged,
+                self.unacknowledged,
             )
         self._window.close()
         self._session.close()
         if self._accepted:
             self._log.summary(summarise(self.receipts()))
 
-    def _describe(self, value: bytes) -> str:
-        return describe_message(self._accepted + 1, self._log.sender, value)
+    def _accept(self, batch: OutgoingBatch, first: int) -> int:
+        """Accept as many messages as there is room for; return the first that is left.
+
+        Those before one that is refused are accepted.
+        """
+        destinations: list[Destination] = []
+        try:
+            for row in range(first, first + self._window.room(batch.ends, first)):
+                destinations.append(self._destination(batch, row))  # noqa: PERF401 (kept when one is refused)
+        finally:
+            self._accepted += len(destinations)
+            self._window.submit(runs(batch, first, destinations))
+        return first + len(destinations)
+
+    def _destination(self, batch: OutgoingBatch, row: int) -> Destination:
+        topic = self._topic(batch.topic(row))
+        size = batch.size(row)
+        if size > topic.max_message_bytes and (excess := topic.excess(batch.prefix(row), size)):
+            raise self._too_long(topic.name, excess, batch.describe(row, self._log.sender))
+        partition = batch.partition(row)
+        return (
+            topic.choose(batch.key(row))
+            if partition is None
+            else self._publishing.partition(topic, *partition)
+        )
+
+    def _submit_gathered(self) -> None:
+        """Hand the messages to the window that were sent one by one since the last time."""
+        if not self._gathered:
+            return
+        gathered, self._gathered = self._gathered, GatheredMessages(self._accepted + 1)
+        batch, destinations = gathered.batch()
+        first = 0
+        while first < len(batch):
+            after = first + self._window.room(batch.ends, first)
+            self._window.submit(runs(batch, first, destinations[first:after]))
+            first = after
+
+    def _topic(self, name: str) -> PublishedTopic:
+        known = self._destinations.topics.get(name)
+        if known is not None and known.routes.partitions:
+            return known
+        if not self._registered:
+            self._publishing.open()
+            self._registered = True
+        return self._publishing.topic(name)
+
+    def _too_long(self, topic: str, excess: tuple[int, int], message: str) -> ProduceError:
+        size, limit = excess
+        return ProduceError("TUBEMQ_MESSAGE_TOO_LONG", topic=topic, size=size, limit=limit, message=message)
+
+    def _unwritable(self, error: OptionError, number: int, value: bytes) -> OptionError:
+        message = describe_message(number, self._log.sender, value)
+        return OptionError("TUBEMQ_BAD_MESSAGE", what=f"{error.parameters['what']} ({message})")
 
     def _wait_working(self, seconds: float) -> None:
         """Wait, but serve the messages that are under way."""
+        self._submit_gathered()
         self._window.work()
         self._wait(seconds)
 
     def _refuse(self) -> None:
         if self._window.error is not None:
             raise self._window.error
-        raise ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self._window.unacknowledged)
+        raise ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self.unacknowledged)
 
 
-def _check_size(payload: Payload, value: bytes, topic: PublishedTopic, message: str) -> None:
-    """Check what Java's producer checks, and what the broker checks.
+def _header(
+    value: bytes, attributes: Mapping[str, str] | None, message_type: str | None, message_time: str | None
+) -> tuple[MessageHeader, bytes]:
+    """Return what a message carries beside its value, as it is and as it is written.
 
-    The first counts attributes in UTF-16 code units, the second everything in bytes with an allowance
-    (SimpleMessageProducer.checkMessageAndStatus, BrokerServiceServer.sendMessageP2B).
+    Raises:
+        OptionError: the value is empty, or an attribute cannot be written.
     """
-    limit = topic.max_message_bytes
-    attributes = payload.data[4 : len(payload.data) - len(value)].decode() if payload.flag else ""
-    units = len(attributes.encode("utf-16-le")) // 2
-    for size, allowed in (
-        (len(value) + units, limit),
-        (len(payload.data), limit + ATTRIBUTE_ALLOWANCE_BYTES),
-    ):
-        if size > allowed:
-            raise ProduceError(
-                "TUBEMQ_MESSAGE_TOO_LONG", topic=topic.name, size=size, limit=allowed, message=message
-            )
+    if not value:
+        raise empty_value()
+    if not attributes:
+        return _usual_header(message_type, message_time)
+    header = MessageHeader(attributes, message_type, message_time)
+    return header, encode_prefix(*header)
+
+
+@functools.lru_cache(_CACHED_HEADERS)
+def _usual_header(message_type: str | None, message_time: str | None) -> tuple[MessageHeader, bytes]:
+    header = MessageHeader(None, message_type, message_time)
+    return header, encode_prefix(*header)

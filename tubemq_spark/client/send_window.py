@@ -3,106 +3,68 @@
 **States of a message.** Between ``submit`` and its acknowledgement a message is in exactly one place:
 
 - *queued* in ``BrokerLink.queue``: waits for its broker's connection to take it;
-- *in flight* in ``BrokerLink.in_flight``: handed to a connection, and while it is in ``writing`` as well,
-  not all of its bytes have left; only then its answer is due after ``rpc_timeout_ms``;
-- *waiting* in ``SendWindow._waiting``: an attempt came to nothing, and the next one comes after a pause.
+- *in flight* in ``BrokerLink.connection``: handed to a connection, and while its run is in ``writing`` as
+  well, not all of its bytes have left; only then its answer is due after ``rpc_timeout_ms``;
+- *waiting* in ``Retries``: an attempt came to nothing, and the next one comes after a pause.
 
 ``submit`` queues; ``_encode`` puts in flight; an answer ends it or, like a lost connection or a time-out,
 makes it wait; ``_send_retries`` queues it again, perhaps for another broker, or makes it wait on while its
-topic has no partition for it.
+topic has no partition for it. Messages are queued and put in flight by runs; one that waits is a run of its
+own.
 
 **Invariants.**
 
-- ``_messages`` and ``_bytes`` count the messages in all three places. ``submit`` lets neither grow above
-  its limit, except that a message longer than the window goes alone.
+- ``_messages`` and ``_bytes`` count the messages in all three places. ``submit`` is given no more than
+  ``room`` allowed, so neither grows above its limit, except that a message longer than the window goes alone.
 - A queue is in the order of acceptance but for what was sent again, which stands before younger messages.
 - No message is under way for longer than ``delivery_timeout_ms``, whatever delays it: what comes to
   nothing earlier is tried again, and then the first error is final. ``error`` is set once; from then on
   nothing is sent and nothing changes.
-- ``_now`` is the time spent inside ``submit`` and ``flush``. All due times are of this clock. A pause of
-  the caller between calls counts for at most ``_IDLE_COUNTS_S``, so that he does not find his messages
-  timed out.
+- ``_now`` is the time spent inside the window's methods. All due times are of this clock. A pause of the
+  caller between calls counts for at most ``_IDLE_COUNTS_S``, so that it does not find its messages timed out.
 
-**Who changes what.** Everything happens in the thread that calls ``submit`` and ``flush``: no thread of its
-own, no lock. Only the window moves messages between the places. Only
-the routing changes ``message.destination`` and ``destination.link``, inside ``follow`` and ``redirect``; it
-may change them for a message in any place, which stays where it is until its attempt ends.
+**Who changes what.** Everything happens in the thread that calls the window: no thread of its own, no lock.
+Only the window moves messages between the places. Only ``Destinations`` changes ``run.destinations`` and
+``destination.link``, inside ``follow`` and ``redirect``; it may change them for a message in any place, which
+stays where it is until its attempt ends.
 """
 
-import dataclasses
-import heapq
-import itertools
-import random
 import time
-from collections.abc import Callable
-from typing import Final, Protocol
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.outgoing import BrokerLink, BrokerLinks, OutgoingMessage
+from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.retries import SERVER_ERRORS, Retries
+from tubemq_spark.client.runs import BrokerLink, Run
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_verdicts import Reaction, Verdict, judge
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
+from tubemq_spark.protocol.send_connection import Stored
 
-_WRITE_AHEAD: Final = 32
-"""Messages put together before they are written: a system call costs as much as encoding several."""
-_WRITE_AHEAD_BYTES: Final = 8192
-"""A message this long is worth a system call of its own."""
+_AT_A_TIME: Final = 64
+"""Messages accepted together: what brokers do meanwhile changes which broker the next ones go to."""
 _LINGER_S: Final = 0.001
-"""After a pause this long the next message is written at once."""
+"""After a pause this long the next message does not wait for others."""
 _WRITE_BYTES: Final = 1 << 18
 """A piece of data for one connection is encoded up to this length, then written."""
 _REFILL_AT: Final = 4
 """A full window is waited on until a quarter of it is free: answers are then read in batches."""
-_FIRST_BACKOFF_S: Final = 0.05
-_LONGEST_BACKOFF_S: Final = 2.0
 _IDLE_COUNTS_S: Final = 1.0
 _FOLLOW_EVERY_S: Final = 0.1
-"""Heartbeats bring a routing every 13 s; looking at each topic each time would cost more than sending."""
+"""Heartbeats bring routes every 13 s; looking at each topic each time would cost more than sending."""
 _GIVE_UP_EVERY_S: Final = 0.5
 """How often all messages are looked through for those whose time is over."""
 _REFRESH_EVERY_S: Final = 1.0
-_SERVER_ERRORS: Final = 6
-"""A broker that fails inside may have stored the message: so many copies at most."""
-_FIRST_SERVER_ERROR_BACKOFF_S: Final = 0.5
-_LONGEST_SERVER_ERROR_BACKOFF_S: Final = 8.0
 _LOOK_AT_BROKER: Final = "look at the broker's log"
 _IS_BROKER_THERE: Final = "check that the broker runs and can be reached"
 _IS_TOPIC_THERE: Final = "check that the topic is open for publishing and its brokers run"
 _LONGEST_WAIT_S: Final = 1.0
-
-
-class Routing(Protocol):
-    """What the window asks of the producer, which knows the topics; nothing here waits."""
-
-    @property
-    def heartbeats(self) -> int:
-        """How many heartbeats the master has answered; each brings routes and a token."""
-
-    def encode(self, serial_no: int, message: OutgoingMessage) -> bytes:
-        """Return the frame that sends a message to its destination."""
-
-    def follow(self) -> None:
-        """Take over changes of the routing that came by themselves."""
-
-    def redirect(self, message: OutgoingMessage) -> str:
-        """Choose the destination of a message that is to be sent again; it may stay.
-
-        Returns:
-            Nothing, or why there is no destination now.
-        """
-
-    def refresh(self) -> None:
-        """Let the master be asked for the routing, in the background."""
-
-
-@dataclasses.dataclass(order=True, slots=True)
-class _Retry:
-    due: float
-    ticket: int
-    message: OutgoingMessage = dataclasses.field(compare=False)
 
 
 class SendWindow:
@@ -111,7 +73,7 @@ class SendWindow:
     def __init__(
         self,
         config: ClientConfig,
-        routing: Routing,
+        destinations: Destinations,
         links: BrokerLinks,
         pipelines: Pipelines,
         log: SendLog,
@@ -122,22 +84,18 @@ class SendWindow:
         self._delivery_s = config.delivery_timeout_ms / 1000
         self._max_messages = config.max_in_flight
         self._max_bytes = config.max_in_flight_bytes
-        self._routing = routing
+        self._destinations = destinations
         self._clock = clock
         self._pipelines = pipelines
         self._links = links
         self._log = log
         self._owners: dict[Pipeline, BrokerLink] = {}
-        self._waiting: list[_Retry] = []
-        self._tickets = itertools.count()
+        self._retries = Retries()
         self._limit = self._max_messages
         self._share_messages = 1
         self._share_bytes = 1
-        # Spreads many tasks that failed together; one number, so that pauses keep messages in order.
-        self._spread = 1 - random.random() / 2  # noqa: S311 (keeps no secret)
         self._messages = 0
         self._bytes = 0
-        self._unwritten = 0
         self._driven_at = clock()
         self._now = 0.0
         self._follow_at = 0.0
@@ -153,31 +111,50 @@ class SendWindow:
         """How many accepted messages no broker has acknowledged."""
         return self._messages
 
-    def submit(self, message: OutgoingMessage) -> None:
-        """Accept a message; wait for answers first while the window is full.
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was written or read for a while, so that a message need not wait for others."""
+        return self._clock() - self._driven_at >= _LINGER_S
+
+    def room(self, ends: Sequence[int], first: int = 0) -> int:
+        """Return how many messages may be submitted now; while the window is full, wait for answers first.
+
+        Args:
+            ends: the size of all payloads before each message, and of all together at the end.
+            first: the first message that was not submitted yet.
+
+        Returns:
+            At least 1, and not more than are there.
 
         Raises:
-            ProduceError: this or an earlier message could not be stored.
+            ProduceError: an earlier message could not be stored.
         """
         if self.error is not None:
             raise self.error
-        paused = self._clock() - self._driven_at >= _LINGER_S
-        if paused:
-            self._pass_time(_IDLE_COUNTS_S)
-        size = message.size
+        self._pass_time(_IDLE_COUNTS_S)
+        size = ends[first + 1] - ends[first]
         if self._messages >= self._limit or self._bytes + size > self._max_bytes:
             self._make_room(size)
-        message.give_up_at = self._now + self._delivery_s
-        link = message.destination.link
-        link.queue.append(message)
-        link.held_bytes += size
-        if link.troubles:
-            self._links.crowd(link)
-        self._messages += 1
-        self._bytes += size
-        self._unwritten += 1
-        if paused or self._unwritten >= _WRITE_AHEAD or size >= _WRITE_AHEAD_BYTES:
-            self._drive(block=False)
+        most_bytes = min(self._max_bytes - self._bytes, _WRITE_BYTES)
+        fitting = bisect_right(ends, ends[first] + most_bytes, first + 1) - first - 1
+        return max(1, min(fitting, self._limit - self._messages, _AT_A_TIME))
+
+    def submit(self, runs: Sequence[Run]) -> None:
+        """Accept messages, as many as there was room for.
+
+        Raises:
+            ProduceError: one of these or an earlier message could not be stored.
+        """
+        for run in runs:
+            run.give_up_at = self._now + self._delivery_s
+            link = run.destination.link
+            link.add(run)
+            if link.troubles:
+                self._links.crowd(link)
+            count = len(run.rows)
+            self._messages += count
+            self._bytes += run.size
+        self._drive(block=False)
 
     def flush(self) -> None:
         """Return when every accepted message is acknowledged.
@@ -205,7 +182,7 @@ class SendWindow:
         for link in self._links.all:
             link.detach()
         self._owners.clear()
-        self._waiting.clear()
+        self._retries.clear()
 
     def _make_room(self, size: int) -> None:
         """Wait until there is room for ``size`` bytes; a message longer than the window goes alone."""
@@ -219,7 +196,6 @@ class SendWindow:
         """Write, read and time out whatever is due; with ``block`` wait until something is."""
         try:
             self._pass_time(_IDLE_COUNTS_S)
-            self._unwritten = 0
             self._do_what_is_due()
             self._share_out()
             for link in self._links.all:
@@ -228,10 +204,10 @@ class SendWindow:
             arrivals = self._pipelines.drive(self._time_to_wait() if block else 0.0)
             self._pass_time(None)
             for pipeline, arrival in arrivals:
-                self._take(pipeline, arrival)
+                self._receive(pipeline, arrival)
             # After reading: an answer that waited while the caller paused is not late.
             for link in self._links.all:
-                if link.in_flight:
+                if link.connection:
                     self._time_out(link)
                 if link.crowded:
                     self._relieve(link)
@@ -257,7 +233,7 @@ class SendWindow:
 
     def _do_what_is_due(self) -> None:
         if self._now >= self._follow_at:
-            self._routing.follow()
+            self._destinations.follow()
             self._follow_at = self._now + _FOLLOW_EVERY_S
         if self._now >= self._give_up_at:
             self._give_up_late()
@@ -277,57 +253,56 @@ class SendWindow:
 
     def _time_to_wait(self) -> float:
         """Seconds until something is due by time alone."""
-        due = [self._waiting[0].due] if self._waiting else []
+        due = [self._now + _LONGEST_WAIT_S]
+        if self._retries.next_due is not None:
+            due.append(self._retries.next_due)
         for link in self._links.all:
-            if link.in_flight:
-                due.append(next(iter(link.in_flight.values())).sent_at + self._timeout_s)
+            if oldest := link.oldest:
+                due.append(oldest.sent_at + self._timeout_s)
             if link.writing:
                 due.append(link.moved_at + self._timeout_s)
             if link.queue and link.pipeline is None:
                 due.append(link.reconnect_at)
-        return max(0.0, min([*due, self._now + _LONGEST_WAIT_S]) - self._now)
+        return max(0.0, min(due) - self._now)
 
     def _write(self, link: BrokerLink) -> None:
         if link.pipeline is None and link.reconnect_at > self._now:
             return
-        try:
-            pipeline = link.pipeline or self._connect(link)
-        except TubeMQConnectionError as error:
-            self._lost(link, error)
-            return
-        while link.queue and pipeline.writable:
-            messages, data = self._encode(link)
-            pipeline.write(data)
-            if pipeline.unsent_bytes:
-                link.hold(messages, self._now)
+        if link.pipeline is None:
+            try:
+                pipeline = self._pipelines.connect(link.endpoint)
+            except TubeMQConnectionError as error:
+                self._lost(link, error)
+                return
+            link.attach(pipeline)
+            self._owners[pipeline] = link
+        while link.queue and link.pipeline is not None and link.pipeline.writable:
+            runs, data = self._encode(link)
+            link.pipeline.write(data)
+            if link.pipeline.unsent_bytes:
+                link.hold(runs, self._now)
 
-    def _connect(self, link: BrokerLink) -> Pipeline:
-        pipeline = link.attach(self._pipelines.connect(link.endpoint))
-        self._owners[pipeline] = link
-        return pipeline
-
-    def _encode(self, link: BrokerLink) -> tuple[list[OutgoingMessage], bytes]:
+    def _encode(self, link: BrokerLink) -> tuple[list[Run], bytes]:
         """Encode what is queued for a broker, up to a piece, and count it as in flight."""
-        messages = []
+        runs = []
         frames = []
         size = 0
-        if not link.in_flight:
+        if not link.connection:
             link.last_heard = self._now
         while link.queue and size < _WRITE_BYTES:
-            message = link.queue.popleft()
-            message.sent_at = self._now
-            message.attempts += 1
-            if message.attempts > 1:
-                self.retried += 1
-            serial_no = link.next_serial_no()
-            frame = self._routing.encode(serial_no, message)
-            link.in_flight[serial_no] = message
-            messages.append(message)
-            frames.append(frame)
-            size += len(frame)
-        return messages, b"".join(frames)
+            run = link.queue.popleft()
+            run.sent_at = self._now
+            run.attempts += 1
+            if run.attempts > 1:
+                self.retried += len(run.rows)
+            backs = run.batch.backs(self._destinations.credentials)
+            places = [destination.place for destination in run.destinations]
+            frames.append(link.connection.send(run, run.batch.payloads, backs, run.rows, places))
+            runs.append(run)
+            size += len(frames[-1])
+        return runs, b"".join(frames)
 
-    def _take(self, pipeline: Pipeline, arrival: bytes | TubeMQConnectionError) -> None:
+    def _receive(self, pipeline: Pipeline, arrival: bytes | TubeMQConnectionError) -> None:
         link = self._owners.get(pipeline)
         if link is None:
             return  # closed in the meantime, and its messages are on their way again
@@ -335,27 +310,29 @@ class SendWindow:
             self._lost(link, arrival)
             return
         try:
-            answers = link.reader.receive_data(arrival)
+            stored, not_stored = link.connection.receive_data(arrival)
         except RemoteProtocolError as error:
             raise ProduceError(
                 "TUBEMQ_SEND_ANSWER", endpoint=link.endpoint, what=error.parameters["what"]
             ) from error
         link.last_heard = self._now
         link.failures = 0
-        stored = self._messages
-        for serial_no, outcome in answers:
-            message = link.in_flight.pop(serial_no, None)
-            if message is None:
-                continue  # the answer to a request that timed out
-            link.held_bytes -= message.size
-            if isinstance(outcome, int):
-                message.destination.acknowledge(outcome, message)
-                self._messages -= 1
-                self._bytes -= message.size
-            else:
-                self._not_stored(link, message, outcome)
-        if self._messages < stored:
+        for outcome in stored:
+            self._acknowledge(link, outcome)
+        for run, position, answer in not_stored:
+            for message in run.messages((position,)):
+                link.release(1, message.size)
+                self._not_stored(link, message, answer)
+        if stored:
             self._works(link)
+
+    def _acknowledge(self, link: BrokerLink, stored: Stored[Run]) -> None:
+        run, positions, offsets = stored
+        size = run.size_of(positions)
+        link.release(len(positions), size)
+        run.acknowledge(positions, offsets)
+        self._messages -= len(positions)
+        self._bytes -= size
 
     def _works(self, link: BrokerLink) -> None:
         """A broker has stored messages."""
@@ -374,8 +351,8 @@ class SendWindow:
         if relieved:
             self._links.uncrowd(link)
 
-    def _not_stored(self, link: BrokerLink, message: OutgoingMessage, answer: Refusal | Failure) -> None:
-        verdict = judge(answer, has_time=message.message_time is not None)
+    def _not_stored(self, link: BrokerLink, message: Run, answer: Refusal | Failure) -> None:
+        verdict = judge(answer, has_time=message.has_time)
         if verdict.refresh:
             self._refresh()
         pause_s = None
@@ -393,27 +370,26 @@ class SendWindow:
             self._log.event(verdict.kind, f"{link}: {verdict.cause}")
         self._retry(message, verdict.cause, verdict.hint, pause_s)
 
-    def _refuse_twice(self, message: OutgoingMessage, verdict: Verdict) -> None:
+    def _refuse_twice(self, message: Run, verdict: Verdict) -> None:
         """Raise when a broker refuses a newer token too; the second heartbeat from now surely brought one."""
         if message.troubles.heartbeats < 0:
-            message.troubles.heartbeats = self._routing.heartbeats
-        elif message.troubles.heartbeats + 2 <= self._routing.heartbeats:
+            message.troubles.heartbeats = self._destinations.heartbeats
+        elif message.troubles.heartbeats + 2 <= self._destinations.heartbeats:
             raise self._failed(message, verdict.cause, verdict.hint)
 
-    def _server_error(self, message: OutgoingMessage, verdict: Verdict) -> float:
+    def _server_error(self, message: Run, verdict: Verdict) -> float:
         """Return the pause before the next try; each is longer, and there are few, or raise."""
         troubles = message.troubles
         troubles.unanswered += 1
         troubles.server_errors += 1
-        if troubles.server_errors >= _SERVER_ERRORS:
+        if troubles.server_errors >= SERVER_ERRORS:
             raise self._failed(message, verdict.cause, verdict.hint)
-        pause_s = _FIRST_SERVER_ERROR_BACKOFF_S * (1 << (troubles.server_errors - 1))
-        return min(_LONGEST_SERVER_ERROR_BACKOFF_S, pause_s) * self._spread
+        return self._retries.pause_after_server_error_s(troubles.server_errors)
 
     def _refresh(self) -> None:
         if self._now >= self._refresh_at:
             self._refresh_at = self._now + _REFRESH_EVERY_S
-            self._routing.refresh()
+            self._destinations.refresh()
 
     def _slow_down(self) -> None:
         """Halve the window, once for all messages that overflowed together."""
@@ -427,13 +403,15 @@ class SendWindow:
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
         """A connection failed: whether its broker stored what was in flight nobody knows."""
         cause = f"the connection to {link.endpoint} failed: {error.parameters['cause']}"
-        for message in link.in_flight.values():
-            message.troubles.unanswered += 1
         if link.pipeline is not None:
             self._owners.pop(link.pipeline, None)
-        left = link.detach()
+        in_flight, queued = link.detach()
+        for message in in_flight:
+            message.troubles.unanswered += 1
+        left = in_flight + queued
         self._avoid(link, cause, waiting=sum(not message.troubles.failures for message in left))
-        pause_s = self._backoff_s(max([link.failures, *(message.troubles.failures for message in left)]))
+        failures = max([link.failures, *(message.troubles.failures for message in left)])
+        pause_s = self._retries.pause_s(failures)
         link.reconnect_at = self._now + pause_s
         link.failures += 1
         for message in left:  # all at one time, so that they keep their order
@@ -446,42 +424,32 @@ class SendWindow:
             self._lost(link, link.pipeline.fail(f"it took no bytes for {self._timeout_s:g} s"))
             return
         cause = f"no answer within {self._timeout_s:g} s"
-        for serial_no, message in list(itertools.takewhile(self._overdue, link.in_flight.items())):
+        connection = link.connection
+        while (flight := connection.oldest) is not None and flight.run.sent_at + self._timeout_s <= self._now:
             self._slow_down()
-            if link.last_heard <= message.sent_at and link.pipeline is not None:
+            if link.last_heard <= flight.run.sent_at and link.pipeline is not None:
                 self._lost(link, link.pipeline.fail(cause))
                 return
-            del link.in_flight[serial_no]
-            link.held_bytes -= message.size
-            message.troubles.unanswered += 1
-            self._log.event("no answer", f"{link}: {cause}")
-            self._retry(message, cause, _LOOK_AT_BROKER)
+            for message in flight.run.messages(connection.give_up(flight)):
+                link.release(1, message.size)
+                message.troubles.unanswered += 1
+                self._log.event("no answer", f"{link}: {cause}")
+                self._retry(message, cause, _LOOK_AT_BROKER)
 
-    def _overdue(self, item: tuple[int, OutgoingMessage]) -> bool:
-        return item[1].sent_at + self._timeout_s <= self._now
-
-    def _retry(self, message: OutgoingMessage, cause: str, hint: str, pause_s: float | None = None) -> None:
-        due = self._now + (self._backoff_s(message.troubles.failures) if pause_s is None else pause_s)
+    def _retry(self, message: Run, cause: str, hint: str, pause_s: float | None = None) -> None:
+        due = self._now + (self._retries.pause_s(message.troubles.failures) if pause_s is None else pause_s)
         message.troubles.failures += 1
         message.troubles.what = (cause, hint)
         if due > message.give_up_at:
             raise self._failed(message, cause, hint)
-        self._wait(message, due)
-
-    def _wait(self, message: OutgoingMessage, due: float) -> None:
-        heapq.heappush(self._waiting, _Retry(due, next(self._tickets), message))
-
-    def _backoff_s(self, failures: int) -> float:
-        """Return the pause before the next attempt: doubling, capped, other in each producer."""
-        return min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * (1 << min(failures, 16))) * self._spread
+        self._retries.add(message, due)
 
     def _send_retries(self) -> None:
         """Queue the messages whose pause is over, before younger ones and in the order they failed."""
         self._links.forgive(self._now)
-        due: dict[BrokerLink, list[OutgoingMessage]] = {}
-        while self._waiting and self._waiting[0].due <= self._now:
-            message = heapq.heappop(self._waiting).message
-            if nowhere := self._routing.redirect(message):
+        due: dict[BrokerLink, list[Run]] = {}
+        for message in self._retries.take_due(self._now):
+            if nowhere := self._destinations.redirect(message):
                 self._hold(message, nowhere)
             else:
                 self._log.back(_place(message))
@@ -492,29 +460,29 @@ class SendWindow:
         for link, messages in due.items():
             link.requeue(messages)
 
-    def _hold(self, message: OutgoingMessage, nowhere: str) -> None:
+    def _hold(self, message: Run, nowhere: str) -> None:
         """Let a message wait until the master names a partition for it."""
         self._refresh()
         self._log.away(_place(message), nowhere, waiting=message.troubles.what[0] != nowhere)
         message.troubles.what = (nowhere, _IS_TOPIC_THERE)
-        self._wait(message, self._now + _FOLLOW_EVERY_S)
+        self._retries.add(message, self._now + _FOLLOW_EVERY_S)
 
     def _give_up_late(self) -> None:
         """Fail when the time of a message is over, wherever it is."""
         for link in self._links.all:
-            for message in itertools.chain(link.in_flight.values(), link.queue):
-                if message.give_up_at <= self._now:
-                    raise self._failed(message, *self._what_delays(link, message))
-        for retry in self._waiting:
-            if retry.message.give_up_at <= self._now:
-                raise self._failed(retry.message, *retry.message.troubles.what)
+            for run in (*link.runs_in_flight(), *link.queue):
+                if run.give_up_at <= self._now:
+                    raise self._failed(run, *self._what_delays(link, run))
+        for message in self._retries:
+            if message.give_up_at <= self._now:
+                raise self._failed(message, *message.troubles.what)
 
-    def _what_delays(self, link: BrokerLink, message: OutgoingMessage) -> tuple[str, str]:
-        if message.troubles.what[0]:
-            return message.troubles.what
+    def _what_delays(self, link: BrokerLink, run: Run) -> tuple[str, str]:
+        if run.troubles.what[0]:
+            return run.troubles.what
         return f"{link} took none for too long", _IS_BROKER_THERE
 
-    def _failed(self, message: OutgoingMessage, cause: str, hint: str) -> ProduceError:
+    def _failed(self, message: Run, cause: str, hint: str) -> ProduceError:
         return ProduceError(
             "TUBEMQ_SEND_FAILED",
             partition=message.destination.partition,
@@ -525,6 +493,6 @@ class SendWindow:
         )
 
 
-def _place(message: OutgoingMessage) -> str:
+def _place(message: Run) -> str:
     partition = message.destination.partition
     return f"partition {partition}" if message.named else f"topic {partition.topic}"

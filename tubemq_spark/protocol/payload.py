@@ -27,7 +27,9 @@ __all__ = [
     "attribute_text",
     "checksum",
     "decode_payload",
+    "empty_value",
     "encode_payload",
+    "encode_prefix",
     "is_message_time",
     "java_hash",
     "parse_attributes",
@@ -84,14 +86,29 @@ def encode_payload(
         OptionError: the body is empty, or an attribute cannot be written.
     """
     if not value:
-        raise _refused("its value is empty")
-    if attributes:
-        prefix = _prefix(attribute_text(attributes, message_type, message_time))
-    else:
-        prefix = _system_prefix(message_type, message_time)
+        raise empty_value()
     # A flag without the prefix makes brokers and readers drop the message (a known bug of the Java
     # producer), so both are written together or not at all.
+    prefix = encode_prefix(attributes, message_type, message_time)
     return Payload(prefix + value, FLAG_ATTRIBUTES) if prefix else Payload(value, 0)
+
+
+def encode_prefix(
+    attributes: Mapping[str, str] | None, message_type: str | None, message_time: str | None
+) -> bytes:
+    """Return what precedes the body, as for ``encode_payload``: nothing when there is nothing to say.
+
+    Raises:
+        OptionError: an attribute cannot be written.
+    """
+    if attributes:
+        return _prefix(attribute_text(attributes, message_type, message_time))
+    return _system_prefix(message_type, message_time)
+
+
+def empty_value() -> OptionError:
+    """Return the error of a message without a body: brokers refuse it."""
+    return _refused("its value is empty")
 
 
 def decode_payload(data: bytes, flag: int) -> DecodedPayload:

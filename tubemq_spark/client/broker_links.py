@@ -1,0 +1,78 @@
+"""The brokers of one producer, and which of them messages without key and partition pass over."""
+
+from typing import Final
+
+from tubemq_spark.client.runs import BrokerLink
+from tubemq_spark.model import Endpoint
+
+_AVOID_S: Final = 3.0
+_AVOID_AT_MOST_S: Final = 48.0
+
+
+class BrokerLinks:
+    """The brokers met so far, each *avoided*, *crowded*, or neither.
+
+    A broker is passed over for a while after a failure (*avoided*), each time twice as long, until it stores
+    a message again; and while it holds its share of the window (*crowded*), so that one slow broker leaves
+    the other shares alone. A broker that failed has a share of one message until it stores one.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        """Meet nobody yet; brokers are told that an answer is wanted within ``timeout_ms``."""
+        self._timeout_ms = timeout_ms
+        self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
+        self._avoided: dict[BrokerLink, float] = {}
+        self._crowded: set[BrokerLink] = set()
+        self.all: tuple[BrokerLink, ...] = ()
+        """Every broker met so far."""
+        self.passed_over: frozenset[int] = frozenset()
+        """Ids of the brokers to pass over now."""
+        self.failing: frozenset[int] = frozenset()
+        """Ids of those to pass over even when no other is left: they have failed and not stored since."""
+
+    def to(self, broker_id: int, endpoint: Endpoint) -> BrokerLink:
+        """Return what stands for a broker, one for all its partitions."""
+        link = self._links.get((broker_id, endpoint))
+        if link is None:
+            link = self._links[broker_id, endpoint] = BrokerLink(broker_id, endpoint, self._timeout_ms)
+            self.all = tuple(self._links.values())
+        return link
+
+    def avoid(self, link: BrokerLink, now: float) -> None:
+        """Pass over a broker that failed; failures that come together count as one."""
+        if link not in self._avoided:
+            link.troubles += 1
+            pause_s = min(_AVOID_AT_MOST_S, _AVOID_S * (1 << min(link.troubles - 1, 16)))
+            self._avoided[link] = now + pause_s
+            self._update()
+
+    def forgive(self, now: float) -> None:
+        """Turn again to brokers that were avoided long enough."""
+        if self._avoided and min(self._avoided.values()) <= now:
+            self._avoided = {link: end for link, end in self._avoided.items() if end > now}
+            self._update()
+
+    def works(self, link: BrokerLink) -> None:
+        """Forget a broker's failures: it has stored a message."""
+        link.troubles = 0
+        self._avoided.pop(link, None)
+        self._update()
+
+    def crowd(self, link: BrokerLink) -> None:
+        """Pass over a broker that holds its share."""
+        if not link.crowded:
+            link.crowded = True
+            self._crowded.add(link)
+            self._update()
+
+    def uncrowd(self, link: BrokerLink) -> None:
+        """Turn to a broker again that has become able to take messages."""
+        if link.crowded:
+            link.crowded = False
+            self._crowded.remove(link)
+            self._update()
+
+    def _update(self) -> None:
+        troubled = {link for link in self._crowded if link.troubles} | self._avoided.keys()
+        self.failing = frozenset(link.broker_id for link in troubled)
+        self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing

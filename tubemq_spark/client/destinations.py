@@ -1,0 +1,148 @@
+"""Every partition a producer sends to, as the master told it last; nothing here waits."""
+
+import random
+
+from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.partitioner import Partitioner
+from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
+from tubemq_spark.client.runs import Destination, Run
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.protocol.constants import ATTRIBUTE_ALLOWANCE_BYTES, UNDEFINED
+from tubemq_spark.protocol.payload import sent_address
+from tubemq_spark.protocol.send_connection import SendCredentials, encode_place
+from tubemq_spark.receipts import Receipt
+
+
+class PublishedTopic:
+    """One topic as the master last described it."""
+
+    __slots__ = ("links", "max_message_bytes", "name", "partitioner", "routes")
+
+    def __init__(
+        self, name: str, routes: PublishRoutes, partitioner: Partitioner[Destination], links: BrokerLinks
+    ) -> None:
+        self.name = name
+        self.routes = routes
+        self.partitioner = partitioner
+        """Chooses among the partitions the master listed last; it lists none while their brokers restart."""
+        self.links = links
+        self.max_message_bytes = routes.max_message_bytes
+
+    def excess(self, prefix: bytes, size: int) -> tuple[int, int] | None:
+        """Return by what measure a payload is too long, and the limit: as Java's producer and brokers do.
+
+        The first counts attributes in UTF-16 code units, the second everything in bytes with an allowance
+        (SimpleMessageProducer.checkMessageAndStatus, BrokerServiceServer.sendMessageP2B).
+        """
+        limit = self.max_message_bytes
+        if size <= limit:
+            return None
+        units = len(prefix[4:].decode().encode("utf-16-le")) // 2
+        for measure, allowed in (
+            (size - len(prefix) + units, limit),
+            (size, limit + ATTRIBUTE_ALLOWANCE_BYTES),
+        ):
+            if measure > allowed:
+                return measure, allowed
+        return None
+
+    def choose(self, key: bytes | None) -> Destination:
+        """Return where a message goes whose partition was not named: that of its key, or the next one."""
+        if key is not None:
+            return self.partitioner.by_key(key)
+        links = self.links
+        if links.passed_over:
+            chosen = self.partitioner.by_turn(links.passed_over, links.failing)
+        else:
+            chosen = self.partitioner.by_turn()
+        if chosen.link.troubles:
+            links.crowd(chosen.link)  # at once, not when it is submitted: one message is enough to see
+        return chosen
+
+
+class Destinations:
+    """Follows the master's heartbeats; keeps a partition's receipt whatever becomes of its broker."""
+
+    def __init__(self, session: ProducerSession, links: BrokerLinks) -> None:
+        """Know no topic yet."""
+        self._session = session
+        self._links = links
+        self.topics: dict[str, PublishedTopic] = {}
+        """The topics that were published to."""
+        self._by_partition: dict[TopicPartition, Destination] = {}
+        self._tokens = (UNDEFINED, "")
+        self._address = sent_address(session.host)
+        self.credentials = SendCredentials(self._address)
+        """What all messages carry, with the master's latest tokens."""
+        self.heartbeats = 0
+        """How many heartbeats a master had answered when their news were last taken over."""
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        """Whether the master has listed a partition, now or before."""
+        return partition in self._by_partition
+
+    def follow(self) -> None:
+        """Take over what heartbeats have changed; cheap when they have not."""
+        self.heartbeats = self._session.heartbeats
+        for topic in self.topics.values():
+            routes = self._session.routes(topic.name)
+            if routes is not topic.routes:
+                self.update(topic.name, routes)
+        if self._session.broker_tokens != self._tokens:
+            self._tokens = self._session.broker_tokens
+            self.credentials = SendCredentials(self._address, *self._tokens)
+
+    def refresh(self) -> None:
+        """Let the master be asked for all topics, in the background."""
+        self._session.refresh_soon()
+
+    def update(self, name: str, routes: PublishRoutes) -> PublishedTopic:
+        """Take over a topic's routes; the partitions known before stay known while none is listed."""
+        known = self.topics.get(name)
+        if known is None:
+            made = PublishedTopic(name, routes, self._partitioner(routes), self._links)
+            known = self.topics[name] = made
+        elif routes.partitions and routes.partitions != known.routes.partitions:
+            known.partitioner = self._partitioner(routes)
+        known.routes = routes
+        known.max_message_bytes = routes.max_message_bytes
+        return known
+
+    def redirect(self, message: Run) -> str:
+        """Choose the destination of a message that is to be sent again; it may stay.
+
+        Returns:
+            Nothing, or why there is no destination now.
+        """
+        partition = message.destination.partition
+        topic = self.topics[partition.topic]
+        if not topic.routes.partitions:
+            return f"the master lists no partition of topic '{topic.name}' that can be published to"
+        if message.named:
+            same = topic.partitioner.by_id(partition.broker_id, partition.partition_id)
+            if same is None:
+                return f"the master does not list {partition} now, only {topic.partitioner.listed()}"
+            message.destinations = (same,)
+        else:
+            message.destinations = (topic.choose(message.key),)
+        return ""
+
+    def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
+        """Return what stands for a partition, whose broker may have moved."""
+        found = self._by_partition.get(partition)
+        if found is None:
+            link = self._links.to(partition.broker_id, endpoint)
+            place = encode_place(self._session.client_id, partition.topic, partition.partition_id)
+            found = self._by_partition[partition] = Destination(partition, link, place)
+        elif found.link.endpoint != endpoint:
+            found.link = self._links.to(partition.broker_id, endpoint)
+        return found
+
+    def receipts(self) -> list[Receipt]:
+        """Return what each partition has acknowledged, in the partitions' order."""
+        used = [one for one in self._by_partition.values() if one.count]
+        return sorted((one.receipt() for one in used), key=lambda receipt: receipt.partition)
+
+    def _partitioner(self, routes: PublishRoutes) -> Partitioner[Destination]:
+        targets = [self.of(*item) for item in routes.partitions.items()]
+        return Partitioner(targets, random.randrange(len(targets)))  # noqa: S311 (keeps no secret)

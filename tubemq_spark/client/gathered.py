@@ -1,0 +1,65 @@
+"""Messages that are sent one by one, until they are enough for a batch."""
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Final
+
+from tubemq_spark.client.outgoing import OutgoingBatch
+from tubemq_spark.client.runs import Destination
+from tubemq_spark.protocol.send_batch import MessageHeader
+from tubemq_spark.protocol.send_connection import Payloads
+
+_ENOUGH: Final = 64
+"""Messages that are worth being written together: a system call costs as much as encoding several."""
+_ENOUGH_BYTES: Final = 1 << 17
+"""What is written at once when there are fewer but long messages."""
+
+
+_Message = tuple[Destination, bytes, bytes, MessageHeader, bytes | None, tuple[int, int] | None]
+"""Where it goes, value, prefix, header, key and the partition that was named."""
+
+
+class GatheredMessages:
+    """Messages that go on together: a batch of one costs as much as one of many."""
+
+    def __init__(self, first_row: int) -> None:
+        """Begin with nothing; ``first_row`` is the number of the first message among all of its sender."""
+        self._first_row = first_row
+        self._bytes = 0
+        self._messages: list[_Message] = []
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(
+        self,
+        destination: Destination,
+        value: bytes,
+        prefix: bytes,
+        header: MessageHeader,
+        key: bytes | None,
+        partition: tuple[int, int] | None,
+    ) -> bool:
+        """Add a message; return whether they should be written now."""
+        self._bytes += len(prefix) + len(value)
+        self._messages.append((destination, value, prefix, header, key, partition))
+        return len(self._messages) >= _ENOUGH or self._bytes >= _ENOUGH_BYTES
+
+    def batch(self) -> tuple[OutgoingBatch, Sequence[Destination]]:
+        """Return all of them, and where each goes; there is at least one."""
+        destinations, values, prefixes, headers, keys, partitions = zip(*self._messages, strict=True)
+        starts = itertools.accumulate(map(len, values), initial=0)
+        ends = itertools.accumulate(map(operator.add, map(len, prefixes), map(len, values)), initial=0)
+        by_prefix = dict(zip(prefixes, headers, strict=True))
+        codes = {prefix: code for code, prefix in enumerate(by_prefix)}
+        batch = OutgoingBatch(
+            [destination.partition.topic for destination in destinations],
+            Payloads(b"".join(values), list(starts), list(codes), [codes[prefix] for prefix in prefixes]),
+            list(by_prefix.values()),
+            list(ends),
+            keys,
+            partitions,
+            self._first_row,
+        )
+        return batch, destinations

@@ -1,0 +1,150 @@
+"""Asks the masters where a producer may publish, and waits while they cannot say."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.destinations import Destinations, PublishedTopic
+from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
+from tubemq_spark.client.runs import Destination
+from tubemq_spark.client.send_log import SendLog
+from tubemq_spark.client.topics import configured_partitions
+from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
+
+_ASK_AGAIN_MS: Final = 200
+_ASK_AGAIN_AT_MOST_MS: Final = 1_000
+_LONGEST_TOPIC_NAME: Final = 64
+_MASTERS: Final = "every master"
+
+
+class Publishing:
+    """Makes topics known to the masters and to ``Destinations``, for messages that are not accepted yet.
+
+    Every method waits, for at most ``delivery_timeout_ms``.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        session: ProducerSession,
+        destinations: Destinations,
+        log: SendLog,
+        wait: Wait = time.sleep,
+    ) -> None:
+        """Ask nobody yet; ``wait`` passes the seconds until a missing topic is asked for again."""
+        self._config = config
+        self._pool = pool
+        self._session = session
+        self._destinations = destinations
+        self._log = log
+        self._wait = wait
+
+    def open(self) -> None:
+        """Register the producer at the master.
+
+        Raises:
+            RpcError: the master refuses.
+            TubeMQConnectionError: no master answered in time.
+        """
+        self._patiently(self._session.open)
+
+    def topic(self, name: str) -> PublishedTopic:
+        """Return a topic that can be published to; ask the master when that is not known.
+
+        Raises:
+            ProduceError: it does not exist, or the master listed no partition of it in time.
+            TubeMQConnectionError: no master answered in time.
+        """
+        known = self._destinations.topics.get(name)
+        if known is None or not known.routes.partitions:
+            known = self._destinations.update(name, self._publish(name))
+        return known
+
+    def partition(self, topic: PublishedTopic, broker_id: int, partition_id: int) -> Destination:
+        """Return a partition that the caller named; ask the master when it is not listed.
+
+        Raises:
+            ProduceError: it does not exist, or was not listed by the master in time.
+        """
+        listed = topic.partitioner.by_id(broker_id, partition_id)
+        return listed or self._await_partition(topic, broker_id, partition_id)
+
+    def _publish(self, name: str) -> PublishRoutes:
+        """Ask the master for a topic until it can be published to."""
+        if not name or len(name) > _LONGEST_TOPIC_NAME or name == OFFSET_HISTORY_TOPIC:
+            # A master refuses every later heartbeat that names such a topic.
+            raise ProduceError("TUBEMQ_TOPIC_NAME", topic=name)
+        try:
+            self._patiently(lambda: self._session.publish([name]))
+            return self._session.routes(name) if self._listed(name) else self._await_topic(name)
+        except TubeMQError:
+            if self._destinations.topics.get(name) is None:
+                self._session.withdraw(name)
+            raise
+
+    def _await_topic(self, name: str) -> PublishRoutes:
+        """Wait for a topic that is new, or whose brokers restart."""
+        configured_partitions(self._config, self._pool, name)
+        cause = "the master lists no partition of it"
+        if not self._await(lambda: self._listed(name), f"topic {name}", cause):
+            waited_ms = self._config.delivery_timeout_ms
+            raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=name, waited_ms=waited_ms)
+        return self._session.routes(name)
+
+    def _listed(self, name: str) -> bool:
+        return bool(self._session.routes(name).partitions)
+
+    def _await_partition(self, topic: PublishedTopic, broker_id: int, partition_id: int) -> Destination:
+        """Wait for a partition whose broker restarts; refuse one that its topic does not have."""
+        wanted = TopicPartition(topic.name, broker_id, partition_id)
+        exists = wanted in self._destinations
+        if not exists:
+            configured = configured_partitions(self._config, self._pool, topic.name)
+            exists = configured is None or wanted in configured
+        if not exists or not self._await(
+            lambda: wanted in self._session.routes(topic.name).partitions,
+            f"partition {wanted}",
+            "the master does not list it",
+        ):
+            raise ProduceError(
+                "TUBEMQ_PARTITION_UNKNOWN",
+                topic=topic.name,
+                partition=wanted.local_id,
+                existing=topic.partitioner.listed(),
+            )
+        self._destinations.follow()
+        return self._destinations.of(wanted, topic.routes.partitions[wanted])
+
+    def _await(self, is_there: Callable[[], bool], what: str, cause: str) -> bool:
+        """Ask for the routes until something is there; return False when the time is over."""
+        deadline = Deadline.after_ms(self._config.delivery_timeout_ms)
+        backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
+        while not is_there():
+            self._log.away(what, cause, waiting=0)
+            if not backoff.wait(deadline):
+                return False
+            self._patiently(self._session.refresh, deadline)
+        self._log.back(what)
+        return True
+
+    def _patiently(self, ask: Callable[[], object], deadline: Deadline | None = None) -> None:
+        """Ask the masters, again and again as long as what goes wrong may pass."""
+        deadline = deadline or Deadline.after_ms(self._config.delivery_timeout_ms)
+        backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
+        while True:
+            try:
+                ask()
+            except TubeMQError as error:
+                if not error.retriable or not backoff.wait(deadline):
+                    raise
+                self._log.away(_MASTERS, str(error), waiting=0)
+            else:
+                self._log.back(_MASTERS)
+                return

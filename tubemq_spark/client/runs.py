@@ -1,0 +1,317 @@
+"""Runs of messages, the partitions they go to, and the brokers that hold them meanwhile.
+
+**One owner.** A message that a producer has accepted is a row of an ``OutgoingBatch``, which never changes,
+and belongs to exactly one ``Run``. Only when its fate becomes its own, because it is to be sent again, it
+becomes a run of one.
+"""
+
+import collections
+import math
+from collections.abc import Sequence
+
+from tubemq_spark.client.outgoing import OutgoingBatch
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pipeline import Pipeline
+from tubemq_spark.protocol.send_connection import SendConnection
+from tubemq_spark.receipts import Receipt
+
+
+class Troubles:
+    """What went wrong with one message."""
+
+    __slots__ = ("failures", "heartbeats", "server_errors", "unanswered", "what")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        """How often an attempt to send it, or to connect for it, came to nothing."""
+        self.unanswered = 0
+        """Attempts of which nobody knows whether they stored the message."""
+        self.server_errors = 0
+        """How often a broker failed inside while storing it."""
+        self.heartbeats = -1
+        """Heartbeats that had been answered when a broker refused our token; -1: none did."""
+        self.what = ("", "")
+        """What delays it, and what to do about that."""
+
+
+class Run:
+    """Messages of one batch that go to one broker and have had the same fate so far."""
+
+    __slots__ = ("_troubles", "attempts", "batch", "destinations", "give_up_at", "rows", "sent_at", "size")
+
+    def __init__(
+        self, batch: OutgoingBatch, rows: Sequence[int], destinations: Sequence["Destination"]
+    ) -> None:
+        self.batch = batch
+        self.rows = rows
+        """Which messages of the batch these are."""
+        self.destinations = destinations
+        """Where each of them goes, for now."""
+        ends = batch.ends
+        self.size = sum([ends[row + 1] - ends[row] for row in rows])
+        """The length of all payloads together."""
+        self.attempts = 0
+        """How often they were handed to a connection."""
+        self.sent_at = 0.0
+        """When their last bytes left, in the window's time; set with each attempt."""
+        self.give_up_at = 0.0
+        """Their deadline, in the window's time; set when the window accepts them."""
+        self._troubles: Troubles | None = None
+
+    @property
+    def destination(self) -> "Destination":
+        """Where the (first) message goes."""
+        return self.destinations[0]
+
+    @property
+    def troubles(self) -> Troubles:
+        """What went wrong with a run of one message; most have no troubles, so this is made late."""
+        if self._troubles is None:
+            self._troubles = Troubles()
+        return self._troubles
+
+    @property
+    def unanswered(self) -> int:
+        """Attempts of which nobody knows whether they stored the message."""
+        return 0 if self._troubles is None else self._troubles.unanswered
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of a run of one message."""
+        return self.batch.key(self.rows[0])
+
+    @property
+    def named(self) -> bool:
+        """Whether the caller named the partition, so that no other will do."""
+        return self.batch.partition(self.rows[0]) is not None
+
+    @property
+    def has_time(self) -> bool:
+        """Whether a run of one message has a message time."""
+        return self.batch.has_time(self.rows[0])
+
+    def size_of(self, positions: Sequence[int]) -> int:
+        """Return the length of some payloads together."""
+        if len(positions) == len(self.rows):
+            return self.size
+        return sum(self.batch.size(self.rows[position]) for position in positions)
+
+    def messages(self, positions: Sequence[int]) -> "list[Run]":
+        """Return some of the messages, each a run of its own from now on."""
+        if len(self.rows) == 1:
+            return [self] if positions else []
+        return [self._message(position) for position in positions]
+
+    def describe(self, sender: str) -> str:
+        """Return words that let the user find the (first) message."""
+        return self.batch.describe(self.rows[0], sender)
+
+    def acknowledge(self, positions: Sequence[int], offsets: Sequence[int]) -> None:
+        """Count stored messages, each for its partition."""
+        by_destination: dict[Destination, list[int]] = {}
+        for position, offset in zip(positions, offsets, strict=True):
+            by_destination.setdefault(self.destinations[position], []).append(offset)
+        for destination, stored in by_destination.items():
+            destination.acknowledge(stored, self.attempts, self.unanswered)
+
+    def _message(self, position: int) -> "Run":
+        one = Run(self.batch, (self.rows[position],), (self.destinations[position],))
+        one.attempts = self.attempts
+        one.sent_at = self.sent_at
+        one.give_up_at = self.give_up_at
+        return one
+
+
+class Destination:
+    """One partition that a producer sends to, and what it has acknowledged."""
+
+    __slots__ = (
+        "count",
+        "first_offset",
+        "last_offset",
+        "link",
+        "partition",
+        "place",
+        "retried",
+        "unanswered",
+    )
+
+    def __init__(self, partition: TopicPartition, link: "BrokerLink", place: bytes) -> None:
+        self.partition = partition
+        self.link = link
+        self.place = place
+        """What all requests to this partition have in common (``encode_place``)."""
+        self.count = 0
+        self.first_offset = -1
+        self.last_offset = -1
+        self.retried = 0
+        self.unanswered = 0
+
+    def acknowledge(self, offsets: Sequence[int], attempts: int, unanswered: int) -> None:
+        """Count stored messages; answers may come in any order.
+
+        Args:
+            offsets: where each of them is.
+            attempts: how often each was sent; when this was more than once, it is one message.
+            unanswered: how many of the attempts had no answer that says whether it was stored.
+        """
+        first = min(offsets)
+        self.last_offset = max(self.last_offset, *offsets)
+        if first < self.first_offset or not self.count:
+            self.first_offset = first
+        self.count += len(offsets)
+        if attempts > 1:
+            self.retried += len(offsets)
+            self.unanswered += unanswered
+
+    def receipt(self) -> Receipt:
+        """Return what was acknowledged so far."""
+        return Receipt(
+            self.partition, self.count, self.first_offset, self.last_offset, self.retried, self.unanswered
+        )
+
+
+def runs(batch: OutgoingBatch, first: int, destinations: Sequence[Destination]) -> list[Run]:
+    """Return a run for each broker that messages of a batch go to, from the first message on."""
+    by_link: dict[BrokerLink, list[int]] = {}
+    for position, destination in enumerate(destinations):
+        by_link.setdefault(destination.link, []).append(position)
+    if len(by_link) == 1:
+        return [Run(batch, range(first, first + len(destinations)), destinations)]
+    return [
+        Run(batch, [first + position for position in some], [destinations[position] for position in some])
+        for some in by_link.values()
+    ]
+
+
+class BrokerLink:
+    """One broker: the runs that wait to be written to it, and those in flight.
+
+    A message is in at most one of ``queue`` and ``connection``, of one link. Only the send window moves
+    messages in and out.
+    """
+
+    __slots__ = (
+        "_timeout_ms",
+        "_unsent_bytes",
+        "broker_id",
+        "connection",
+        "crowded",
+        "endpoint",
+        "failures",
+        "held",
+        "held_bytes",
+        "last_heard",
+        "moved_at",
+        "pipeline",
+        "queue",
+        "reconnect_at",
+        "troubles",
+        "writing",
+    )
+
+    def __init__(self, broker_id: int, endpoint: Endpoint, timeout_ms: int) -> None:
+        self.broker_id = broker_id
+        self.endpoint = endpoint
+        self.queue: collections.deque[Run] = collections.deque()
+        self._timeout_ms = timeout_ms
+        self.connection: SendConnection[Run] = SendConnection(timeout_ms)
+        """What is in flight; nothing as long as there is no pipeline."""
+        self.writing: list[Run] = []
+        """Those in flight whose bytes have not all left: they wait for no answer yet."""
+        self.held = 0
+        """How many messages are here."""
+        self.held_bytes = 0
+        """The length of their payloads."""
+        self.pipeline: Pipeline | None = None
+        self.failures = 0
+        """Connections lost, or not made, since the last answer."""
+        self.reconnect_at = 0.0
+        self.last_heard = 0.0
+        self.moved_at = 0.0
+        """When bytes that waited to be written were last seen to get fewer."""
+        self._unsent_bytes = 0
+        self.troubles = 0
+        """How often it was avoided since it last stored a message."""
+        self.crowded = False
+        """Whether it holds its share of the window; see ``BrokerLinks``."""
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} ({self.endpoint})"
+
+    @property
+    def name(self) -> str:
+        """The broker, wherever it is."""
+        return f"broker {self.broker_id}"
+
+    @property
+    def oldest(self) -> Run | None:
+        """The run in flight that was sent first."""
+        flight = self.connection.oldest
+        return None if flight is None else flight.run
+
+    def runs_in_flight(self) -> list[Run]:
+        """Return the oldest message in flight of each run, in the order of sending."""
+        connection = self.connection
+        return [flight.run.messages(connection.unanswered(flight))[0] for flight in connection.flights]
+
+    def add(self, run: Run) -> None:
+        """Take a run behind all others."""
+        self.queue.append(run)
+        self.held += len(run.rows)
+        self.held_bytes += run.size
+
+    def requeue(self, runs: list[Run]) -> None:
+        """Take runs before all others."""
+        self.queue.extendleft(reversed(runs))
+        self.held += sum(len(run.rows) for run in runs)
+        self.held_bytes += sum(run.size for run in runs)
+
+    def release(self, count: int, size: int) -> None:
+        """Count messages as gone that were in flight."""
+        self.held -= count
+        self.held_bytes -= size
+
+    def hold(self, runs: list[Run], now: float) -> None:
+        """Let no answer be due to runs whose bytes have not all left; there are such bytes."""
+        self.writing = runs
+        self._unsent_bytes = self._left_to_write()
+        self.moved_at = now
+        for run in runs:
+            run.sent_at = math.inf
+
+    def stood_still_s(self, now: float) -> float:
+        """Return for how long no byte has left; when all have, the time for the answers begins."""
+        unsent = self._left_to_write()
+        if not unsent:
+            for run in self.writing:
+                run.sent_at = now
+            self.writing = []
+            return 0.0
+        if unsent != self._unsent_bytes:
+            self._unsent_bytes = unsent
+            self.moved_at = now
+        return now - self.moved_at
+
+    def _left_to_write(self) -> int:
+        return 0 if self.pipeline is None else self.pipeline.unsent_bytes
+
+    def attach(self, pipeline: Pipeline) -> None:
+        """Begin a new connection: serial numbers and half-read answers belonged to the old one."""
+        self.pipeline = pipeline
+        self.connection = SendConnection(self._timeout_ms)
+
+    def detach(self) -> tuple[list[Run], list[Run]]:
+        """Forget the connection and give up every message; return what was in flight and what was queued.
+
+        Each message is a run of its own from now on, and each list begins with the oldest.
+        """
+        sent = [
+            message for run, positions in self.connection.give_up_all() for message in run.messages(positions)
+        ]
+        queued = [message for run in self.queue for message in run.messages(range(len(run.rows)))]
+        self.pipeline = None
+        self.queue.clear()
+        self.writing = []
+        self.held = self.held_bytes = 0
+        return sent, queued

@@ -1,0 +1,89 @@
+"""Messages on their way to TubeMQ, many at a time and by columns: what a sender takes."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Value = TypeVar("Value")
+
+
+class Coded(NamedTuple, Generic[Value]):
+    """A column in which values repeat: each value once, and for every row the place of its value."""
+
+    values: tuple[Value, ...]
+    codes: Int64s
+
+    def value(self, row: int) -> Value:
+        """Return the value of a row."""
+        return self.values[int(self.codes[row])]
+
+
+class BytesColumn(NamedTuple):
+    """A column of byte strings, one behind the other."""
+
+    data: bytes | memoryview
+    offsets: Int64s
+    """Where each row begins, and where the last one ends."""
+    nulls: Bools | None = None
+    """Which rows have no value; None: every row has one."""
+
+    def value(self, row: int) -> bytes | None:
+        """Return the bytes of a row."""
+        if self.nulls is not None and self.nulls[row]:
+            return None
+        return bytes(self.data[self.offsets[row] : self.offsets[row + 1]])
+
+
+class MessageHeader(NamedTuple):
+    """What a message carries beside its value."""
+
+    attributes: Mapping[str, str] | None = None
+    message_type: str | None = None
+    message_time: str | None = None
+
+
+class OutgoingMessage(NamedTuple):
+    """One message of a batch; ``Sender.send`` has the same arguments."""
+
+    topic: str
+    value: bytes
+    attributes: Mapping[str, str] | None
+    message_type: str | None
+    message_time: str | None
+    key: bytes | None
+    partition: tuple[int, int] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class SendBatch:
+    """The messages of one record batch, in order; all columns have the same number of rows."""
+
+    topics: Coded[str]
+    values: BytesColumn
+    """The bodies; none is null."""
+    headers: Coded[MessageHeader]
+    keys: BytesColumn | None = None
+    """Messages of equal keys go to the same partition; a null has no key."""
+    partitions: Coded[tuple[int, int] | None] | None = None
+    """Broker id and partition id of messages whose partition was named."""
+    first_row: int = 1
+    """The number of the first message among all of its sender, for errors."""
+
+    def __len__(self) -> int:
+        return len(self.topics.codes)
+
+    def message(self, row: int) -> OutgoingMessage:
+        """Return one message; an object per row is for tests and for odd rows."""
+        value = self.values.value(row)
+        return OutgoingMessage(
+            self.topics.value(row),
+            value if value is not None else b"",
+            *self.headers.value(row),
+            key=None if self.keys is None else self.keys.value(row),
+            partition=None if self.partitions is None else self.partitions.value(row),
+        )
