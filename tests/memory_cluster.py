@@ -1,6 +1,7 @@
 """A cluster in memory, for tests of what stands above the boundary: what is sent to it can be read."""
 
 import collections
+import contextlib
 import itertools
 import zlib
 
@@ -72,25 +73,25 @@ class MemoryCluster:
         return MemorySender(self)
 
 
-class MemorySender:
-    """Stores a message at once; a context manager for form's sake."""
+class MemorySender(contextlib.AbstractContextManager):
+    """Stores a message at once."""
 
     def __init__(self, cluster):
         self._cluster = cluster
         self._turn = itertools.count()
         self._offsets = collections.defaultdict(list)
 
-    def __enter__(self):
-        return self
+    def __exit__(self, *_): ...
 
-    def __exit__(self, *_):
-        pass
+    def flush(self): ...
 
-    def send(
-        self, topic, value, *, attributes=None, message_type=None, message_time=None, key=None, partition=None
-    ):
+    def send_batch(self, batch):
+        for row in range(len(batch)):
+            self.send(**batch.message(row)._asdict())
+
+    def send(self, topic, value, *, key=None, partition=None, **header):
         self._cluster.refuse_unknown_topic(topic)
-        payload = encode_payload(value, attributes, message_type, message_time)
+        payload = encode_payload(value, **header)
         text = payload.data[4 : len(payload.data) - len(value)].decode() if payload.flag else None
         place = self._place(self._cluster.partitions[topic], key, partition)
         log = self._cluster.logs[place.store_id]
@@ -102,9 +103,6 @@ class MemorySender:
             return next(one for one in partitions if (one.broker_id, one.partition_id) == named)
         turn = next(self._turn) if key is None else zlib.crc32(key)
         return partitions[turn % len(partitions)]
-
-    def flush(self):
-        pass
 
     def receipts(self):
         offsets = sorted(self._offsets.items())

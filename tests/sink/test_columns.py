@@ -75,7 +75,8 @@ def messages(columns, topic="demo", zone="UTC", types=ARROW_TYPES, message_time=
         [pa.array(values, types[name]) for name, values in columns.items()], names=list(columns)
     )
     bound = bind(schema_of(*columns), topic, zone, message_time)
-    return list(bound.messages(batch, Mended(), first, now=lambda: NOW_S))
+    made = bound.batches(batch, Mended(), first, now=lambda: NOW_S)
+    return [some.message(row) for some in made for row in range(len(some))]
 
 
 def test_a_value_is_enough():

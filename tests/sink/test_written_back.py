@@ -28,8 +28,9 @@ def message(mended=None, **columns):
         for name, value in columns.items()
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    (made,) = bound(schema).messages(batch, mended or Mended())
-    return made
+    (made,) = bound(schema).batches(batch, mended or Mended())
+    assert len(made) == 1
+    return made.message(0)
 
 
 def bound(schema):
@@ -59,7 +60,7 @@ def test_type_and_time_among_the_attributes_are_the_message_s(columns):
         ("$msgType$= news,a=b", {"$msgType$": "news", "a": "b"}, "blanks cut off"),
         ("$msgType$=  ,a=b", {"a": "b"}, "blanks cut off"),
         ("$msgTime$=20240229123456", {"$msgTime$": "202402291234"}, "cut to minutes"),
-        ("$msgTime$=yesterday,a=b", {"a": "b"}, "no time"),
+        ("$msgTime$=yesterday,a=b", {"a": "b"}, "not a time"),
         ("k=", None, "an attribute left out"),
     ],
 )

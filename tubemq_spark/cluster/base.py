@@ -16,6 +16,7 @@ from tubemq_spark.model import OffsetBounds, RangeRequest, StoreBounds, StoreId,
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
 
 
@@ -52,6 +53,15 @@ class Sender(Protocol):
                 partition does not exist or could not be published to in time.
             OptionError: the value is empty, or an attribute cannot be written.
             TubeMQConnectionError: no master answered in time.
+        """
+
+    def send_batch(self, batch: SendBatch) -> None:
+        """Accept the messages of a batch, in order; wait while as many are in flight as the window holds.
+
+        The messages before one that is refused are accepted.
+
+        Raises:
+            TubeMQError: as ``send``; the error names the message.
         """
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Which columns a frame written to TubeMQ may have, and a row's way to a message."""
+"""Which columns a frame written to TubeMQ may have, and what a sender gets of them."""
 
 import collections
 import dataclasses
@@ -7,8 +7,9 @@ import logging
 import time
 import zoneinfo
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
@@ -17,24 +18,14 @@ from tubemq_spark.columns import ORIGIN, WRITTEN, suggestion
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import excerpt
 from tubemq_spark.options import MessageTime, WriteOptions
+from tubemq_spark.protocol.send_batch import Bools, Coded, MessageHeader, SendBatch
+from tubemq_spark.sink import coding
 from tubemq_spark.sink.mended import Mended
 
 logger = logging.getLogger(__name__)
 
 _NO_ATTRIBUTES: Final = (None, None, None)
 _ROUTE: Final = frozenset({"brokerId", "partition"})
-
-
-class OutgoingMessage(NamedTuple):
-    """A row, ready for the producer (whose ``send`` has the same arguments)."""
-
-    topic: str
-    value: bytes
-    attributes: dict[str, str] | None
-    message_type: str | None
-    message_time: str | None
-    key: bytes | None
-    partition: tuple[int, int] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,105 +68,145 @@ class SinkColumns:
             names -= _ROUTE
         return cls(names - ORIGIN, options.topic, options.message_time_zone, options.message_time)
 
-    def messages(
+    def batches(
         self, batch: pa.RecordBatch, mended: Mended, first: int = 1, now: Callable[[], float] = time.time
-    ) -> Iterator[OutgoingMessage]:
-        """Yield a record batch's rows as messages.
+    ) -> Iterator[SendBatch]:
+        """Yield a record batch's rows for a sender, those before the first row that cannot be a message.
 
         Our own source has a message's type and time among the attributes as well; here the columns of
         their own win. ``first`` is the number of the first row in its task.
 
         Raises:
             ProduceError: a row's value or topic is null, it names half a route, or its timestamp is beyond
-                the year 9999.
+                the year 9999. It is raised behind the rows before it, except for a timestamp.
         """
-        count = batch.num_rows
-        values = self._bytes(batch, "value", count)
-        topics = [self.topic] * count if self.topic is not None else self._column(batch, "topic", count)
-        columns = zip(
-            values,
-            topics,
-            self._column(batch, "attributes", count),
-            self._column(batch, "messageType", count),
-            self._times(batch, count, first),
-            self._bytes(batch, "key", count),
-            self._routes(batch, count),
-            strict=True,
+        times = self._times(batch, first)
+        count = _first_set(self._refused(batch))
+        if count:
+            good = batch.slice(0, count)
+            times = times._replace(codes=times.codes[:count])
+            yield SendBatch(
+                self._topics(good),
+                coding.bytes_column(good.column("value")),
+                self._headers(good, times, mended, now),
+                coding.bytes_column(good.column("key")) if "key" in self.names else None,
+                self._routes(good),
+                first,
+            )
+        if count < batch.num_rows:
+            raise self._refusal(batch.slice(count, 1), first + count)
+
+    def _refused(self, batch: pa.RecordBatch) -> Bools:
+        """Say which rows cannot be messages."""
+        refused = coding.nulls(batch.column("value"))
+        if self.topic is None:
+            refused = refused | coding.nulls(batch.column("topic"))
+        if self.names >= _ROUTE:
+            refused |= coding.nulls(batch.column("brokerId")) != coding.nulls(batch.column("partition"))
+        return refused
+
+    def _refusal(self, batch: pa.RecordBatch, number: int) -> ProduceError:
+        """Return why the only row of a batch cannot be a message."""
+        value = coding.bytes_column(batch.column("value")).value(0)
+        topic = self.topic if self.topic is not None else batch.column("topic")[0].as_py()
+        if value is None:
+            return ProduceError("TUBEMQ_SINK_NULL_VALUE", row=row_name(number), topic=topic)
+        if topic is None:
+            return ProduceError("TUBEMQ_SINK_NULL_TOPIC", row=row_name(number, value))
+        return ProduceError(
+            "TUBEMQ_SINK_HALF_NULL_ROUTE",
+            row=row_name(number, value),
+            topic=topic,
+            broker=batch.column("brokerId")[0].as_py(),
+            partition=batch.column("partition")[0].as_py(),
+        )
+
+    def _topics(self, batch: pa.RecordBatch) -> Coded[str]:
+        if self.topic is not None:
+            return coding.constant(self.topic, batch.num_rows)
+        return coding.coded(batch.column("topic"))
+
+    def _routes(self, batch: pa.RecordBatch) -> Coded[tuple[int, int] | None] | None:
+        if not self.names >= _ROUTE:
+            return None
+        named = coding.combined(
+            coding.coded(batch.column("brokerId")), coding.coded(batch.column("partition"))
+        )
+        return Coded(tuple(None if pair[0] is None else pair for pair in named.values), named.codes)
+
+    def _headers(
+        self, batch: pa.RecordBatch, times: Coded[str | None], mended: Mended, now: Callable[[], float]
+    ) -> Coded[MessageHeader]:
+        """Return type, time and attributes of the rows; rows that share all three share a header."""
+        columns = coding.combined(
+            self._optional(batch, "attributes", coding.coded_maps),
+            self._optional(batch, "messageType", coding.coded),
+            times,
         )
         default_time = self._default_time(now())
+        counts = np.bincount(columns.codes, minlength=len(columns.values)).tolist()
+        headers = [
+            self._header(mended, count, default_time, *values)
+            for values, count in zip(columns.values, counts, strict=True)
+        ]
+        return Coded(tuple(headers), columns.codes)
+
+    def _header(
+        self,
+        mended: Mended,
+        rows: int,
+        default_time: str | None,
+        attributes: list[tuple[str, str | None]] | None,
+        message_type: str | None,
+        row_time: str | None,
+    ) -> MessageHeader:
+        own, inner_type, inner_time = mended.attributes(attributes, rows) if attributes else _NO_ATTRIBUTES
+        text = inner_type if message_type is None else message_type
         with_time = self.message_time is not MessageTime.NONE
-        for number, (value, topic, attributes, message_type, row_time, key, route) in enumerate(
-            columns, first
-        ):
-            if value is None:
-                raise ProduceError("TUBEMQ_SINK_NULL_VALUE", row=row_name(number), topic=topic)
-            if topic is None:
-                raise ProduceError("TUBEMQ_SINK_NULL_TOPIC", row=row_name(number, value))
-            broker, partition = route
-            if (broker is None) != (partition is None):
-                raise ProduceError(
-                    "TUBEMQ_SINK_HALF_NULL_ROUTE",
-                    row=row_name(number, value),
-                    topic=topic,
-                    broker=broker,
-                    partition=partition,
-                )
-            own, inner_type, inner_time = mended.attributes(attributes) if attributes else _NO_ATTRIBUTES
-            text = inner_type if message_type is None else message_type
-            yield OutgoingMessage(
-                topic,
-                value,
-                own,
-                text and mended.message_type(text),
-                (row_time or inner_time or default_time) if with_time else None,
-                key,
-                None if broker is None else (broker, partition),
-            )
+        return MessageHeader(
+            own,
+            text and mended.message_type(text, rows),
+            (row_time or inner_time or default_time) if with_time else None,
+        )
 
     def _default_time(self, now_s: float) -> str | None:
         if self.message_time is not MessageTime.NOW:
             return None
-        return _minute_text(int(now_s // 60), zoneinfo.ZoneInfo(self.message_time_zone), {})
+        return _minute_text(int(now_s // 60), zoneinfo.ZoneInfo(self.message_time_zone))
 
-    def _column(self, batch: pa.RecordBatch, name: str, count: int) -> list[Any]:
-        return batch.column(name).to_pylist() if name in self.names else [None] * count
-
-    def _bytes(self, batch: pa.RecordBatch, name: str, count: int) -> list[bytes | None]:
-        """Return a column of texts or bytes as bytes: Spark's texts may hold what is no UTF-8."""
+    def _optional(
+        self, batch: pa.RecordBatch, name: str, code: Callable[[pa.Array], Coded[Any]]
+    ) -> Coded[Any]:
         if name not in self.names:
-            return [None] * count
-        return batch.column(name).cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
+            return coding.constant(None, batch.num_rows)
+        return code(batch.column(name))
 
-    def _routes(self, batch: pa.RecordBatch, count: int) -> list[tuple[Any, Any]]:
-        brokers = self._column(batch, "brokerId", count)
-        return list(zip(brokers, self._column(batch, "partition", count), strict=True))
-
-    def _times(self, batch: pa.RecordBatch, count: int, first: int) -> list[str | None]:
+    def _times(self, batch: pa.RecordBatch, first: int) -> Coded[str | None]:
         if "timestamp" not in self.names:
-            return [None] * count
-        moments = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+            return coding.constant(None, batch.num_rows)
+        minutes = coding.coded_minutes(batch.column("timestamp"))
         zone = zoneinfo.ZoneInfo(self.message_time_zone)
-        texts: dict[int, str] = {}
-        return [
-            None if moment is None else _row_time(moment // 60_000_000, zone, texts, number)
-            for number, moment in enumerate(moments, first)
-        ]
+        texts: list[str | None] = []
+        for code, minute in enumerate(minutes.values):
+            try:
+                texts.append(None if minute is None else _minute_text(minute, zone))
+            except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
+                number = first + _first_set(minutes.codes == code)
+                what = f"the timestamp of row {row_name(number)} does not fit into yyyyMMddHHmm ({error})"
+                raise ProduceError("TUBEMQ_BAD_MESSAGE", what=what) from error
+        return Coded(tuple(texts), minutes.codes)
 
 
-def _row_time(minute: int, zone: zoneinfo.ZoneInfo, texts: dict[int, str], number: int) -> str:
-    try:
-        return texts.get(minute) or _minute_text(minute, zone, texts)
-    except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
-        what = f"the timestamp of row {row_name(number)} does not fit into yyyyMMddHHmm ({error})"
-        raise ProduceError("TUBEMQ_BAD_MESSAGE", what=what) from error
+def _first_set(flags: Bools) -> int:
+    """Return the first row with a flag; the number of rows when none has one."""
+    return int(flags.argmax()) if flags.any() else len(flags)
 
 
-def _minute_text(minute: int, zone: zoneinfo.ZoneInfo, texts: dict[int, str]) -> str:
-    """Format a minute since the epoch as TubeMQ's ``yyyyMMddHHmm``; rows share few minutes."""
+def _minute_text(minute: int, zone: zoneinfo.ZoneInfo) -> str:
+    """Format a minute since the epoch as TubeMQ's ``yyyyMMddHHmm``."""
     moment = datetime.datetime.fromtimestamp(minute * 60, zone)
     # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
-    texts[minute] = f"{moment.year:04d}{moment:%m%d%H%M}"
-    return texts[minute]
+    return f"{moment.year:04d}{moment:%m%d%H%M}"
 
 
 def row_name(number: int, value: bytes | None = None) -> str:

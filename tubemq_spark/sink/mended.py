@@ -1,7 +1,7 @@
 """What other producers wrote in a way that we may read but not write, and how it is written again.
 
 A topic that is mirrored may hold messages of any producer. Our source hands them over as they are, and
-nothing about them is the user's fault, so it must not end his query. What changes is told once a task.
+nothing about them is the user's fault, so they must not end the query. What changes is logged once per task.
 """
 
 import collections
@@ -24,9 +24,9 @@ class Mended:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def attributes(
-        self, pairs: Iterable[tuple[str, str | None]]
+        self, pairs: Iterable[tuple[str, str | None]], rows: int
     ) -> tuple[dict[str, str] | None, str | None, str | None]:
-        """Return attributes without TubeMQ's own, and of these the message's type and time.
+        """Return the attributes of some rows without TubeMQ's own, and of these the message's type and time.
 
         Attributes without a name or a value, and those that hold a reserved name, are left out: TubeMQ's
         clients do not find them, or find something else.
@@ -37,26 +37,30 @@ class Mended:
         unfit = [name for name, value in kept.items() if _is_unfit(name, value)]
         for name in unfit:
             del kept[name]
-            self._counts["an attribute left out that is blank or holds a reserved name"] += 1
+            self._counts["an attribute left out that is blank or holds a reserved name"] += rows
         own = {name: value for name, value in kept.items() if value is not None}
-        return own or None, message_type, None if message_time is None else self._message_time(message_time)
+        return (
+            own or None,
+            message_type,
+            None if message_time is None else self._message_time(message_time, rows),
+        )
 
-    def message_type(self, text: str | None) -> str | None:
-        """Return a type without the blanks around it, which TubeMQ's clients cut off, too."""
+    def message_type(self, text: str | None, rows: int) -> str | None:
+        """Return the type of some rows without the blanks around it, which TubeMQ's clients cut off, too."""
         if text is None or (text and text == text.strip()):
             return text
-        self._counts["blanks cut off a message type"] += 1
+        self._counts["blanks cut off a message type"] += rows
         return text.strip() or None
 
-    def _message_time(self, text: str) -> str | None:
-        """Return a time in minutes: some producers add seconds; None when it is no time."""
+    def _message_time(self, text: str, rows: int) -> str | None:
+        """Return a time in minutes: some producers add seconds; None when it is not a time."""
         if is_message_time(text):
             return text
         minute = text.strip()[:_MINUTE_DIGITS]
         if is_message_time(minute) and text.strip().isdigit():
-            self._counts["a message time cut to minutes"] += 1
+            self._counts["a message time cut to minutes"] += rows
             return minute
-        self._counts["a message time left out that is no time"] += 1
+        self._counts["a message time left out that is not a time"] += rows
         return None
 
     def tell(self, task: str) -> None:

@@ -1,4 +1,4 @@
-"""One writing task: rows to messages, all acknowledged before the commit message goes back."""
+"""One writing task: every row is sent and acknowledged before the commit message goes back."""
 
 from collections.abc import Iterator
 
@@ -26,16 +26,8 @@ def write_rows(
     rows = 0
     with open_cluster(options.cluster).sender(task) as sender:
         for batch in batches:
-            for message in columns.messages(batch, mended, rows + 1):
-                sender.send(
-                    message.topic,
-                    message.value,
-                    attributes=message.attributes,
-                    message_type=message.message_type,
-                    message_time=message.message_time,
-                    key=message.key,
-                    partition=message.partition,
-                )
+            for some in columns.batches(batch, mended, rows + 1):
+                sender.send_batch(some)
             rows += batch.num_rows
         sender.flush()
         mended.tell(task)
