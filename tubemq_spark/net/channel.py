@@ -60,7 +60,7 @@ class PendingCall:
             TubeMQConnectionError: the connection was lost first.
             RpcError: the peer answered with an exception (``TUBEMQ_REMOTE_EXCEPTION``).
         """
-        if not self._answered():
+        if not self._wait_for_answer():
             self._channel.give_up(self)
             raise TubeMQTimeoutError(
                 "TUBEMQ_TIMEOUT", endpoint=self._channel.endpoint, timeout_ms=self._timeout_ms, during=during
@@ -80,8 +80,8 @@ class PendingCall:
         """
         return rpc.parse_message(response_type, self.body(during))
 
-    def _answered(self) -> bool:
-        """Wait for the answer until the deadline, or until the caller's ``wait`` raises."""
+    def _wait_for_answer(self) -> bool:
+        """Wait until the deadline or until ``wait`` raises; return whether the call was settled."""
         if self._wait is None:
             return self._settled.wait(self._deadline.remaining())
         try:

@@ -87,10 +87,10 @@ class StreamDriver:
             max_rows=max_rows,
             target=self._target,
         )
-        text = start if end is offset else end.to_json()
+        data = start if end is offset else end.to_json()
         complete = len(bounds) == len(snapshot.bounds)
-        self._last_end = _LastEnd(snapshot, max_rows, start, offset, text, end) if complete else None
-        return text
+        self._last_end = _LastEnd(snapshot, max_rows, start, offset, data, end) if complete else None
+        return data
 
     def report(self) -> dict[str, Any] | None:
         """Return where the topics' stores end as far as known; None before the first snapshot."""
