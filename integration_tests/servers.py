@@ -137,7 +137,7 @@ def server_of(cluster: RealTubeMQ) -> Server:
 def await_files(cluster: RealTubeMQ, broker_id: int, topic: str) -> None:
     """Wait until a Java broker has a topic's first store in its files: a crash loses nothing of it then."""
     broker = cluster.brokers[broker_id]
-    end = broker.admin.pubinfo([topic])[topic, 0].maximum
+    end = broker.admin.pubinfo([topic])[topic, 0].latest
     wait_until(
         lambda: logs(broker.data / f"{topic}-0")[0].end >= end,
         timeout_s=_FLUSH_SECONDS,

@@ -69,7 +69,7 @@ class FileSink:
 
 def end(cluster, broker_id, topic):
     """Return where a broker's partition ends now."""
-    return cluster.brokers[broker_id].admin.pubinfo([topic])[topic, 0].maximum
+    return cluster.brokers[broker_id].admin.pubinfo([topic])[topic, 0].latest
 
 
 def assert_every_row_once(cluster, sink, load, record_property):

@@ -80,7 +80,7 @@ def test_a_new_stream_reads_what_is_left_and_tells_of_no_loss(spark, cluster, tm
         store.produce(700)
     first = store.first_left()
     wait_until(lambda: store.first_readable() == first, timeout_s=EXPIRY_SECONDS, what="retention", poll_s=2)
-    assert cluster.brokers[1].admin.pubinfo([TOPIC])[TOPIC, 0].minimum == 0
+    assert cluster.brokers[1].admin.pubinfo([TOPIC])[TOPIC, 0].earliest == 0
 
     stream = read_stream(spark, server_of(cluster), TOPIC, maxOffsetsPerTrigger="100")
     sink = Collected()
