@@ -146,7 +146,7 @@ def test_aliases(ask, topic):
 
 def test_jsonp(server):
     query = urlencode({"method": "admin_query_server_version", "callback": "tell"})
-    with urlopen(f"http://{server.admin._server}/webapi.htm?{query}", timeout=10) as response:
+    with urlopen(f"{server.admin.url}?{query}", timeout=10) as response:
         assert response.headers.get_content_type() == "text/plain"
         text = response.read().decode()
     assert text.startswith("tell({")

@@ -12,7 +12,7 @@ from integration_tests.wheel.environment import Environment, FailedError, clean_
 
 _START_SECONDS: Final = 60
 _PORTS: Final = ("master-port", "broker-port", "master-web-port", "broker-web-port")
-_TOPICS: Final = ("clicks:3:1", "shouting:1:1")
+_TOPICS: Final = ("clicks:3:1", "shouting:1:1", "letters:1:1")
 
 
 @contextlib.contextmanager

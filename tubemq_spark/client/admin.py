@@ -56,6 +56,8 @@ class _WebApi:
     def __init__(self, address: str, timeout_s: float) -> None:
         self._server = Endpoint.parse(address)
         self._timeout_s = timeout_s
+        self.url = f"http://{self._server}/webapi.htm"
+        """The one page that answers all calls."""
 
     def call(self, method: str, **parameters: Parameter) -> dict[str, Any]:
         """Make one call and return its whole answer.
@@ -87,10 +89,9 @@ class _WebApi:
 
     def _ask(self, parameters: Mapping[str, Parameter], *, by_get: bool) -> dict[str, Any]:
         form = urllib.parse.urlencode({key: _text(value) for key, value in parameters.items()})
-        url = f"http://{self._server}/webapi.htm"
-        target, body = (f"{url}?{form}", None) if by_get else (url, form.encode())
+        target, body = (f"{self.url}?{form}", None) if by_get else (self.url, form.encode())
         try:
-            with urllib.request.urlopen(target, body, self._timeout_s) as response:  # noqa: S310 (http, see url)
+            with urllib.request.urlopen(target, body, self._timeout_s) as response:  # noqa: S310 (http)
                 answer = json.loads(response.read())
         except (http.client.HTTPException, OSError, ValueError) as error:
             raise self._no_answer(str(error)) from error
