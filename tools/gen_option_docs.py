@@ -15,23 +15,24 @@ HEAD = """\
 <!-- Written by `make docs` from tubemq_spark/options/table.py. -->
 
 Options of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with `format("tubemq")`. Names
-may be written in any case. The names, defaults and rules of Spark's Kafka source hold wherever the concept
-is the same.
+are not case-sensitive. Where the concept is the same, so are the names, defaults and rules of Spark's Kafka
+source.
 
-- An option that is not known is an error, which names the nearest one.
-- An option without effect is warned about: one for reading in a write, or one for streams in a batch read.
-- *In* says where an option has an effect: a `batch` read, a read as a `stream`, a `write` of either kind.
-  An option in **bold** is required there.
+- An unknown option is an error that names the closest one.
+- An option that has no effect causes a warning: one for reading in a write, or one for streams in a batch
+  read.
+- *In* says where an option has an effect: a `batch` read, a `stream` read, or a `write` of either kind. An
+  option in **bold** is required there.
 
 """
 
 OFFSETS = """
 ## Offsets
 
-An offset of TubeMQ is a position in the index of a *store*, a topic's log on one broker. It counts bytes, 28
-a message, so offsets are multiples of 28. It names the next message to read: of a read that ends at 280 and
-one that starts there, each message is in one. The partitions of a store share its offsets; the numbers 0 to
-9999 are partitions of store 0, 10000 to 19999 of store 1, and so on.
+A TubeMQ offset is a position in the index of a *store*, a topic's log on one broker. It counts bytes, 28
+per message, so offsets are multiples of 28. It names the next message to read: a read that ends at 280 and
+one that starts there share no message and skip none. The partitions of a store share its offsets.
+Partitions 0 to 9999 are in store 0, 10000 to 19999 in store 1, and so on.
 
 `startingOffsets` and `endingOffsets` take, besides `earliest` and `latest`, JSON of this form:
 
@@ -39,19 +40,17 @@ one that starts there, each message is in one. The partitions of a store share i
 {"demo": {"1:0": 280, "1:10000": -2, "2:0": -1}, "orders": "earliest"}
 ```
 
-- A partition is written `brokerId:partitionId`; -2 is earliest and -1 latest.
-- One word may stand for all partitions of a topic.
-- All partitions of all topics in `subscribe` must be named, and no others.
-- An offset beyond the end of the log is an error. One before its begin is data loss: see `failOnDataLoss`.
-- What Spark keeps in a stream's checkpoint, `{"v":1,"topics":{"demo":{"1:0":280}}}`, is taken as it is. So a
-  new query can go on where another one stood.
-"""
+- A partition is written `brokerId:partitionId`; -2 is earliest and -1 latest. - `earliest` or `latest` may
+stand for all partitions of a topic. - All partitions of all topics in `subscribe` must be named, and no
+others. - An offset beyond the end of the log is an error. One before its beginning is data loss: see
+`failOnDataLoss`. - What Spark keeps in a stream's checkpoint, `{"v":1,"topics":{"demo":{"1:0":280}}}`, is
+accepted as it is, so a new query can resume where another one stopped."""
 
 
 KAFKA = """
 ## Coming from Kafka
 
-These options of Spark's Kafka source are not supported by this release, nor is any other that begins with
+This release does not support these options of Spark's Kafka source, nor any other that begins with
 `kafka.`. The error says what to do instead:
 
 | option | instead |
@@ -61,8 +60,8 @@ These options of Spark's Kafka source are not supported by this release, nor is 
 SPARK = """
 ## Keys of Spark
 
-A path given to `load` or `save` has no effect; topics are named by `subscribe` and `topic`. Besides it, Spark
-adds keys of its own, which are let through: """
+A path given to `load` or `save` has no effect; `subscribe` and `topic` name the topics. Spark also adds
+keys of its own, which are ignored:"""
 
 
 def page() -> str:

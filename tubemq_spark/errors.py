@@ -20,9 +20,9 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call.",
     "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
     # The columns of a frame.
-    "TUBEMQ_SCHEMA_EMPTY": "The schema names no column; name some of: {known}.",
+    "TUBEMQ_SCHEMA_EMPTY": "The schema is empty; name at least one of these columns: {known}.",
     "TUBEMQ_SCHEMA_UNKNOWN_COLUMN": (
-        "The schema names '{column}', which TubeMQ rows do not have{suggestion} They have: {known}."
+        "The schema names the column '{column}', which TubeMQ rows do not have{suggestion} They have: {known}."
     ),
     "TUBEMQ_SCHEMA_WRONG_TYPE": (
         "Column '{column}' is {expected}, not {given}; read it as {expected} and cast it in the query."
@@ -30,17 +30,17 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SCHEMA_NOT_NULL": (
         "Column '{column}' can be null, but the schema says NOT NULL; leave NOT NULL out."
     ),
-    "TUBEMQ_SINK_OVERWRITE": "A TubeMQ topic cannot be overwritten, which this mode asks for; write with mode('append') or outputMode('append'), and aggregates with outputMode('update') and foreachBatch.",
-    "TUBEMQ_SINK_NO_VALUE": "The frame has no column 'value', only: {found}; name the message's body 'value'.",
-    "TUBEMQ_SINK_NO_TOPIC": "No topic is given; set the option 'topic' or add a column 'topic'.",
+    "TUBEMQ_SINK_OVERWRITE": "A TubeMQ topic cannot be overwritten, which is what this mode asks for; use mode('append') or outputMode('append'), and write aggregates with outputMode('update') and foreachBatch.",
+    "TUBEMQ_SINK_NO_VALUE": "The frame has no column 'value', only {found}; name the column of message bodies 'value'.",
+    "TUBEMQ_SINK_NO_TOPIC": "No topic is given; set the option 'topic', or add a column 'topic'.",
     "TUBEMQ_SINK_HALF_ROUTE": (
-        "The frame has the column '{found}' alone; a route needs both 'brokerId' and 'partition'."
+        "The frame has the column '{found}' without its counterpart; a route needs both 'brokerId' and 'partition'."
     ),
     "TUBEMQ_SINK_HALF_NULL_ROUTE": "Row {row} for topic '{topic}' has brokerId {broker} and partition {partition}; give both, or leave both null.",
     "TUBEMQ_SINK_UNKNOWN_COLUMN": (
-        "The sink does not know the column '{column}'{suggestion} It takes: {known}; drop the others."
+        "A write does not take the column '{column}'{suggestion} It takes: {known}; drop the others."
     ),
-    "TUBEMQ_SINK_DUPLICATE_COLUMN": "The frame has the column '{column}' more than once; rename or drop the others.",
+    "TUBEMQ_SINK_DUPLICATE_COLUMN": "The frame has more than one column '{column}'; rename or drop the others.",
     "TUBEMQ_SINK_WRONG_TYPE": "Column '{column}' is {given}, but must be {expected}; cast it.",
     "TUBEMQ_SINK_NULL_VALUE": (
         "Row {row} for topic '{topic}' has a null value, which TubeMQ cannot store; filter such rows out."
@@ -50,7 +50,7 @@ CONDITIONS: Final[dict[str, str]] = {
     ),
     # The embedded server.
     "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
-    "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1 or on an address it has.",
+    "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on an address that it has.",
     "TUBEMQ_OPEN_TO_ALL": "Other machines can reach the server on {host}, and its administration token is the default one, which is public; set your own (--admin-token or EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
     "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; choose a directory that this user can write to.",
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or choose another directory.",
@@ -78,28 +78,28 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_LEASES_TAKEN": "All {count} reader groups were in use for {partition} for {waited_ms} ms; raise readerGroups.size, or let fewer tasks read one partition at a time.",
     "TUBEMQ_NO_PROGRESS": "Reading {partition} made no progress at offset {position} (of {end}) for {timeout_ms} ms: {trouble}; check the broker, or raise tubemq.fetchTimeoutMs.",
     # A peer's answers.
-    "TUBEMQ_MASTER_TOO_OLD": "The master {peer} does not know method {method}, which TubeMQ has since November 2021; upgrade the TubeMQ servers.",
+    "TUBEMQ_MASTER_TOO_OLD": "The master {peer} does not know method {method}, which TubeMQ has had since November 2021; upgrade the TubeMQ servers.",
     "TUBEMQ_RPC": "{peer} answered {code} ({name}) while {during}: {text}; {hint}.",
     "TUBEMQ_REMOTE_EXCEPTION": "{peer} failed while {during} with {exception}: {text}; look at the server's log.",
     # Producing.
-    "TUBEMQ_TOPIC_NAME": "'{topic}' cannot be published to: a topic's name has 1 to 64 characters and is none of TubeMQ's own; correct it.",
+    "TUBEMQ_TOPIC_NAME": "'{topic}' cannot be published to: a topic name has 1 to 64 characters and is not one of TubeMQ's own; correct it.",
     "TUBEMQ_TOPIC_UNKNOWN": "Topic '{topic}' does not exist; create it, or correct its name.",
-    "TUBEMQ_TOPIC_UNPUBLISHABLE": "Topic '{topic}' cannot be published to: the master listed no partition of it for {waited_ms} ms; create it, or open it for publishing (both take TubeMQ up to a minute).",
+    "TUBEMQ_TOPIC_UNPUBLISHABLE": "Topic '{topic}' cannot be published to: the master listed no partition of it for {waited_ms} ms; create it, or open it for publishing (TubeMQ takes up to a minute for either).",
     "TUBEMQ_PARTITION_UNKNOWN": "Topic '{topic}' has no partition {partition} that can be published to; choose one of {existing}.",
     "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}', {message}, is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
     "TUBEMQ_SEND_FAILED": "{partition} did not take {message} (attempts: {attempts}): {cause}; {hint}.",
-    "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something else than expected: {what}; check the address and the broker's version.",
-    "TUBEMQ_PRODUCER_BROKEN": "The producer stopped in the middle of its work ({cause}) with {unacknowledged} messages not acknowledged; open a new one and send them again.",
-    "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them, or more.",
+    "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something unexpected: {what}; check the address and the broker's version.",
+    "TUBEMQ_PRODUCER_BROKEN": "The producer was interrupted ({cause}) with {unacknowledged} messages not acknowledged; open a new one and send them again.",
+    "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",
     # Options.
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
     "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
-    "TUBEMQ_OPTION_VALUE": "Option '{option}' is '{value}', and must be {expected}.",
+    "TUBEMQ_OPTION_VALUE": "Option '{option}' is '{value}', but must be {expected}.",
     "TUBEMQ_OPTION_MISSING": "Option '{option}' must be specified for {mode}; for example {option}={example}{hint}.",
     "TUBEMQ_OPTION_ALONE": "Option '{option}' is given without '{other}'; give both or neither.",
-    "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave out one.",
-    "TUBEMQ_NO_TOPICS": "No topics to subscribe to, as the specified value for option '{option}' is blank; name one topic at least.",
-    "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' can't be {edge} in a batch read, as it is for {whose}; choose the other end or offsets.",
+    "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave one out.",
+    "TUBEMQ_NO_TOPICS": "No topics to subscribe to: the value of option '{option}' is blank; name at least one topic.",
+    "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' can't be {edge} in a batch read, as it is for {whose}; choose the other end, or offsets.",
     "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now.",
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
     "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",

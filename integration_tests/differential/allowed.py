@@ -392,7 +392,7 @@ ALLOWED: Final[Sequence[Allowed]] = (
         "early-layout",
         methods=frozenset({Method.BALANCE_HEARTBEAT}),
         path="topicMetaInfo.*",
-        embedded={"errCode": "200", "topicMetaInfoId": "1"},
+        embedded={"errCode": "200", "topicMetaInfoId": "1|None"},
         real={"errCode": "200", "topicMetaInfoId": "-1", "topicMetaInfoList.0": "None"},
         by_time=True,
         parts=True,

@@ -238,7 +238,7 @@ def test_wrong_values_are_refused_before_the_mode_is_known(name, text):
     with pytest.raises(OptionError) as caught:
         OptionSet.parse({name: text})
     assert caught.value.condition == "TUBEMQ_OPTION_VALUE"
-    assert f"Option '{name}' is '{text}', and must be " in str(caught.value)
+    assert f"Option '{name}' is '{text}', but must be " in str(caught.value)
 
 
 def test_wrong_offsets_and_unknown_options_are_refused_before_the_mode_is_known():

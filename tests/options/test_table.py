@@ -92,7 +92,7 @@ def test_options_of_kafka_are_refused_with_the_alternative(name):
 
 @pytest.mark.parametrize("key", ["kafka.security.protocol", "Kafka.X"])
 def test_all_settings_of_a_kafka_client_are_refused(key):
-    with pytest.raises(OptionError, match="settings of a Kafka client mean nothing here"):
+    with pytest.raises(OptionError, match="Kafka client settings have no meaning here"):
         find(key)
 
 
@@ -121,7 +121,7 @@ def test_a_wrong_value_is_shown_with_what_it_must_be():
     with pytest.raises(OptionError) as caught:
         table.MAX_OFFSETS.read("many")
     assert caught.value.condition == "TUBEMQ_OPTION_VALUE"
-    assert "Option 'maxOffsetsPerTrigger' is 'many', and must be a whole number from 1 to" in str(
+    assert "Option 'maxOffsetsPerTrigger' is 'many', but must be a whole number from 1 to" in str(
         caught.value
     )
 
@@ -129,5 +129,5 @@ def test_a_wrong_value_is_shown_with_what_it_must_be():
 def test_a_secret_is_never_shown():
     assert table.PASSWORD.show("hidden") == "***"
     assert [spec.name for spec in TABLE if spec.secret] == ["tubemq.password"]
-    with pytest.raises(OptionError, match=r"'tubemq.password' is '\*\*\*', and must be some text"):
+    with pytest.raises(OptionError, match=r"'tubemq.password' is '\*\*\*', but must be some text"):
         table.PASSWORD.read("")

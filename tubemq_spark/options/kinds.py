@@ -111,14 +111,14 @@ def _show_list(values: Sequence[object]) -> str:
 BOOLEAN: Final = Kind("true or false", _parse_boolean, _show_boolean)
 VERBATIM: Final = Kind("some text", _parse_verbatim)
 """Taken as it is, blanks included."""
-TOPIC: Final = Kind(f"a topic's name: {TOPIC_NAME_RULE}", _parse_name(_TOPIC))
+TOPIC: Final = Kind(f"a topic name: {TOPIC_NAME_RULE}", _parse_name(_TOPIC))
 TOPICS: Final = Kind(
-    f"topic names with commas between, each {TOPIC_NAME_RULE}", _parse_names(_TOPIC, 0), _show_list
+    f"topic names separated by commas, each {TOPIC_NAME_RULE}", _parse_names(_TOPIC, 0), _show_list
 )
 """May come out empty: what that means is for the option to say."""
-GROUP: Final = Kind(f"a group's name: {GROUP_NAME_RULE}", _parse_name(GROUP_NAME))
+GROUP: Final = Kind(f"a group name: {GROUP_NAME_RULE}", _parse_name(GROUP_NAME))
 GROUPS: Final = Kind(
-    f"group names with commas between, each {GROUP_NAME_RULE}", _parse_names(GROUP_NAME, 1), _show_list
+    f"group names separated by commas, each {GROUP_NAME_RULE}", _parse_names(GROUP_NAME, 1), _show_list
 )
-SERVERS: Final = Kind("host:port addresses with commas between", _parse_servers, _show_list)
+SERVERS: Final = Kind("host:port addresses separated by commas", _parse_servers, _show_list)
 TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)

@@ -103,7 +103,7 @@ MASTERS: Final = OptionSpec(
     "tubemq.master.servers",
     SERVERS,
     _ALL,
-    "The masters of the TubeMQ cluster; the active one is found by itself. Without a port: 8715.",
+    "The masters of the TubeMQ cluster. The active one is found automatically. The default port is 8715.",
     example="10.1.2.3:8715,10.1.2.4:8715",
 )
 GROUP_NAME: Final = OptionSpec(
@@ -111,28 +111,28 @@ GROUP_NAME: Final = OptionSpec(
     GROUP,
     _ALL,
     "The consumer group, for the cluster's access control and monitoring. Its position is neither used nor "
-    "moved: Spark's checkpoint holds the offsets. Queries that read different topics do best with different "
-    "groups. TubeMQ's producers have no group, so a write takes no notice of it.",
+    "moved: Spark's checkpoint holds the offsets. Queries that read different topics should use different "
+    "groups. TubeMQ's producers have no group, so a write ignores it.",
     default_doc="`tubemq_spark` and the topics, such as `tubemq_spark-demo`",
 )
 USERNAME: Final = OptionSpec(
     "tubemq.username",
     VERBATIM,
     _ALL,
-    "The user's name, for clusters that ask for one; with `tubemq.password`.",
+    "The user's name, for clusters that require a login; needs `tubemq.password`.",
 )
 PASSWORD: Final = OptionSpec(
     "tubemq.password",
     VERBATIM,
     _ALL,
-    "The user's password. It is not sent, only a signature made with it; it appears in no log or message.",
+    "The user's password. Only a signature made with it is sent, and it does not appear in logs or messages.",
     secret=True,
 )
 RPC_TIMEOUT: Final = OptionSpec(
     "tubemq.rpcTimeoutMs",
     integer(1, _DAY_MS),
     _ALL,
-    "How long one answer of a master or a broker may take, in milliseconds.",
+    "How long a master or a broker may take to answer a request, in milliseconds.",
     _CLIENT.rpc_timeout_ms,
 )
 CONNECT_TIMEOUT: Final = OptionSpec(
@@ -146,20 +146,20 @@ FETCH_TIMEOUT: Final = OptionSpec(
     "tubemq.fetchTimeoutMs",
     integer(1, _DAY_MS),
     _READS,
-    "How long reading a range may stand still, in milliseconds, before its task fails, whatever the cause. A "
-    "broker that is away is waited for so long.",
+    "How long a task may make no progress, whatever the cause, before it fails, in milliseconds. A broker "
+    "that is away is waited for that long.",
     _CLIENT.fetch_timeout_ms,
 )
 SUBSCRIBE: Final = OptionSpec(
-    "subscribe", TOPICS, _READS, "The topics to read, with commas between.", example="demo,orders"
+    "subscribe", TOPICS, _READS, "The topics to read, separated by commas.", example="demo,orders"
 )
 STARTING_OFFSETS: Final = OptionSpec(
     "startingOffsets",
     offset_spec("startingOffsets"),
     _READS,
     "Where a new query begins: `earliest`, `latest`, or [offsets as JSON](#offsets). A stream that has a "
-    "checkpoint goes on where it stood, whatever this says, and partitions that appear later are read from "
-    "their begin. A batch read cannot begin at `latest`.",
+    "checkpoint resumes from it instead, and partitions that appear later are read from their beginning. A "
+    "batch read cannot begin at `latest`.",
     default_doc="`earliest` for a batch read, `latest` for a stream",
 )
 ENDING_OFFSETS: Final = OptionSpec(
@@ -167,15 +167,16 @@ ENDING_OFFSETS: Final = OptionSpec(
     offset_spec("endingOffsets"),
     frozenset({Mode.BATCH_READ}),
     "Where a batch read ends: `latest` or [offsets as JSON](#offsets), but not `earliest`. `latest` is "
-    "looked up once, at the first action on the frame. Streams refuse this option.",
+    "looked up once, at the first action on the frame. A stream refuses this option.",
     Edge.LATEST,
 )
 MAX_OFFSETS: Final = OptionSpec(
     "maxOffsetsPerTrigger",
     integer(1, _MAX_LONG),
     frozenset({Mode.STREAM_READ}),
-    "The most rows of a micro-batch, shared out over the topics' logs by backlog. A share below one row is "
-    "rounded up to one, so a micro-batch may be larger by the number of logs.",
+    "The most rows in a micro-batch, divided among the topics' stores in proportion to their backlog. A "
+    "share below one row is rounded up to one, so a micro-batch may exceed the limit by as many rows as there "
+    "are stores.",
     default_doc="no limit",
 )
 FAIL_ON_DATA_LOSS: Final = OptionSpec(
@@ -198,16 +199,16 @@ MESSAGE_TIME_ZONE: Final = OptionSpec(
     "messageTimeZone",
     TIME_ZONE,
     _ALL,
-    "The time zone of message times, which TubeMQ keeps as text without one; the column `timestamp` is made "
-    "from them and, in a write, turned into them.",
+    "The time zone of message times, which TubeMQ stores as text without one. The column `timestamp` is "
+    "converted from them when reading, and to them when writing.",
     "UTC",
 )
 FETCH_ATTEMPTS: Final = OptionSpec(
     "fetchOffset.numRetries",
     integer(1, 1000),
     _READS,
-    "How often the driver asks for the topics' partitions and offsets before the query fails, once a master "
-    "has answered. The default lets a broker restart.",
+    "How many times the driver asks for the topics' partitions and offsets before the query fails, once a "
+    "master has answered. The default lasts long enough for a broker to restart.",
     30,
 )
 FETCH_RETRY: Final = OptionSpec(
@@ -222,22 +223,22 @@ READER_GROUPS: Final = OptionSpec(
     GROUPS,
     _READS,
     "The groups under which tasks read. A broker lets one client of a group read a partition at a time; with "
-    "several groups, retried tasks and other queries need not wait. Give them where the cluster admits only "
-    "groups it knows.",
-    default_doc="the group with `_r00`, `_r01` and so on added",
+    "several groups, retried tasks and other queries need not wait. Name them if the cluster admits only "
+    "groups that it knows.",
+    default_doc="the group's name followed by `_r00`, `_r01` and so on",
 )
 READER_GROUPS_SIZE: Final = OptionSpec(
     "readerGroups.size",
     integer(1, 256),
     _READS,
-    "How many groups are made when `readerGroups` is not given.",
+    "How many reader groups to use when `readerGroups` does not name them.",
     DEFAULT_READER_GROUPS,
 )
 SINK_TOPIC: Final = OptionSpec(
     "topic",
     TOPIC,
     _WRITES,
-    "The topic that all rows go to; wins over the column `topic`.",
+    "The topic that all rows go to. It takes precedence over the column `topic`.",
     default_doc="each row's column `topic`",
 )
 DELIVERY_TIMEOUT: Final = OptionSpec(
@@ -246,7 +247,7 @@ DELIVERY_TIMEOUT: Final = OptionSpec(
     _WRITES,
     "How long a row may take until a broker has stored it, in milliseconds, whatever goes wrong on the way: "
     "brokers or masters that are away, refuse or do not answer, topics that cannot be published to. "
-    "Then its task fails. A broker that restarts can be written to again after some 35 s.",
+    "Then its task fails. A broker that restarts can be written to again after about 35 s.",
     _CLIENT.delivery_timeout_ms,
 )
 MESSAGE_TIME: Final = OptionSpec(
@@ -254,22 +255,22 @@ MESSAGE_TIME: Final = OptionSpec(
     choice(MessageTime),
     _WRITES,
     "The message time of rows without `timestamp`: `now` gives them the time of writing, `column` gives them "
-    "none, and `none` leaves it out of all rows. A TubeMQ broker that audits stores a message without it and "
-    "then reports a failure, so that it is sent again. The time takes 22 bytes of a topic's largest message.",
+    "none, and `none` leaves it out of all rows. A TubeMQ broker with auditing on stores a message without "
+    "it and then reports a failure, so that it is sent again. The time takes 22 bytes of a message's limit.",
     MessageTime.NOW,
 )
 SEND_WINDOW_MESSAGES: Final = OptionSpec(
     "tubemq.sendWindowMessages",
     integer(1, 1_000_000),
     _WRITES,
-    "How many messages a task sends before it waits for the first answer.",
+    "How many messages a task may have in flight.",
     _CLIENT.max_in_flight,
 )
 SEND_WINDOW_BYTES: Final = OptionSpec(
     "tubemq.sendWindowBytes",
     integer(1, _MAX_INT),
     _WRITES,
-    "How many bytes a task sends before it waits for the first answer.",
+    "How many bytes of messages a task may have in flight.",
     _CLIENT.max_in_flight_bytes,
 )
 
@@ -313,15 +314,15 @@ REFUSED: Final[dict[str, str]] = {
     "startingOffsetsByTimestampStrategy": "use startingOffsets",
     "endingTimestamp": "use endingOffsets",
     "endingOffsetsByTimestamp": "use endingOffsets",
-    "minOffsetsPerTrigger": "use a longer interval of the trigger",
-    "maxTriggerDelay": "use a longer interval of the trigger",
+    "minOffsetsPerTrigger": "use a longer trigger interval",
+    "maxTriggerDelay": "use a longer trigger interval",
     "minPartitions": "add partitions to the topics; each is one task",
     "maxRecordsPerPartition": "use maxOffsetsPerTrigger, or repartition the frame",
 }
 """Options of Spark's Kafka source that users bring along, and what to do instead."""
 
 _REFUSED_PREFIX: Final = "kafka."
-_REFUSED_PREFIX_ADVICE: Final = "settings of a Kafka client mean nothing here; see the options tubemq.*"
+_REFUSED_PREFIX_ADVICE: Final = "Kafka client settings have no meaning here; see the options tubemq.*"
 
 ENGINE_KEYS: Final = frozenset(
     {
