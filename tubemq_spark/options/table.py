@@ -175,8 +175,7 @@ MAX_OFFSETS: Final = OptionSpec(
     integer(1, _MAX_LONG),
     frozenset({Mode.STREAM_READ}),
     "The most rows in a micro-batch, divided among the topics' stores in proportion to their backlog. A "
-    "share below one row is rounded up to one, so a micro-batch may exceed the limit by as many rows as there "
-    "are stores.",
+    "share below one row is rounded up to one, so there may be as many rows more as there are stores.",
     default_doc="no limit",
 )
 FAIL_ON_DATA_LOSS: Final = OptionSpec(
