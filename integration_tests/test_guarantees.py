@@ -26,7 +26,7 @@ ALWAYS = {
     ("stream", "A topic is removed-first"),
     ("stream", "A topic is removed-second"),
     ("available_now", "A broker is frozen for a while-first"),
-    ("available_now", "A topic is removed and made again-second"),
+    ("available_now", "A topic is removed and created again-second"),
     ("batch_read", "A broker does not come back-first"),
     ("planned_task", "A broker is killed and restarted-first"),
     ("batch_write", "A broker does not come back-second"),

@@ -232,7 +232,7 @@ TROUBLES: Final[dict[str, Trouble]] = {
     "A store and a partition are added": Trouble(_grow),
     "A topic is removed": Trouble(_remove, None, _of_topic, loses=True),
     "A topic is closed and opened again": Trouble(_close, _open, _of_topic),
-    "A topic is removed and made again": Trouble(_make_again, None, _of_topic, loses=True),
+    "A topic is removed and created again": Trouble(_make_again, None, _of_topic, loses=True),
     "Records expire before they are read": Trouble(_expire, None, _of_topic, loses=True),
     "A broker crashes and loses what was not on its disk": Trouble(_crash, None, _of_broker, loses=True),
 }
