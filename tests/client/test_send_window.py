@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.client.virtual_brokers import Fate, VirtualBrokers
+from tests.client.virtual_brokers import Fate, VirtualBrokers, batch_of
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.runs import Run
+from tubemq_spark.client.runs import Run, runs
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.errors import ProduceError
@@ -92,6 +92,81 @@ def test_every_message_is_stored_or_an_error_is_raised(fates, count, max_in_flig
     assert sum(one.retried for one in net.partitioner.targets) == sum(n > 1 for n in net.attempts.values())
     if window.retried == 0:
         assert len(stored) == count, "without a retry nothing is stored twice"
+
+
+def send_batch(
+    net: VirtualBrokers, window: SendWindow, values: Sequence[bytes], key: bytes | None = None
+) -> None:
+    batch = batch_of(values, key)
+    first = 0
+    while first < len(values):
+        after = first + window.room(batch.ends, first)
+        window.submit(runs(batch, first, [net.choose(key) for _ in range(first, after)]))
+        first = after
+
+
+@settings(deadline=None)
+@given(
+    fates=st.lists(st.sampled_from(FATES), max_size=60),
+    counts=st.lists(st.integers(1, 90), min_size=1, max_size=3),
+    max_in_flight=st.integers(1, 100),
+    brokers=st.integers(1, 3),
+)
+def test_every_message_of_a_batch_is_stored_or_an_error_is_raised(fates, counts, max_in_flight, brokers):
+    net, window = run(fates, brokers, 2, max_in_flight=max_in_flight, delivery_timeout_ms=600_000)
+    values = [[b"%d-%d" % (one, number) for number in range(count)] for one, count in enumerate(counts)]
+    try:
+        for some in values:
+            send_batch(net, window, some)
+        window.flush()
+    except ProduceError:
+        check_broken(net, window)
+        return
+    assert {value for _, value in net.stored} == {value for some in values for value in some}
+    assert net.most_unanswered <= max_in_flight + sum(net.attempts.values()) - sum(counts)
+    assert window.unacknowledged == 0
+    assert all((link.held, link.held_bytes, len(link.connection)) == (0, 0, 0) for link in net.links.all)
+    receipts = [one.receipt() for one in net.partitioner.targets]
+    assert sum(receipt.count for receipt in receipts) == sum(counts)
+    assert sum(receipt.retried for receipt in receipts) == sum(n > 1 for n in net.attempts.values())
+    assert len(net.stored) - sum(counts) <= sum(receipt.unanswered for receipt in receipts)
+    assert window.retried == sum(net.attempts.values()) - sum(counts)
+
+
+@settings(deadline=None)
+@given(fates=st.lists(st.sampled_from([GOOD, LOST_BEFORE]), max_size=30), count=st.integers(1, 200))
+def test_lost_connections_keep_the_order_of_a_batch(fates, count):
+    net, window = run(fates, max_in_flight=16, partitions=2)
+    values = [b"%d" % number for number in range(count)]
+    send_batch(net, window, values, key=b"k")
+    window.flush()
+    assert list(dict.fromkeys(value for _, value in net.stored)) == values
+
+
+def test_a_message_that_is_refused_leaves_its_run_alone():
+    net, window = run([GOOD] * 3 + [OVERFLOW] + [GOOD] * 3)
+    send_batch(net, window, [b"%d" % number for number in range(7)])
+    window.flush()
+    assert net.attempts == {b"%d" % number: 1 + (number == 3) for number in range(7)}
+    assert [value for _, value in net.stored] == [b"0", b"1", b"2", b"4", b"5", b"6", b"3"]
+
+
+def test_a_run_partly_answered_is_timed_out_for_the_rest():
+    net, window = run([GOOD, SILENT, GOOD, SILENT])
+    send_batch(net, window, [b"0", b"1", b"2", b"3"])
+    window.flush()
+    assert net.attempts == {b"0": 1, b"1": 2, b"2": 1, b"3": 2}
+    assert [one.receipt().unanswered for one in net.partitioner.targets] == [2]
+
+
+def test_room_is_what_the_window_and_one_write_hold():
+    net, window = run([], max_in_flight=100, max_in_flight_bytes=1_000_000)
+    assert window.room([0, 10]) == 1
+    assert window.room(range(0, 5_000, 10)) == 64
+    assert window.room(range(0, 5_000_000, 100_000)) == 2
+    assert window.room([0, 2_000_000, 2_000_001]) == 1
+    send_batch(net, window, [b"x"] * 60)
+    assert window.room(range(500)) == 40
 
 
 @settings(deadline=None)

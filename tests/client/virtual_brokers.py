@@ -2,7 +2,8 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.outgoing import OutgoingBatch
@@ -69,9 +70,11 @@ class VirtualPipeline:
         self._net.arrived.append((self, self.fail("refused")))
 
 
-def one_message(value: bytes, key: bytes | None) -> OutgoingBatch:
-    payloads = Payloads(value, [0, len(value)], [b""], [0])
-    return OutgoingBatch(["demo"], payloads, [MessageHeader()], [0, len(value)], [key])
+def batch_of(values: Sequence[bytes], key: bytes | None = None) -> OutgoingBatch:
+    """Messages of one topic; they have all this key or none."""
+    ends = [0, *itertools.accumulate(map(len, values))]
+    payloads = Payloads(b"".join(values), ends, [b""], [0] * len(values))
+    return OutgoingBatch(["demo"] * len(values), payloads, [MessageHeader()], ends, [key] * len(values))
 
 
 class VirtualBrokers:
@@ -119,11 +122,12 @@ class VirtualBrokers:
         return self.now
 
     def message(self, value: bytes, key: bytes | None = None) -> Run:
+        return Run(batch_of([value], key), (0,), (self.choose(key),))
+
+    def choose(self, key: bytes | None = None) -> Destination:
         if key is None:
-            target = self.partitioner.by_turn(self.links.passed_over, self.links.failing)
-        else:
-            target = self.partitioner.by_key(key)
-        return Run(one_message(value, key), (0,), (target,))
+            return self.partitioner.by_turn(self.links.passed_over, self.links.failing)
+        return self.partitioner.by_key(key)
 
     # What the window asks of the network.
 

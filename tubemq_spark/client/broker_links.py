@@ -23,6 +23,8 @@ class BrokerLinks:
         self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
         self._avoided: dict[BrokerLink, float] = {}
         self._crowded: set[BrokerLink] = set()
+        self._share_messages = 1
+        self._share_bytes = 1
         self.all: tuple[BrokerLink, ...] = ()
         """Every broker met so far."""
         self.passed_over: frozenset[int] = frozenset()
@@ -58,18 +60,33 @@ class BrokerLinks:
         self._avoided.pop(link, None)
         self._update()
 
+    def share_out(self, messages: int, size: int) -> None:
+        """Give each broker its share of the window, and pass over those that hold it already."""
+        brokers = len(self.all)
+        if brokers < 2:
+            return
+        self._share_messages = max(1, messages // brokers)
+        self._share_bytes = max(1, size // brokers)
+        for link in self.all:
+            if link.held >= self._share_messages or link.held_bytes >= self._share_bytes:
+                self.crowd(link)
+
+    def relieve(self, link: BrokerLink) -> None:
+        """Turn to a crowded broker again that holds half of its share, or nothing after a failure."""
+        if link.troubles:
+            relieved = not link.held
+        else:
+            relieved = link.held * 2 <= self._share_messages and link.held_bytes * 2 <= self._share_bytes
+        if relieved:
+            link.crowded = False
+            self._crowded.discard(link)
+            self._update()
+
     def crowd(self, link: BrokerLink) -> None:
         """Pass over a broker that holds its share."""
         if not link.crowded:
             link.crowded = True
             self._crowded.add(link)
-            self._update()
-
-    def uncrowd(self, link: BrokerLink) -> None:
-        """Turn to a broker again that has become able to take messages."""
-        if link.crowded:
-            link.crowded = False
-            self._crowded.remove(link)
             self._update()
 
     def _update(self) -> None:

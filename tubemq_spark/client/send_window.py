@@ -5,12 +5,12 @@
 - *queued* in ``BrokerLink.queue``: waits for its broker's connection to take it;
 - *in flight* in ``BrokerLink.connection``: handed to a connection, and while its run is in ``writing`` as
   well, not all of its bytes have left; only then its answer is due after ``rpc_timeout_ms``;
-- *waiting* in ``Retries``: an attempt came to nothing, and the next one comes after a pause.
+- *waiting* in ``Resending``: an attempt came to nothing, and the next one comes after a pause.
 
 ``submit`` queues; ``_encode`` puts in flight; an answer ends it or, like a lost connection or a time-out,
-makes it wait; ``_send_retries`` queues it again, perhaps for another broker, or makes it wait on while its
-topic has no partition for it. Messages are queued and put in flight by runs; one that waits is a run of its
-own.
+makes it wait; ``Resending.take_due`` gives it back to be queued again, perhaps for another broker, or makes
+it wait on while its topic has no partition for it. Messages are queued and put in flight by runs; one that
+waits is a run of its own.
 
 **Invariants.**
 
@@ -37,14 +37,12 @@ from typing import Final
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.destinations import Destinations
-from tubemq_spark.client.retries import SERVER_ERRORS, Retries
+from tubemq_spark.client.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Resending
 from tubemq_spark.client.runs import BrokerLink, Run
 from tubemq_spark.client.send_log import SendLog
-from tubemq_spark.client.send_verdicts import Reaction, Verdict, judge
+from tubemq_spark.client.send_verdicts import Reaction
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
-from tubemq_spark.protocol.rpc import Failure
-from tubemq_spark.protocol.send_answers import Refusal
 from tubemq_spark.protocol.send_connection import Stored
 
 _AT_A_TIME: Final = 64
@@ -60,10 +58,6 @@ _FOLLOW_EVERY_S: Final = 0.1
 """Heartbeats bring routes every 13 s; looking at each topic each time would cost more than sending."""
 _GIVE_UP_EVERY_S: Final = 0.5
 """How often all messages are looked through for those whose time is over."""
-_REFRESH_EVERY_S: Final = 1.0
-_LOOK_AT_BROKER: Final = "look at the broker's log"
-_IS_BROKER_THERE: Final = "check that the broker runs and can be reached"
-_IS_TOPIC_THERE: Final = "check that the topic is open for publishing and its brokers run"
 _LONGEST_WAIT_S: Final = 1.0
 
 
@@ -90,16 +84,13 @@ class SendWindow:
         self._links = links
         self._log = log
         self._owners: dict[Pipeline, BrokerLink] = {}
-        self._retries = Retries()
+        self._resending = Resending(destinations, links, log)
         self._limit = self._max_messages
-        self._share_messages = 1
-        self._share_bytes = 1
         self._messages = 0
         self._bytes = 0
         self._driven_at = clock()
         self._now = 0.0
         self._follow_at = 0.0
-        self._refresh_at = 0.0
         self._give_up_at = 0.0
         self.retried = 0
         """Messages handed to a connection again, each time counted."""
@@ -182,7 +173,7 @@ class SendWindow:
         for link in self._links.all:
             link.detach()
         self._owners.clear()
-        self._retries.clear()
+        self._resending.clear()
 
     def _make_room(self, size: int) -> None:
         """Wait until there is room for ``size`` bytes; a message longer than the window goes alone."""
@@ -197,7 +188,7 @@ class SendWindow:
         try:
             self._pass_time(_IDLE_COUNTS_S)
             self._do_what_is_due()
-            self._share_out()
+            self._links.share_out(self._limit, self._max_bytes)
             for link in self._links.all:
                 if link.queue:
                     self._write(link)
@@ -210,7 +201,7 @@ class SendWindow:
                 if link.connection:
                     self._time_out(link)
                 if link.crowded:
-                    self._relieve(link)
+                    self._links.relieve(link)
         except ProduceError as error:
             self._break(error)
             raise
@@ -238,24 +229,14 @@ class SendWindow:
         if self._now >= self._give_up_at:
             self._give_up_late()
             self._give_up_at = self._now + _GIVE_UP_EVERY_S
-        self._send_retries()
-
-    def _share_out(self) -> None:
-        """Let turns pass over brokers that hold their share of the window."""
-        brokers = len(self._links.all)
-        if brokers < 2:
-            return
-        self._share_messages = max(1, self._limit // brokers)
-        self._share_bytes = max(1, self._max_bytes // brokers)
-        for link in self._links.all:
-            if link.held >= self._share_messages or link.held_bytes >= self._share_bytes:
-                self._links.crowd(link)
+        for link, messages in self._resending.take_due(self._now).items():
+            link.requeue(messages)
 
     def _time_to_wait(self) -> float:
         """Seconds until something is due by time alone."""
         due = [self._now + _LONGEST_WAIT_S]
-        if self._retries.next_due is not None:
-            due.append(self._retries.next_due)
+        if self._resending.next_due is not None:
+            due.append(self._resending.next_due)
         for link in self._links.all:
             if oldest := link.oldest:
                 due.append(oldest.sent_at + self._timeout_s)
@@ -322,7 +303,8 @@ class SendWindow:
         for run, position, answer in not_stored:
             for message in run.messages((position,)):
                 link.release(1, message.size)
-                self._not_stored(link, message, answer)
+                if self._resending.refused(link, message, answer, self._now) is Reaction.SLOWER:
+                    self._slow_down()
         if stored:
             self._works(link)
 
@@ -342,63 +324,10 @@ class SendWindow:
         if self._limit < self._max_messages:
             self._limit = min(self._max_messages, self._limit + 1 + self._limit // 16)
 
-    def _relieve(self, link: BrokerLink) -> None:
-        """Let turns come to a broker again that holds half of its share, or nothing after a failure."""
-        if link.troubles:
-            relieved = not link.held
-        else:
-            relieved = link.held * 2 <= self._share_messages and link.held_bytes * 2 <= self._share_bytes
-        if relieved:
-            self._links.uncrowd(link)
-
-    def _not_stored(self, link: BrokerLink, message: Run, answer: Refusal | Failure) -> None:
-        verdict = judge(answer, has_time=message.has_time)
-        if verdict.refresh:
-            self._refresh()
-        pause_s = None
-        if verdict.reaction is Reaction.FINAL:
-            raise self._failed(message, verdict.cause, verdict.hint)
-        if verdict.reaction is Reaction.WITH_NEW_TOKEN:
-            self._refuse_twice(message, verdict)
-        elif verdict.reaction is Reaction.FEW_TIMES:
-            pause_s = self._server_error(message, verdict)
-        elif verdict.reaction is Reaction.SLOWER:
-            self._slow_down()
-        if verdict.reaction is Reaction.ELSEWHERE:
-            self._avoid(link, verdict.cause, waiting=not message.troubles.failures)
-        else:
-            self._log.event(verdict.kind, f"{link}: {verdict.cause}")
-        self._retry(message, verdict.cause, verdict.hint, pause_s)
-
-    def _refuse_twice(self, message: Run, verdict: Verdict) -> None:
-        """Raise when a broker refuses a newer token too; the second heartbeat from now surely brought one."""
-        if message.troubles.heartbeats < 0:
-            message.troubles.heartbeats = self._destinations.heartbeats
-        elif message.troubles.heartbeats + 2 <= self._destinations.heartbeats:
-            raise self._failed(message, verdict.cause, verdict.hint)
-
-    def _server_error(self, message: Run, verdict: Verdict) -> float:
-        """Return the pause before the next try; each is longer, and there are few, or raise."""
-        troubles = message.troubles
-        troubles.unanswered += 1
-        troubles.server_errors += 1
-        if troubles.server_errors >= SERVER_ERRORS:
-            raise self._failed(message, verdict.cause, verdict.hint)
-        return self._retries.pause_after_server_error_s(troubles.server_errors)
-
-    def _refresh(self) -> None:
-        if self._now >= self._refresh_at:
-            self._refresh_at = self._now + _REFRESH_EVERY_S
-            self._destinations.refresh()
-
     def _slow_down(self) -> None:
         """Halve the window, once for all messages that overflowed together."""
         if self._messages <= self._limit:
             self._limit = max(1, self._messages // 2)
-
-    def _avoid(self, link: BrokerLink, cause: str, waiting: int) -> None:
-        self._links.avoid(link, self._now)
-        self._log.away(link.name, cause, waiting)
 
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
         """A connection failed: whether its broker stored what was in flight nobody knows."""
@@ -409,13 +338,13 @@ class SendWindow:
         for message in in_flight:
             message.troubles.unanswered += 1
         left = in_flight + queued
-        self._avoid(link, cause, waiting=sum(not message.troubles.failures for message in left))
+        self._resending.avoid(link, cause, sum(not message.troubles.failures for message in left), self._now)
         failures = max([link.failures, *(message.troubles.failures for message in left)])
-        pause_s = self._retries.pause_s(failures)
+        pause_s = self._resending.pause_s(failures)
         link.reconnect_at = self._now + pause_s
         link.failures += 1
         for message in left:  # all at one time, so that they keep their order
-            self._retry(message, cause, _IS_BROKER_THERE, pause_s)
+            self._resending.again(message, cause, IS_BROKER_THERE, self._now, pause_s)
 
     def _time_out(self, link: BrokerLink) -> None:
         """Give up waiting for answers that are overdue; a broker that says nothing at all is gone."""
@@ -434,65 +363,14 @@ class SendWindow:
                 link.release(1, message.size)
                 message.troubles.unanswered += 1
                 self._log.event("no answer", f"{link}: {cause}")
-                self._retry(message, cause, _LOOK_AT_BROKER)
-
-    def _retry(self, message: Run, cause: str, hint: str, pause_s: float | None = None) -> None:
-        due = self._now + (self._retries.pause_s(message.troubles.failures) if pause_s is None else pause_s)
-        message.troubles.failures += 1
-        message.troubles.what = (cause, hint)
-        if due > message.give_up_at:
-            raise self._failed(message, cause, hint)
-        self._retries.add(message, due)
-
-    def _send_retries(self) -> None:
-        """Queue the messages whose pause is over, before younger ones and in the order they failed."""
-        self._links.forgive(self._now)
-        due: dict[BrokerLink, list[Run]] = {}
-        for message in self._retries.take_due(self._now):
-            if nowhere := self._destinations.redirect(message):
-                self._hold(message, nowhere)
-            else:
-                self._log.back(_place(message))
-                link = message.destination.link
-                due.setdefault(link, []).append(message)
-                if link.troubles:
-                    self._links.crowd(link)
-        for link, messages in due.items():
-            link.requeue(messages)
-
-    def _hold(self, message: Run, nowhere: str) -> None:
-        """Let a message wait until the master names a partition for it."""
-        self._refresh()
-        self._log.away(_place(message), nowhere, waiting=message.troubles.what[0] != nowhere)
-        message.troubles.what = (nowhere, _IS_TOPIC_THERE)
-        self._retries.add(message, self._now + _FOLLOW_EVERY_S)
+                self._resending.again(message, cause, LOOK_AT_BROKER, self._now)
 
     def _give_up_late(self) -> None:
         """Fail when the time of a message is over, wherever it is."""
         for link in self._links.all:
             for run in (*link.runs_in_flight(), *link.queue):
                 if run.give_up_at <= self._now:
-                    raise self._failed(run, *self._what_delays(link, run))
-        for message in self._retries:
-            if message.give_up_at <= self._now:
-                raise self._failed(message, *message.troubles.what)
-
-    def _what_delays(self, link: BrokerLink, run: Run) -> tuple[str, str]:
-        if run.troubles.what[0]:
-            return run.troubles.what
-        return f"{link} took none for too long", _IS_BROKER_THERE
-
-    def _failed(self, message: Run, cause: str, hint: str) -> ProduceError:
-        return ProduceError(
-            "TUBEMQ_SEND_FAILED",
-            partition=message.destination.partition,
-            message=message.describe(self._log.sender),
-            attempts=message.attempts,
-            cause=cause,
-            hint=hint,
-        )
-
-
-def _place(message: Run) -> str:
-    partition = message.destination.partition
-    return f"partition {partition}" if message.named else f"topic {partition.topic}"
+                    cause, hint = run.troubles.what
+                    cause = cause or f"{link} took none for too long"
+                    raise self._resending.failed(run, cause, hint or IS_BROKER_THERE)
+        self._resending.give_up_late(self._now)
