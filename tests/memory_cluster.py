@@ -15,7 +15,6 @@ from tubemq_spark.protocol.payload import encode_payload
 from tubemq_spark.receipts import Receipt
 
 ROW = 28
-NOWHERE = Endpoint("memory", 1)
 
 
 class MemoryCluster:
@@ -23,15 +22,11 @@ class MemoryCluster:
 
     def __init__(self, **topics):
         self.partitions = {
-            topic: [
-                TopicPartition(topic, 1, 10_000 * store + i) for store in range(stores) for i in range(each)
-            ]
+            topic: [TopicPartition(topic, 1, 10_000 * i + j) for i in range(stores) for j in range(each)]
             for topic, (stores, each) in topics.items()
         }
-        self.logs = collections.defaultdict(list)
-        """What each store holds: pairs of a partition and a message as (value, text of the attributes)."""
-        self.expired = collections.Counter()
-        """How many messages at the beginning of a store are gone."""
+        self.logs = collections.defaultdict(list)  # of each store, (partition, (value, text of attributes))
+        self.expired = collections.Counter()  # how many messages at the beginning of a store are gone
 
     def layout(self, topics, *, missing_ok=False):
         topics = tuple(topics)
@@ -39,11 +34,10 @@ class MemoryCluster:
         if missing and not missing_ok:
             raise rpc_error(431, f"no topic {sorted(missing)}", peer="memory", during="asking for a layout")
         found = sorted(one for topic in topics for one in self.partitions.get(topic, ()))
-        return TopicsLayout(dict.fromkeys(found, NOWHERE), 0, missing)
+        return TopicsLayout(dict.fromkeys(found, Endpoint("memory", 1)), 0, missing)
 
     def bounds(self, layout, stores=None, *, timeout_ms=None):
-        asked = layout.stores if stores is None else stores
-        return StoreBounds({store: self.held(store) for store in asked}, {})
+        return StoreBounds({one: self.held(one) for one in (layout.stores if stores is None else stores)}, {})
 
     def held(self, store):
         return OffsetBounds(ROW * self.expired[store], ROW * len(self.logs[store]))
@@ -61,8 +55,7 @@ class MemoryCluster:
             on_loss(LossRecord(Loss.TRUNCATED, partition, held.latest, end))
             end = max(start, held.latest)
         log = self.logs[partition.store_id][start // ROW : end // ROW]
-        messages = [message for owner, message in log if owner == partition]
-        if messages:
+        if messages := [message for owner, message in log if owner == partition]:
             yield FetchedBatch(partition, start, end, columns(messages), len(messages) == len(log))
 
     def refuse_unknown_topic(self, topic):
@@ -78,8 +71,7 @@ class MemorySender(contextlib.AbstractContextManager):
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._turn = itertools.count()
-        self._offsets = collections.defaultdict(list)
+        self._turn, self._offsets = itertools.count(), collections.defaultdict(list)
 
     def __exit__(self, *_): ...
 
@@ -101,9 +93,7 @@ class MemorySender(contextlib.AbstractContextManager):
     def _place(self, partitions, key, named):
         if named is not None:
             return next(one for one in partitions if (one.broker_id, one.partition_id) == named)
-        turn = next(self._turn) if key is None else zlib.crc32(key)
-        return partitions[turn % len(partitions)]
+        return partitions[(next(self._turn) if key is None else zlib.crc32(key)) % len(partitions)]
 
     def receipts(self):
-        offsets = sorted(self._offsets.items())
-        return [Receipt(place, len(stored), stored[0], stored[-1]) for place, stored in offsets]
+        return [Receipt(place, len(at), at[0], at[-1]) for place, at in sorted(self._offsets.items())]

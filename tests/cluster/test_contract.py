@@ -6,6 +6,7 @@ A new implementation is one more entry of ``CLUSTERS``.
 import contextlib
 import pickle
 
+import numpy as np
 import pytest
 
 from tests.memory_cluster import MemoryCluster
@@ -16,6 +17,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
 from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 
 TOPICS = {"plain": (2, 1), "shared": (1, 3), "empty": (1, 1)}
 ROW = 28
@@ -140,6 +142,35 @@ def test_equal_keys_share_a_partition(cluster):
     receipts = send(cluster, "plain", *[b"x"] * 20, key=b"the key")
 
     assert [one.count for one in receipts] == [20]
+
+
+def test_a_batch_is_sent_as_its_messages_one_by_one(cluster):
+    first, second = list(cluster.layout(["plain"]).partitions)[:2]
+    header = MessageHeader({"a": "1"}, "red", "202401020304")
+    batch = SendBatch(
+        Coded(("shared", "plain"), np.array([1, 1, 1, 0])),
+        BytesColumn(b"zeroonetwothree", np.array([0, 4, 7, 10, 15])),
+        Coded((MessageHeader(), header), np.array([0, 1, 0, 0])),
+        BytesColumn(b"k", np.array([0, 0, 0, 0, 1]), np.array([True, True, True, False])),
+        Coded((first[1:], second[1:], None), np.array([0, 1, 0, 2])),
+    )
+    with cluster.sender("contract") as sender:
+        sender.send_batch(batch)
+        sender.flush()
+        receipts = sender.receipts()
+
+    _, held = whole(cluster, "plain")
+    layout = cluster.layout(["plain"])
+    found = {one: read(cluster, layout, one, *held[one]) for one in (first, second)}
+    assert [message.value for message in found[first]] == [b"zero", b"two"]
+    assert [message.attributes for message in found[second]] == [
+        {"a": "1", "$msgType$": "red", "$msgTime$": "202401020304"}
+    ]
+    assert [(one.partition.topic, one.count) for one in receipts] == [
+        ("plain", 2),
+        ("plain", 1),
+        ("shared", 1),
+    ]
 
 
 def test_ranges_cut_a_partition_without_gaps_and_repeats(cluster):

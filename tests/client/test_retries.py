@@ -1,0 +1,47 @@
+"""Messages wait as long as they were told to, and come back in the order in which they failed."""
+
+import itertools
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tubemq_spark.client.retries import Retries
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 5))
+def test_what_is_due_comes_in_order_and_the_rest_stays(dues, now):
+    retries = Retries()
+    for number, due in enumerate(dues):
+        retries.add(number, float(due))
+    assert retries.next_due == min(dues, default=None)
+    expected = [number for due, number in sorted((due, n) for n, due in enumerate(dues)) if due <= now]
+    assert list(retries.take_due(now)) == expected
+    assert sorted(retries) == [number for number, due in enumerate(dues) if due > now]
+    retries.clear()
+    assert list(retries.take_due(100.0)) == []
+
+
+def test_a_message_may_be_added_again_while_what_is_due_is_taken():
+    retries = Retries()
+    retries.add("a", 1.0)
+    retries.add("b", 1.0)
+    taken = []
+    for message in retries.take_due(1.0):
+        taken.append(message)
+        retries.add(message, 2.0)
+    assert taken == ["a", "b"]
+    assert list(retries.take_due(2.0)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("of", [Retries.pause_s, Retries.pause_after_server_error_s])
+def test_pauses_double_up_to_a_limit(of):
+    retries = Retries()
+    pauses = [of(retries, failures) for failures in range(1, 30)]
+    for earlier, later in itertools.pairwise(pauses):
+        assert later in (earlier, 2 * earlier, pauses[-1])
+    assert pauses[0] < pauses[-1] == of(retries, 1_000)
+    assert pauses[-1] <= 8.0
+
+
+def test_producers_pause_differently():
+    assert len({Retries().pause_s(1) for _ in range(20)}) > 1
