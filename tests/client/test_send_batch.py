@@ -28,7 +28,7 @@ def bytes_column(values):
 
 def batch_of(values, topics=None, headers=None, keys=None, partitions=None, first_row=1):
     headers = headers or [NO_HEADER] * len(values)
-    orders = [tuple((one.attributes or {}).items()) + one[1:] for one in headers]
+    orders = [(repr(one.attributes), *one[1:]) for one in headers]
     distinct = list(dict.fromkeys(orders))
     return SendBatch(
         coded(topics or ["demo"] * len(values)),
