@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.client.scripted_cluster import OVERFLOW, STORE, scripted_cluster
+from tests.client.scripted_cluster import OVERFLOW, STORE, refuse, scripted_cluster
 from tubemq_spark.client.outgoing import outgoing_batch
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.protocol.payload import decode_payload, encode_payload
@@ -153,6 +153,64 @@ def test_refused_rows_of_a_batch_are_sent_again_and_the_others_are_not(cluster):
         assert producer.retried == 30
         assert sum(receipt.retried for receipt in producer.receipts()) == 30
     assert sorted(cluster.stored()) == sorted(values)
+
+
+@pytest.mark.parametrize("use", ["send_batch", "send"])
+def test_the_first_error_stays(cluster, use):
+    cluster.broker.script = lambda _, number: refuse(400, "no") if number == 100 else STORE
+    producer = cluster.producer()
+    with pytest.raises(ProduceError, match=r"message \d+ of") as first:
+        send_many(producer, use)
+    assert first.value.condition == "TUBEMQ_SEND_FAILED"
+    for again in (
+        lambda: producer.send_batch(batch_of([b"x"])),
+        lambda: producer.send("demo", b"x"),
+        producer.flush,
+    ):
+        with pytest.raises(ProduceError) as later:
+            again()
+        assert later.value is first.value
+
+
+def test_messages_are_numbered_through_batches_and_single_ones(cluster):
+    cluster.broker.script = lambda request, _: refuse(400) if request.data == b"bad" else STORE
+    producer = cluster.producer()
+    producer.send_batch(batch_of([b"x"] * 70))
+    producer.send("demo", b"x")
+    producer.flush()
+    producer.send("demo", b"bad")
+    with pytest.raises(ProduceError, match="message 72 of"):
+        producer.flush()
+
+
+def test_an_interrupt_among_gathered_messages_is_not_forgotten(cluster, monkeypatch):
+    producer = cluster.producer()
+    producer.send("demo", b"first")
+    producer.flush()
+    for _ in range(3):
+        producer._gathered.add(2, *producer_message(producer))
+    monkeypatch.setattr(producer._gathered, "batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.flush()
+    with pytest.raises(ProduceError, match="3 messages not acknowledged"):
+        producer.flush()
+
+
+def send_many(producer, use):
+    values = [b"%d" % number for number in range(2_000)]
+    if use == "send_batch":
+        producer.send_batch(batch_of(values))
+    for value in values:
+        producer.send("demo", value)
+
+
+def producer_message(producer):
+    (destination, *_) = producer._destinations.topics["demo"].partitioner.targets
+    return destination, b"x", b"", NO_HEADER, None, None
+
+
+def interrupted():
+    raise KeyboardInterrupt
 
 
 def test_nothing_is_accepted_after_an_error_or_a_close(cluster):

@@ -23,9 +23,8 @@ _Message = tuple[Destination, bytes, bytes, MessageHeader, bytes | None, tuple[i
 class GatheredMessages:
     """Messages that go on together: a batch of one costs as much as one of many."""
 
-    def __init__(self, first_row: int) -> None:
-        """Begin with nothing; ``first_row`` is the number of the first message among all of its sender."""
-        self._first_row = first_row
+    def __init__(self) -> None:
+        self._first_row = 1
         self._bytes = 0
         self._messages: list[_Message] = []
 
@@ -34,6 +33,7 @@ class GatheredMessages:
 
     def add(
         self,
+        number: int,
         destination: Destination,
         value: bytes,
         prefix: bytes,
@@ -41,7 +41,9 @@ class GatheredMessages:
         key: bytes | None,
         partition: tuple[int, int] | None,
     ) -> bool:
-        """Add a message; return whether they should be written now."""
+        """Add a message, the next one of its sender; return whether they should be written now."""
+        if not self._messages:
+            self._first_row = number
         self._bytes += len(prefix) + len(value)
         self._messages.append((destination, value, prefix, header, key, partition))
         return len(self._messages) >= _ENOUGH or self._bytes >= _ENOUGH_BYTES

@@ -76,7 +76,7 @@ class Producer:
         )
         pipelines = Pipelines(config.connect_timeout_ms)
         self._window = SendWindow(config, self._destinations, links, pipelines, self._log)
-        self._gathered = GatheredMessages(first_row=1)
+        self._gathered = GatheredMessages()
         self._accepted = 0
         self._registered = False
         self._closed = False
@@ -156,7 +156,10 @@ class Producer:
             published.choose(key) if partition is None else self._publishing.partition(published, *partition)
         )
         self._accepted = number
-        if self._gathered.add(destination, value, prefix, header, key, partition) or self._window.idle:
+        if (
+            self._gathered.add(number, destination, value, prefix, header, key, partition)
+            or self._window.idle
+        ):
             self._submit_gathered()
 
     def send_batch(self, batch: SendBatch) -> None:
@@ -217,14 +220,16 @@ class Producer:
 
         Those before one that is refused are accepted.
         """
+        after = first + self._window.room(batch.ends, first)
         destinations: list[Destination] = []
         try:
-            for row in range(first, first + self._window.room(batch.ends, first)):
+            for row in range(first, after):
                 destinations.append(self._destination(batch, row))  # noqa: PERF401 (kept when one is refused)
         finally:
-            self._accepted += len(destinations)
-            self._window.submit(runs(batch, first, destinations))
-        return first + len(destinations)
+            if destinations and self._window.error is None:
+                self._accepted += len(destinations)
+                self._window.submit(runs(batch, first, destinations))
+        return after
 
     def _destination(self, batch: OutgoingBatch, row: int) -> Destination:
         topic = self._topic(batch.topic(row))
@@ -242,13 +247,18 @@ class Producer:
         """Hand the messages to the window that were sent one by one since the last time."""
         if not self._gathered:
             return
-        gathered, self._gathered = self._gathered, GatheredMessages(self._accepted + 1)
-        batch, destinations = gathered.batch()
+        gathered, self._gathered = self._gathered, GatheredMessages()
         first = 0
-        while first < len(batch):
-            after = first + self._window.room(batch.ends, first)
-            self._window.submit(runs(batch, first, destinations[first:after]))
-            first = after
+        try:
+            batch, destinations = gathered.batch()
+            while first < len(batch):
+                after = first + self._window.room(batch.ends, first)
+                self._window.submit(runs(batch, first, destinations[first:after]))
+                first = after
+        except BaseException as error:
+            # Also an interrupt: they were accepted, so flush must not return as if they were stored.
+            self._window.break_off(error, len(gathered) - first)
+            raise
 
     def _topic(self, name: str) -> PublishedTopic:
         known = self._destinations.topics.get(name)

@@ -167,6 +167,14 @@ class SendWindow:
         if self.error is None and self._messages:
             self._drive(block=False)
 
+    def break_off(self, error: BaseException, unsubmitted: int = 0) -> None:
+        """Fail for good, unless that is so already; ``unsubmitted`` messages did not even come here."""
+        if self.error is None:
+            unacknowledged = self._messages + unsubmitted
+            self._break(
+                ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=unacknowledged)
+            )
+
     def close(self) -> None:
         """Close every connection; what is not acknowledged is forgotten."""
         self._pipelines.close()
@@ -207,9 +215,7 @@ class SendWindow:
             raise
         except BaseException as error:
             # Also an interrupt: which messages it caught between two places nobody knows.
-            self._break(
-                ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=self._messages)
-            )
+            self.break_off(error)
             raise
 
     def _break(self, error: ProduceError) -> None:
