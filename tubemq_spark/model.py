@@ -14,6 +14,10 @@ _HOST: Final = re.compile(r"[^\s/?#@,]+")
 PARTITIONS_PER_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
 
+INDEX_ENTRY_BYTES: Final = 28
+"""Bytes per message in a store's index; every offset is a multiple of it
+(``DataStoreUtils.STORE_INDEX_HEAD_LEN``)."""
+
 _EXCERPT_BYTES: Final = 40
 
 MSG_TYPE_KEY: Final = "$msgType$"

@@ -8,9 +8,9 @@ are half open: a range ``[28, 84)`` contains the store's second and third messag
 from typing import Final
 
 from tubemq_spark.errors import OffsetFormatError
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 
-INDEX_ENTRY_BYTES: Final = 28
-"""Bytes per message in a store's index; every offset is a multiple of it."""
+__all__ = ["INDEX_ENTRY_BYTES", "MAX_OFFSET", "is_aligned", "require_aligned", "rows_between"]
 
 MAX_OFFSET: Final = (2**63 - 1) // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
 """The highest offset there can be: TubeMQ keeps offsets in a signed 64-bit integer."""

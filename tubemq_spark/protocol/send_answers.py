@@ -8,13 +8,13 @@ import dataclasses
 from typing import Final
 
 from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.constants import FRAME_TOKEN, Method
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.usual_send_answers import FRAME_HEAD, LONGEST, SHORTEST, read_send_answers
 
 _SUCCESS: Final = 200
-_INDEX_ENTRY_BYTES: Final = 28
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _outcome(message: broker_pb2.SendMessageResponseB2P) -> int | Refusal:
     if message.errCode != _SUCCESS:
         return Refusal(message.errCode, message.errMsg)
     offset = message.appendOffset if message.HasField("appendOffset") else -1
-    if not message.success or offset < 0 or offset % _INDEX_ENTRY_BYTES:
+    if not message.success or offset < 0 or offset % INDEX_ENTRY_BYTES:
         raise _violation(f"it stored a message with success={message.success}, append offset {offset}")
     return offset
 

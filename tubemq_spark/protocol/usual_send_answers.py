@@ -15,6 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.constants import FRAME_TOKEN, Method
 from tubemq_spark.protocol.pb import broker_pb2
 
@@ -24,7 +25,6 @@ SHORTEST: Final = 20
 LONGEST: Final = 127
 """Lengths of a chunk that is read here; above, the lengths of its parts take two bytes."""
 _SUCCESS: Final = 200
-_INDEX_ENTRY_BYTES: Final = 28
 _MESSAGE_AT: Final = 13
 _BEGINNING: Final = b"\x08\x01\x10\xc8\x01\x1a"
 """SendMessageResponseB2P{success=true, errCode=200, errMsg="""
@@ -95,7 +95,7 @@ def read_send_answers(data: bytes, position: int, serial_nos: list[int], offsets
                     continue
             message = parse(data[chunk + _MESSAGE_AT : after])
             offset = message.appendOffset
-            if offset <= 0 or offset % _INDEX_ENTRY_BYTES or message.errCode != _SUCCESS:
+            if offset <= 0 or offset % INDEX_ENTRY_BYTES or message.errCode != _SUCCESS:
                 break
             serial_nos.append(serial_no)
             offsets.append(offset)
@@ -124,7 +124,7 @@ def _read_run(data: bytes, position: int, size: int, serial_nos: list[int], offs
         most = _leading((common == common[0]).all(axis=1))
         frames = frames[:most]
     found = (frames[:, shape.offset_at :] & 0x7F) @ shape.weights
-    sound = (found > 0) & (found % _INDEX_ENTRY_BYTES == 0)
+    sound = (found > 0) & (found % INDEX_ENTRY_BYTES == 0)
     count = _leading(sound)
     serial_nos.extend(np.ascontiguousarray(frames[:count, _SERIAL_NO]).view(">i4")[:, 0].tolist())
     offsets.extend(found[:count].tolist())
