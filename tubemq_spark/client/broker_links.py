@@ -54,7 +54,7 @@ class BrokerLinks:
             self._avoided = {link: end for link, end in self._avoided.items() if end > now}
             self._update()
 
-    def works(self, link: BrokerLink) -> None:
+    def recovered(self, link: BrokerLink) -> None:
         """Forget a broker's failures: it has stored a message."""
         link.troubles = 0
         self._avoided.pop(link, None)

@@ -1,4 +1,4 @@
-"""Which of a topic's partitions a message goes to: named by the caller, by its key, or in turn."""
+"""Which of a topic's partitions a message goes to: by its key, or in turn."""
 
 import itertools
 import zlib
@@ -8,7 +8,11 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.producer_session import PublishRoutes
+from tubemq_spark.client.runs import Destination
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.constants import ATTRIBUTE_ALLOWANCE_BYTES
 
 _LISTED_PARTITIONS: Final = 40
 """An error names at most this many existing partitions."""
@@ -94,6 +98,53 @@ class Partitioner(Generic[Target]):
         owners = [self._targets[heaviest] for heaviest in weights.argmax(axis=1)]
         self._owners[block] = owners
         return owners
+
+
+class PublishedTopic:
+    """One topic as the master last described it."""
+
+    __slots__ = ("links", "max_message_bytes", "name", "partitioner", "routes")
+
+    def __init__(
+        self, name: str, routes: PublishRoutes, partitioner: Partitioner[Destination], links: BrokerLinks
+    ) -> None:
+        self.name = name
+        self.routes = routes
+        self.partitioner = partitioner
+        """Chooses among the partitions the master listed last; it lists none while their brokers restart."""
+        self.links = links
+        self.max_message_bytes = routes.max_message_bytes
+
+    def excess(self, prefix: bytes, size: int) -> tuple[int, int] | None:
+        """Return by what measure a payload is too long, and the limit: as Java's producer and brokers do.
+
+        The first counts attributes in UTF-16 code units, the second everything in bytes with an allowance
+        (SimpleMessageProducer.checkMessageAndStatus, BrokerServiceServer.sendMessageP2B).
+        """
+        limit = self.max_message_bytes
+        if size <= limit:
+            return None
+        units = len(prefix[4:].decode().encode("utf-16-le")) // 2
+        for measure, allowed in (
+            (size - len(prefix) + units, limit),
+            (size, limit + ATTRIBUTE_ALLOWANCE_BYTES),
+        ):
+            if measure > allowed:
+                return measure, allowed
+        return None
+
+    def choose(self, key: bytes | None) -> Destination:
+        """Return where a message goes whose partition was not named: that of its key, or the next one."""
+        if key is not None:
+            return self.partitioner.by_key(key)
+        links = self.links
+        if links.passed_over:
+            chosen = self.partitioner.by_turn(links.passed_over, links.failing)
+        else:
+            chosen = self.partitioner.by_turn()
+        if chosen.link.troubles:
+            links.crowd(chosen.link)  # at once, not when it is submitted: one message is enough to see
+        return chosen
 
 
 def _alternate(targets: Sequence[Target]) -> list[Target]:

@@ -9,9 +9,10 @@ from typing import Final, Self
 
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.destinations import Destinations, PublishedTopic
+from tubemq_spark.client.destinations import Destinations
 from tubemq_spark.client.gathered import GatheredMessages
 from tubemq_spark.client.outgoing import OutgoingBatch, outgoing_batch
+from tubemq_spark.client.partitioner import PublishedTopic
 from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.publishing import Publishing
 from tubemq_spark.client.runs import Destination, runs

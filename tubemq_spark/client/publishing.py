@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.destinations import Destinations, PublishedTopic
+from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.partitioner import PublishedTopic
 from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
 from tubemq_spark.client.runs import Destination
 from tubemq_spark.client.send_log import SendLog

@@ -312,7 +312,7 @@ class SendWindow:
                 if self._resending.refused(link, message, answer, self._now) is Reaction.SLOWER:
                     self._slow_down()
         if stored:
-            self._works(link)
+            self._stored_again(link)
 
     def _acknowledge(self, link: BrokerLink, stored: Stored[Run]) -> None:
         run, positions, offsets = stored
@@ -322,10 +322,10 @@ class SendWindow:
         self._messages -= len(positions)
         self._bytes -= size
 
-    def _works(self, link: BrokerLink) -> None:
+    def _stored_again(self, link: BrokerLink) -> None:
         """A broker has stored messages."""
         if link.troubles:
-            self._links.works(link)
+            self._links.recovered(link)
         self._log.back(link.name)
         if self._limit < self._max_messages:
             self._limit = min(self._max_messages, self._limit + 1 + self._limit // 16)
@@ -377,6 +377,6 @@ class SendWindow:
             for run in (*link.runs_in_flight(), *link.queue):
                 if run.give_up_at <= self._now:
                     cause, hint = run.troubles.what
-                    cause = cause or f"{link} took none for too long"
+                    cause = cause or f"{link} took no messages for too long"
                     raise self._resending.failed(run, cause, hint or IS_BROKER_THERE)
         self._resending.give_up_late(self._now)
