@@ -34,7 +34,7 @@ The schema may name any of these columns in any order, each with this type.
 """
 
 ORIGIN = """
-A frame that was read from TubeMQ can be written as it is: `offset` and `messageId` are left aside, and so are
+A frame that was read from TubeMQ can be written as it is: `offset` and `messageId` are ignored, and so are
 `brokerId` and `partition`, which then say where a row came from and not where it goes. Drop `offset` and
 `messageId` to write to the partitions that `brokerId` and `partition` name. Other columns are refused.
 """

@@ -40,11 +40,14 @@ Partitions 0 to 9999 are in store 0, 10000 to 19999 in store 1, and so on.
 {"demo": {"1:0": 280, "1:10000": -2, "2:0": -1}, "orders": "earliest"}
 ```
 
-- A partition is written `brokerId:partitionId`; -2 is earliest and -1 latest. - `earliest` or `latest` may
-stand for all partitions of a topic. - All partitions of all topics in `subscribe` must be named, and no
-others. - An offset beyond the end of the log is an error. One before its beginning is data loss: see
-`failOnDataLoss`. - What Spark keeps in a stream's checkpoint, `{"v":1,"topics":{"demo":{"1:0":280}}}`, is
-accepted as it is, so a new query can resume where another one stopped."""
+- A partition is written `brokerId:partitionId`; -2 is earliest and -1 latest.
+- `earliest` or `latest` may stand for all partitions of a topic.
+- All partitions of all topics in `subscribe` must be named, and no others.
+- An offset beyond the end of the log is an error. One before its beginning is data loss: see
+  `failOnDataLoss`.
+- What Spark keeps in a stream's checkpoint, `{"v":1,"topics":{"demo":{"1:0":280}}}`, is accepted as it is, so
+  a new query can resume where another one stopped.
+"""
 
 
 KAFKA = """
@@ -61,7 +64,7 @@ SPARK = """
 ## Keys of Spark
 
 A path given to `load` or `save` has no effect; `subscribe` and `topic` name the topics. Spark also adds
-keys of its own, which are ignored:"""
+keys of its own, which are ignored: """
 
 
 def page() -> str:

@@ -1,7 +1,8 @@
 """The columns of a frame that is read from TubeMQ or written to it: the one table of them.
 
-A new column is one entry here, and a function that builds it in ``source/arrow.py`` or takes it in
-``sink/columns.py``. The page docs/columns.md is written from this table.
+A new column is one entry here. To be read, it needs a function in ``source/arrow.py`` that builds it. To be
+written, it has to be taken from the frame in ``sink/columns.py``, and needs a place in the messages of
+``protocol/send_batch.py``. The page docs/columns.md is written from this table (``make docs``).
 """
 
 import dataclasses
@@ -83,21 +84,21 @@ TABLE: Final = (
     Column(
         "partition",
         IntegerType(),
-        read="The partition's number on that broker, as TubeMQ counts: store * 10000 + index.",
+        read="The partition's number on that broker, as TubeMQ numbers partitions: store * 10000 + index.",
         written=Written((IntegerType,), "int", "With `brokerId`: the partition to write to."),
     ),
     Column(
         "offset",
         LongType(),
         read="The exact offset (TubeMQ counts 28 per message). Null where several partitions share a store: "
-        "the protocol tells the offsets of a batch there, and not of a message.",
+        "there the protocol gives the offset of a batch, not of each message.",
         nullable=True,
     ),
     Column(
         "messageId",
         LongType(),
-        read="The broker's id of the message: unique within a store for short spans, neither a time nor an "
-        "order.",
+        read="The broker's id of the message: unique within a store only over short periods; it says nothing "
+        "about time or order.",
     ),
     Column(
         "timestamp",

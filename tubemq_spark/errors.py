@@ -50,7 +50,7 @@ CONDITIONS: Final[dict[str, str]] = {
     ),
     # The embedded server.
     "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
-    "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on an address that it has.",
+    "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on one of this machine's addresses.",
     "TUBEMQ_OPEN_TO_ALL": "Other machines can reach the server on {host}, and its administration token is the default one, which is public; set your own (--admin-token or EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
     "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; choose a directory that this user can write to.",
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or choose another directory.",
@@ -68,7 +68,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_PROTOCOL_VIOLATION": "The peer broke the protocol: {what}; the connection was closed.",
     "TUBEMQ_PROTOCOL_MISUSE": "The protocol layer was misused: {what}; please report this as a bug.",
     "TUBEMQ_BAD_PACKED_STRING": "The peer sent {text!r} where {form} was expected: {what}; compare the versions of both sides.",
-    "TUBEMQ_POSITION_MOVED": "The broker's position of {partition} is {actual} where {expected} was expected; register the partition again.",
+    "TUBEMQ_POSITION_MOVED": "The broker's position in {partition} is {actual}, but {expected} was expected; register the partition again.",
     # Reaching a peer.
     "TUBEMQ_CONNECT_FAILED": "Cannot connect to {endpoint}: {cause}; check the address and that the server runs.",
     "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; it is safe to retry.",
@@ -87,7 +87,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_TOPIC_UNPUBLISHABLE": "Topic '{topic}' cannot be published to: the master listed no partition of it for {waited_ms} ms; create it, or open it for publishing (TubeMQ takes up to a minute for either).",
     "TUBEMQ_PARTITION_UNKNOWN": "Topic '{topic}' has no partition {partition} that can be published to; choose one of {existing}.",
     "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}', {message}, is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
-    "TUBEMQ_SEND_FAILED": "{partition} did not take {message} (attempts: {attempts}): {cause}; {hint}.",
+    "TUBEMQ_SEND_FAILED": "{message} was not stored in {partition} (attempts: {attempts}): {cause}; {hint}.",
     "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something unexpected: {what}; check the address and the broker's version.",
     "TUBEMQ_PRODUCER_BROKEN": "The producer was interrupted ({cause}) with {unacknowledged} messages not acknowledged; open a new one and send them again.",
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",
@@ -99,7 +99,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OPTION_ALONE": "Option '{option}' is given without '{other}'; give both or neither.",
     "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave one out.",
     "TUBEMQ_NO_TOPICS": "No topics to subscribe to: the value of option '{option}' is blank; name at least one topic.",
-    "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' can't be {edge} in a batch read, as it is for {whose}; choose the other end, or offsets.",
+    "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' is {edge} for {whose}, which a batch read does not allow; choose the other end, or offsets.",
     "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now.",
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
     "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",

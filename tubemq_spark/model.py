@@ -130,7 +130,7 @@ class OffsetRange:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Route:
-    """The direct way to a partition: its broker, and the proof that a master knows us."""
+    """The direct way to a partition: its broker, and the master's visit token."""
 
     endpoint: Endpoint
     visit_token: int

@@ -34,7 +34,7 @@ def summarise(receipts: Iterable[Receipt]) -> str:
     text = f"{sum(receipt.count for receipt in receipts)} rows to {partitions} partitions"
     if retried := sum(receipt.retried for receipt in receipts):
         unanswered = sum(receipt.unanswered for receipt in receipts)
-        text += f", {retried} of them sent more than once; {unanswered} of them may be stored twice"
+        text += f", {retried} of them sent more than once; up to {unanswered} extra copies may be stored"
     return text
 
 

@@ -138,7 +138,7 @@ def test_a_batch_from_elsewhere_is_an_error():
     with reading_ahead() as (broker, cursor):
         cursor.seek(0)
         broker.stores[StoreId("demo", BROKER_ID, 0)].first = 2
-        with pytest.raises(RemoteProtocolError, match="position of demo/1:0 is 56 where 0 was expected"):
+        with pytest.raises(RemoteProtocolError, match="position in demo/1:0 is 56, but 0 was expected"):
             cursor.step(END)
 
 
@@ -146,7 +146,7 @@ def test_a_commit_that_does_not_reach_the_records_is_an_error():
     with reading_ahead() as (broker, cursor):
         cursor.seek(0)
         broker.fault_of_method[Method.COMMIT_OFFSET] = [model.forget_in_flight]
-        with pytest.raises(RemoteProtocolError, match="position of demo/1:0 is 0 where 84 was expected"):
+        with pytest.raises(RemoteProtocolError, match="position in demo/1:0 is 0, but 84 was expected"):
             cursor.step(END)
 
 

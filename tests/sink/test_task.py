@@ -95,7 +95,7 @@ def test_the_driver_says_how_many_rows_may_be_stored_twice(caplog):
 
     assert caplog.records[0].levelname == "WARNING"
     assert caplog.records[0].getMessage() == (
-        "wrote 15 rows to 3 partitions, 9 of them sent more than once; 6 of them may be stored twice"
+        "wrote 15 rows to 3 partitions, 9 of them sent more than once; up to 6 extra copies may be stored"
     )
 
 

@@ -255,7 +255,7 @@ class _RangeReader:
         """Go to the partition's broker if it has come back under another address."""
         endpoint = where_it_is(self._locate, self._partition)
         if endpoint is not None and endpoint != self._holder.endpoint:
-            logger.info("%s is at %s now, not at %s", self._partition, endpoint, self._holder.endpoint)
+            logger.info("%s is now at %s, no longer at %s", self._partition, endpoint, self._holder.endpoint)
             self._holder.endpoint = endpoint
 
     def _wait_for_records(self, pause_ms: int) -> None:

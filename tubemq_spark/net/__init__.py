@@ -1,1 +1,1 @@
-"""Sockets, threads and time: the only room that touches them for the client and the embedded server."""
+"""Sockets, threads and deadlines, for the client and for the embedded server."""

@@ -174,7 +174,7 @@ class Acceptor:
                     continue  # The peer has gone again.
                 except (OSError, RuntimeError) as error:
                     # RuntimeError: there can be no more threads.
-                    logger.warning("%s cannot take a connection: %s", self._name, error)
+                    logger.warning("%s cannot accept a connection: %s", self._name, error)
                     self._closing.wait(_ACCEPT_PAUSE_S)
 
     def _start(self, connected: socket.socket) -> None:

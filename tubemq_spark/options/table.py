@@ -175,7 +175,8 @@ MAX_OFFSETS: Final = OptionSpec(
     integer(1, _MAX_LONG),
     frozenset({Mode.STREAM_READ}),
     "The most rows in a micro-batch, divided among the topics' stores in proportion to their backlog. A "
-    "share below one row is rounded up to one, so there may be as many rows more as there are stores.",
+    "share below one row is rounded up to one, so a micro-batch may exceed the limit by up to one row per "
+    "store.",
     default_doc="no limit",
 )
 FAIL_ON_DATA_LOSS: Final = OptionSpec(
@@ -221,9 +222,9 @@ READER_GROUPS: Final = OptionSpec(
     "readerGroups",
     GROUPS,
     _READS,
-    "The groups under which tasks read. A broker lets one client of a group read a partition at a time; with "
-    "several groups, retried tasks and other queries need not wait. Name them if the cluster admits only "
-    "groups that it knows.",
+    "The groups under which tasks read. A broker lets only one client of a group read a partition at a "
+    "time; with several groups, retried tasks and other queries need not wait. Name them if the cluster "
+    "admits only groups that it knows.",
     default_doc="the group's name followed by `_r00`, `_r01` and so on",
 )
 READER_GROUPS_SIZE: Final = OptionSpec(
@@ -253,9 +254,10 @@ MESSAGE_TIME: Final = OptionSpec(
     "messageTime",
     choice(MessageTime),
     _WRITES,
-    "The message time of rows without `timestamp`: `now` gives them the time of writing, `column` gives them "
-    "none, and `none` leaves it out of all rows. A TubeMQ broker with auditing on stores a message without "
-    "it and then reports a failure, so that it is sent again. The time takes 22 bytes of a message's limit.",
+    "The message time of rows without `timestamp`: `now` gives them the time of writing, `column` gives "
+    "them none, and `none` leaves it out of all rows. A TubeMQ broker with auditing enabled stores a "
+    "message without it, but then reports a failure, so the message is sent again. The time counts 22 bytes"
+    " towards a message's size limit.",
     MessageTime.NOW,
 )
 SEND_WINDOW_MESSAGES: Final = OptionSpec(

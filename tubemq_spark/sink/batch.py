@@ -38,7 +38,7 @@ class TubeMQWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what stays in TubeMQ although the job failed (driver): a log cannot take messages back."""
-        logger.warning("the write failed; at least %s were sent and stay in TubeMQ", summary(messages))
+        logger.warning("the write failed; what was sent stays in TubeMQ, at least: %s", summary(messages))
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:

@@ -35,7 +35,7 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
             look_at_topic(options)
         except TubeMQConnectionError as error:
             # This may be any micro-batch of a query that runs well: its tasks wait for the masters.
-            logger.warning("the topic is not looked at before the micro-batch: %s", error)
+            logger.warning("could not check before the micro-batch whether the topic exists: %s", error)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows (executor)."""
@@ -48,5 +48,5 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log what stays in TubeMQ although the micro-batch failed (driver); its replay sends it again."""
         logger.warning(
-            "micro-batch %d failed; at least %s were sent and stay in TubeMQ", batchId, summary(messages)
+            "micro-batch %d failed; what was sent stays in TubeMQ, at least: %s", batchId, summary(messages)
         )

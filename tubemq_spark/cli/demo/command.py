@@ -71,9 +71,24 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="use a running TubeMQ that has both topics, instead of an embedded one; separate several "
         "masters with commas; nothing else may write to the topics during the run",
     )
-    parser.add_argument("--lines-topic", default=LINES_TOPIC, metavar="TOPIC", help="default: %(default)s")
-    parser.add_argument("--counts-topic", default=COUNTS_TOPIC, metavar="TOPIC", help="default: %(default)s")
-    parser.add_argument("--group", default="tubemq_spark_demo", metavar="GROUP", help="default: %(default)s")
+    parser.add_argument(
+        "--lines-topic",
+        default=LINES_TOPIC,
+        metavar="TOPIC",
+        help="topic for the lines (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--counts-topic",
+        default=COUNTS_TOPIC,
+        metavar="TOPIC",
+        help="topic for the word counts (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--group",
+        default="tubemq_spark_demo",
+        metavar="GROUP",
+        help="consumer group (default: %(default)s)",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the checkpoint, messages and logs")
     parser.set_defaults(run=run)
 

@@ -97,7 +97,7 @@ class GroupCalls:
                     group.suspensions[consumer_id] = Suspension(
                         rounds, self._now_ms(), returns_at_once=rounds == 0
                     )
-        logger.info("%s takes the partitions of %s from %s", who.user, name, ", ".join(consumers))
+        logger.info("%s took the partitions of group %s away from %s", who.user, name, ", ".join(consumers))
         return _done()
 
     def consume_from_max(self, parameters: Parameters) -> dict[str, Any]:

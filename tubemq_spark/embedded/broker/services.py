@@ -94,7 +94,7 @@ class Service:
     def _tell(self, error: OSError, *, stops: bool) -> None:
         cure = "free some space" if error.errno in _FULL else "check the disk"
         state = "requests are refused (503)" if stops else "the request was refused"
-        logger.error("%s failed: %s; %s; %s, it is retried automatically", self._name, error, state, cure)
+        logger.error("%s failed: %s; %s; %s; it is retried automatically", self._name, error, state, cure)
 
     def _may_retry(self) -> bool:
         """Let one request through when the pause is over; the others are refused until it has succeeded."""
