@@ -9,8 +9,8 @@ from tests.source.rows import columns
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.loss import Loss, LossRecord
-from tubemq_spark.protocol.columns import FetchedBatch
 from tubemq_spark.protocol.errcodes import rpc_error
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import encode_payload
 from tubemq_spark.receipts import Receipt
 

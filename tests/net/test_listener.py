@@ -158,7 +158,7 @@ def test_a_failed_accept_is_logged_and_tried_again(listen, monkeypatch, caplog):
     monkeypatch.setattr(socket.socket, "accept", failing)
     with dial(listen()) as connected:
         assert ask(connected, b"x")[0].body == b"x"
-    assert "test cannot take a connection: [Errno 24] Too many open files" in caplog.text
+    assert "test cannot accept a connection: [Errno 24] Too many open files" in caplog.text
 
 
 def test_a_thread_that_cannot_start_costs_one_connection(listen, monkeypatch, caplog):
@@ -177,7 +177,7 @@ def test_a_thread_that_cannot_start_costs_one_connection(listen, monkeypatch, ca
         assert first.recv(1) == b""
     with dial(listener) as second:
         assert ask(second, b"x")[0].body == b"x"
-    assert "test cannot take a connection: can't start new thread" in caplog.text
+    assert "test cannot accept a connection: can't start new thread" in caplog.text
 
 
 def test_threads_are_named_and_end_with_their_connection(listen):

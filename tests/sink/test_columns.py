@@ -23,7 +23,7 @@ from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.sink.columns import SinkColumns
-from tubemq_spark.sink.mended import Mended
+from tubemq_spark.sink.repairs import Repairs
 from tubemq_spark.source.schema import default_schema
 
 NOW_S = 1_709_210_096.0
@@ -75,7 +75,7 @@ def messages(columns, topic="demo", zone="UTC", types=ARROW_TYPES, message_time=
         [pa.array(values, types[name]) for name, values in columns.items()], names=list(columns)
     )
     bound = bind(schema_of(*columns), topic, zone, message_time)
-    made = bound.batches(batch, Mended(), first, now=lambda: NOW_S)
+    made = bound.batches(batch, Repairs(), first, now=lambda: NOW_S)
     return [some.message(row) for some in made for row in range(len(some))]
 
 

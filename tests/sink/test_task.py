@@ -11,7 +11,7 @@ from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.receipts import Receipt
-from tubemq_spark.sink import look, task
+from tubemq_spark.sink import task, topic_check
 from tubemq_spark.sink.receipts import TubeMQCommitMessage, summary
 
 SCHEMA = StructType([StructField("value", StringType())])
@@ -43,7 +43,7 @@ def master(monkeypatch):
                 raise self.error
 
     made = Master()
-    monkeypatch.setattr(look, "open_cluster", lambda _: made)
+    monkeypatch.setattr(topic_check, "open_cluster", lambda _: made)
     return made
 
 

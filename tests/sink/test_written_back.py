@@ -9,7 +9,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.payload import decode_payload, encode_payload
 from tubemq_spark.sink.columns import SinkColumns
-from tubemq_spark.sink.mended import Mended
+from tubemq_spark.sink.repairs import Repairs
 
 TYPES = {
     "value": (StringType(), pa.string()),
@@ -20,7 +20,7 @@ TYPES = {
 ATTRIBUTES = {"$msgType$": "news", "$msgTime$": "202402291234", "a": "b"}
 
 
-def message(mended=None, **columns):
+def message(repairs=None, **columns):
     """Return the message made of a row."""
     schema = StructType([StructField(name, TYPES[name][0]) for name in columns])
     arrays = [
@@ -28,7 +28,7 @@ def message(mended=None, **columns):
         for name, value in columns.items()
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    (made,) = bound(schema).batches(batch, mended or Mended())
+    (made,) = bound(schema).batches(batch, repairs or Repairs())
     assert len(made) == 1
     return made.message(0)
 
@@ -54,37 +54,37 @@ def test_type_and_time_among_the_attributes_are_the_message_s(columns):
 @pytest.mark.parametrize(
     ("foreign", "stored", "told"),
     [
-        ("k=,a=b", {"a": "b"}, "an attribute left out"),
-        ("=v,a=b", {"a": "b"}, "an attribute left out"),
-        ("a=b,x$groupName$=1", {"a": "b"}, "an attribute left out"),
-        ("$msgType$= news,a=b", {"$msgType$": "news", "a": "b"}, "blanks cut off"),
-        ("$msgType$=  ,a=b", {"a": "b"}, "blanks cut off"),
-        ("$msgTime$=20240229123456", {"$msgTime$": "202402291234"}, "cut to minutes"),
+        ("k=,a=b", {"a": "b"}, "attributes that are blank"),
+        ("=v,a=b", {"a": "b"}, "attributes that are blank"),
+        ("a=b,x$groupName$=1", {"a": "b"}, "attributes that are blank"),
+        ("$msgType$= news,a=b", {"$msgType$": "news", "a": "b"}, "blanks around"),
+        ("$msgType$=  ,a=b", {"a": "b"}, "blanks around"),
+        ("$msgTime$=20240229123456", {"$msgTime$": "202402291234"}, "cut to the minute"),
         ("$msgTime$=yesterday,a=b", {"a": "b"}, "not a time"),
-        ("k=", None, "an attribute left out"),
+        ("k=", None, "attributes that are blank"),
     ],
 )
 def test_messages_of_other_producers_are_mirrored(foreign, stored, told, caplog):
     """Our source hands them over as they are; nothing about them is the user's fault."""
     prefix = foreign.encode()
     read = decode_payload(len(prefix).to_bytes(4, "big") + prefix + b"x", 1)
-    mended = Mended()
+    repairs = Repairs()
 
     made = message(
-        mended, value="x", attributes=read.attributes, messageType=read.attributes.get("$msgType$")
+        repairs, value="x", attributes=read.attributes, messageType=read.attributes.get("$msgType$")
     )
 
     assert stored_attributes(made) == stored
-    mended.tell("task 3")
+    repairs.tell("task 3")
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("task 3: ")
     assert told in line
 
 
 def test_nothing_is_told_of_rows_that_are_written_as_they_are(caplog):
-    mended = Mended()
-    message(mended, value="x", attributes=ATTRIBUTES, messageType="news")
-    mended.tell("task 3")
+    repairs = Repairs()
+    message(repairs, value="x", attributes=ATTRIBUTES, messageType="news")
+    repairs.tell("task 3")
     assert caplog.records == []
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.columns import FetchedBatch, MessageColumns
+from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 
 PARTITION = TopicPartition("demo", 3, 10_001)
 GAP = b"--"

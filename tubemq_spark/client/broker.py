@@ -21,9 +21,9 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.channel import PendingCall, RpcChannel
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import auth, partition_strings
-from tubemq_spark.protocol.columns import FetchHeader, MessageColumns, decode_messages, parse_fetch
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
+from tubemq_spark.protocol.fetch_columns import FetchHeader, MessageColumns, decode_messages, parse_fetch
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 
 MEMORY_TOO: Final = 303

@@ -35,23 +35,23 @@ from numpy.typing import NDArray
 from tubemq_spark.client.broker import MEMORY_TOO
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.cursor import Cursor, ReadAhead, Step
-from tubemq_spark.client.patience import Patience
-from tubemq_spark.client.reader_groups import ReaderGroupHolder
-from tubemq_spark.client.whereabouts import (
+from tubemq_spark.client.partition_lookup import (
     Locate,
     find_partition,
     tells_of_removal,
     what_is_gone,
     where_it_is,
 )
+from tubemq_spark.client.patience import Patience
+from tubemq_spark.client.reader_groups import ReaderGroupHolder
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
 from tubemq_spark.model import RangeRequest
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned
-from tubemq_spark.protocol.columns import FetchedBatch
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from tubemq_spark.model import Message, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

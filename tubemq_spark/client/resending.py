@@ -4,7 +4,7 @@ from typing import Final
 
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.destinations import Destinations
-from tubemq_spark.client.retries import SERVER_ERRORS, Retries
+from tubemq_spark.client.retry_queue import SERVER_ERRORS, RetryQueue
 from tubemq_spark.client.runs import BrokerLink, Run
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_verdicts import Reaction, Verdict, judge
@@ -31,7 +31,7 @@ class Resending:
         self._destinations = destinations
         self._links = links
         self._log = log
-        self._retries = Retries()
+        self._retries = RetryQueue()
         self._refresh_at = 0.0
 
     @property

@@ -15,7 +15,7 @@ from typing import Protocol, Self
 from tubemq_spark.model import OffsetBounds, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
-from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
 
@@ -118,7 +118,21 @@ class Cluster(Protocol):
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
     ) -> Iterator[FetchedBatch]:
-        """Yield exactly the records of a range, in offset order; what ``wait`` raises ends the reading."""
+        """Yield exactly the records of a range, in offset order.
+
+        Closing the iterator gives back whatever it holds at a broker.
+
+        Args:
+            request: what to read, as a layout's ``request`` made it.
+            on_loss: what to do about records that are gone or damaged; when it returns, reading continues
+                after them.
+            wait: how to wait when there is nothing to do. What it raises ends the reading; it is also called,
+                with 0 seconds, while a request is not answered.
+
+        Raises:
+            DataLossError: records are gone or damaged, by the policy.
+            TubeMQError: a broker refuses for good, or made no progress for too long.
+        """
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Return when a topic exists, or when nobody can tell.
@@ -129,4 +143,4 @@ class Cluster(Protocol):
         """
 
     def sender(self, name: str = "") -> Sender:
-        """Return a new sender, which goes by that name in errors and in the log; the caller closes it."""
+        """Return a new sender, for use as a context manager; errors and the log call it by that name."""

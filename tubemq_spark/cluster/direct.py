@@ -25,7 +25,7 @@ from tubemq_spark.model import (
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
-from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _MOST_THREADS: Final = 16
 

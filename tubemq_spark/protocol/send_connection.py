@@ -57,7 +57,7 @@ _CACHED_BACKS: Final = 4096
 _SERIAL_MIN: Final = -(1 << 31)
 _SERIAL_MAX: Final = (1 << 31) - 1
 
-Run = TypeVar("Run")
+Owner = TypeVar("Owner")
 
 
 class Payloads(NamedTuple):
@@ -72,33 +72,33 @@ class Payloads(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Flight(Generic[Run]):
+class Flight(Generic[Owner]):
     """The messages of one run that left together."""
 
-    run: Run
+    run: Owner
     first_serial_no: int
     count: int
 
 
-class Stored(NamedTuple, Generic[Run]):
+class Stored(NamedTuple, Generic[Owner]):
     """Messages of one run that the broker has stored."""
 
-    run: Run
+    run: Owner
     positions: list[int]
     """Which messages of the run these are, counted from 0."""
     offsets: list[int]
     """Where each begins in its store's index, in bytes."""
 
 
-class NotStored(NamedTuple, Generic[Run]):
+class NotStored(NamedTuple, Generic[Owner]):
     """A message that the broker refused, or failed to store."""
 
-    run: Run
+    run: Owner
     position: int
     answer: Refusal | Failure
 
 
-class SendConnection(Generic[Run]):
+class SendConnection(Generic[Owner]):
     """Numbers requests, remembers what is in flight and finds what an answer is about."""
 
     def __init__(self, timeout_ms: int, next_serial_no: int = 1) -> None:
@@ -106,25 +106,25 @@ class SendConnection(Generic[Run]):
         self._timeout_ms = timeout_ms
         self._next_serial_no = next_serial_no
         self._reader = SendAnswerReader()
-        self._in_flight: dict[int, Flight[Run]] = {}
+        self._in_flight: dict[int, Flight[Owner]] = {}
 
     def __len__(self) -> int:
         """How many messages are in flight."""
         return len(self._in_flight)
 
     @property
-    def oldest(self) -> Flight[Run] | None:
+    def oldest(self) -> Flight[Owner] | None:
         """The flight sent first of those that are not answered wholly."""
         return next(iter(self._in_flight.values()), None)
 
     @property
-    def flights(self) -> list[Flight[Run]]:
+    def flights(self) -> list[Flight[Owner]]:
         """All flights that are not answered wholly, in the order of sending."""
         return list(dict.fromkeys(self._in_flight.values()))
 
     def send(
         self,
-        run: Run,
+        run: Owner,
         payloads: Payloads,
         backs: Sequence[bytes],
         rows: Sequence[int],
@@ -151,14 +151,14 @@ class SendConnection(Generic[Run]):
         self._next_serial_no = after if after <= _SERIAL_MAX else _SERIAL_MIN
         return wire
 
-    def receive_data(self, data: bytes) -> tuple[list[Stored[Run]], list[NotStored[Run]]]:
+    def receive_data(self, data: bytes) -> tuple[list[Stored[Owner]], list[NotStored[Owner]]]:
         """Take bytes from the broker and return what they say about messages in flight.
 
         Raises:
             RemoteProtocolError: the bytes make no sense as answers; see ``SendAnswerReader``.
         """
-        stored: dict[Flight[Run], Stored[Run]] = {}
-        not_stored: list[NotStored[Run]] = []
+        stored: dict[Flight[Owner], Stored[Owner]] = {}
+        not_stored: list[NotStored[Owner]] = []
         for serial_no, outcome in self._reader.receive_data(data):
             flight = self._in_flight.pop(serial_no, None)
             if flight is None:
@@ -174,21 +174,21 @@ class SendConnection(Generic[Run]):
                 not_stored.append(NotStored(flight.run, position, outcome))
         return list(stored.values()), not_stored
 
-    def unanswered(self, flight: Flight[Run]) -> list[int]:
+    def unanswered(self, flight: Flight[Owner]) -> list[int]:
         """Return the positions of a flight's messages that are still in flight."""
         first = flight.first_serial_no
         return [
             position for position in range(flight.count) if self._in_flight.get(first + position) is flight
         ]
 
-    def give_up(self, flight: Flight[Run]) -> list[int]:
+    def give_up(self, flight: Flight[Owner]) -> list[int]:
         """Wait for the answers of a flight no longer; return the positions that had none."""
         positions = self.unanswered(flight)
         for position in positions:
             del self._in_flight[flight.first_serial_no + position]
         return positions
 
-    def give_up_all(self) -> list[tuple[Run, list[int]]]:
+    def give_up_all(self) -> list[tuple[Owner, list[int]]]:
         """Give up everything in flight, in the order of sending."""
         return [(flight.run, self.give_up(flight)) for flight in self.flights]
 

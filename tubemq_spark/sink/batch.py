@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.columns import SinkColumns
-from tubemq_spark.sink.look import look_at_topic
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
+from tubemq_spark.sink.topic_check import check_topic
 from tubemq_spark.spark_edge import at_sparks_edge
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class TubeMQWriter(DataSourceArrowWriter):
         refuse_overwrite(overwrite=overwrite)
         self._options = options
         self._columns = SinkColumns.bind(schema, options)
-        look_at_topic(options)
+        check_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows (executor)."""

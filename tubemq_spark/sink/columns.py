@@ -20,7 +20,7 @@ from tubemq_spark.model import excerpt
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.send_batch import Bools, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink import coding
-from tubemq_spark.sink.mended import Mended
+from tubemq_spark.sink.repairs import Repairs
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class SinkColumns:
         return cls(names - ORIGIN, options.topic, options.message_time_zone, options.message_time)
 
     def batches(
-        self, batch: pa.RecordBatch, mended: Mended, first: int = 1, now: Callable[[], float] = time.time
+        self, batch: pa.RecordBatch, repairs: Repairs, first: int = 1, now: Callable[[], float] = time.time
     ) -> Iterator[SendBatch]:
         """Yield a record batch's rows for a sender, those before the first row that cannot be a message.
 
@@ -88,7 +88,7 @@ class SinkColumns:
             yield SendBatch(
                 self._topics(good),
                 coding.bytes_column(good.column("value")),
-                self._headers(good, times, mended, now),
+                self._headers(good, times, repairs, now),
                 coding.bytes_column(good.column("key")) if "key" in self.names else None,
                 self._routes(good),
                 first,
@@ -135,7 +135,7 @@ class SinkColumns:
         return Coded(tuple(None if pair[0] is None else pair for pair in named.values), named.codes)
 
     def _headers(
-        self, batch: pa.RecordBatch, times: Coded[str | None], mended: Mended, now: Callable[[], float]
+        self, batch: pa.RecordBatch, times: Coded[str | None], repairs: Repairs, now: Callable[[], float]
     ) -> Coded[MessageHeader]:
         """Return type, time and attributes of the rows; rows that share all three share a header."""
         columns = coding.combined(
@@ -146,26 +146,26 @@ class SinkColumns:
         default_time = self._default_time(now())
         counts = np.bincount(columns.codes, minlength=len(columns.values)).tolist()
         headers = [
-            self._header(mended, count, default_time, *values)
+            self._header(repairs, count, default_time, *values)
             for values, count in zip(columns.values, counts, strict=True)
         ]
         return Coded(tuple(headers), columns.codes)
 
     def _header(
         self,
-        mended: Mended,
+        repairs: Repairs,
         rows: int,
         default_time: str | None,
         attributes: list[tuple[str, str | None]] | None,
         message_type: str | None,
         row_time: str | None,
     ) -> MessageHeader:
-        own, inner_type, inner_time = mended.attributes(attributes, rows) if attributes else _NO_ATTRIBUTES
+        own, inner_type, inner_time = repairs.attributes(attributes, rows) if attributes else _NO_ATTRIBUTES
         text = inner_type if message_type is None else message_type
         with_time = self.message_time is not MessageTime.NONE
         return MessageHeader(
             own,
-            text and mended.message_type(text, rows),
+            text and repairs.message_type(text, rows),
             (row_time or inner_time or default_time) if with_time else None,
         )
 

@@ -11,9 +11,9 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.batch import refuse_overwrite
 from tubemq_spark.sink.columns import SinkColumns
-from tubemq_spark.sink.look import look_at_topic
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
+from tubemq_spark.sink.topic_check import check_topic
 from tubemq_spark.spark_edge import at_sparks_edge
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._columns = SinkColumns.bind(schema, options)
         try:
-            look_at_topic(options)
+            check_topic(options)
         except TubeMQConnectionError as error:
             # This may be any micro-batch of a query that runs well: its tasks wait for the masters.
             logger.warning("could not check before the micro-batch whether the topic exists: %s", error)

@@ -7,8 +7,8 @@ import pyarrow as pa
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.columns import SinkColumns, task_name
-from tubemq_spark.sink.mended import Mended
 from tubemq_spark.sink.receipts import TubeMQCommitMessage
+from tubemq_spark.sink.repairs import Repairs
 
 
 def write_rows(
@@ -22,13 +22,13 @@ def write_rows(
         ProduceError: a row could not be sent; nothing is sent after the first error.
     """
     task = task_name()
-    mended = Mended()
+    repairs = Repairs()
     rows = 0
     with open_cluster(options.cluster).sender(task) as sender:
         for batch in batches:
-            for some in columns.batches(batch, mended, rows + 1):
+            for some in columns.batches(batch, repairs, rows + 1):
                 sender.send_batch(some)
             rows += batch.num_rows
         sender.flush()
-        mended.tell(task)
+        repairs.tell(task)
         return TubeMQCommitMessage(tuple(sender.receipts()))

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
-from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 TARGET_ROWS: Final = 10_000
 TARGET_BYTES: Final = 8 << 20

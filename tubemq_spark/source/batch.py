@@ -10,11 +10,11 @@ from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import requests_of
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.task import loss_policy, read_rows
-from tubemq_spark.source.warnings import NullOffsetWarning
 from tubemq_spark.spark_edge import at_sparks_edge
 
 

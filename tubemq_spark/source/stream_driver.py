@@ -24,10 +24,10 @@ from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset, read_stream_offset
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner, Snapshot
 from tubemq_spark.source.task import loss_policy
-from tubemq_spark.source.warnings import NullOffsetWarning
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import RangeRequest
 from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.protocol.columns import FetchedBatch
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source.arrow import BatchBuilder
 
 _READ_AHEAD_BATCHES: Final = 2

@@ -52,7 +52,7 @@ def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_paus
     assert [record.getMessage() for record in caplog.records] == [
         (
             "Writing failed: [Errno 28] No space left on device; requests are refused (503); "
-            "free some space, it is retried automatically"
+            "free some space; it is retried automatically"
         ),
         "Writing works again",
     ]

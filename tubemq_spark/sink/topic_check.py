@@ -4,7 +4,7 @@ from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.options import WriteOptions
 
 
-def look_at_topic(options: WriteOptions) -> None:
+def check_topic(options: WriteOptions) -> None:
     """Refuse a topic that does not exist; the topics of a column are looked at by the tasks.
 
     Raises:

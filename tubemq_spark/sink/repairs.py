@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _MINUTE_DIGITS: Final = 12
 
 
-class Mended:
+class Repairs:
     """Mends the rows of one task, and counts."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Mended:
         unfit = [name for name, value in kept.items() if _is_unfit(name, value)]
         for name in unfit:
             del kept[name]
-            self._counts["an attribute left out that is blank or holds a reserved name"] += rows
+            self._counts["attributes that are blank or hold a reserved name were left out"] += rows
         own = {name: value for name, value in kept.items() if value is not None}
         return (
             own or None,
@@ -49,7 +49,7 @@ class Mended:
         """Return the type of some rows without the blanks around it, which TubeMQ's clients cut off, too."""
         if text is None or (text and text == text.strip()):
             return text
-        self._counts["blanks cut off a message type"] += rows
+        self._counts["blanks around a message type were removed"] += rows
         return text.strip() or None
 
     def _message_time(self, text: str, rows: int) -> str | None:
@@ -58,9 +58,9 @@ class Mended:
             return text
         minute = text.strip()[:_MINUTE_DIGITS]
         if is_message_time(minute) and text.strip().isdigit():
-            self._counts["a message time cut to minutes"] += rows
+            self._counts["a message time was cut to the minute"] += rows
             return minute
-        self._counts["a message time left out that is not a time"] += rows
+        self._counts["a message time that is not a time was left out"] += rows
         return None
 
     def tell(self, task: str) -> None:

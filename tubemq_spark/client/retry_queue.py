@@ -24,7 +24,7 @@ class _Retry:
     message: Run = dataclasses.field(compare=False)
 
 
-class Retries:
+class RetryQueue:
     """Runs of one message, by when they are due; those due at one time are in the order of waiting."""
 
     def __init__(self) -> None:

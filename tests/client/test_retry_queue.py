@@ -5,12 +5,12 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.client.retries import Retries
+from tubemq_spark.client.retry_queue import RetryQueue
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 5))
 def test_what_is_due_comes_in_order_and_the_rest_stays(dues, now):
-    retries = Retries()
+    retries = RetryQueue()
     for number, due in enumerate(dues):
         retries.add(number, float(due))
     assert retries.next_due == min(dues, default=None)
@@ -22,7 +22,7 @@ def test_what_is_due_comes_in_order_and_the_rest_stays(dues, now):
 
 
 def test_a_message_may_be_added_again_while_what_is_due_is_taken():
-    retries = Retries()
+    retries = RetryQueue()
     retries.add("a", 1.0)
     retries.add("b", 1.0)
     taken = []
@@ -33,9 +33,9 @@ def test_a_message_may_be_added_again_while_what_is_due_is_taken():
     assert list(retries.take_due(2.0)) == ["a", "b"]
 
 
-@pytest.mark.parametrize("of", [Retries.pause_s, Retries.pause_after_server_error_s])
+@pytest.mark.parametrize("of", [RetryQueue.pause_s, RetryQueue.pause_after_server_error_s])
 def test_pauses_double_up_to_a_limit(of):
-    retries = Retries()
+    retries = RetryQueue()
     pauses = [of(retries, failures) for failures in range(1, 30)]
     for earlier, later in itertools.pairwise(pauses):
         assert later in (earlier, 2 * earlier, pauses[-1])
@@ -44,4 +44,4 @@ def test_pauses_double_up_to_a_limit(of):
 
 
 def test_producers_pause_differently():
-    assert len({Retries().pause_s(1) for _ in range(20)}) > 1
+    assert len({RetryQueue().pause_s(1) for _ in range(20)}) > 1

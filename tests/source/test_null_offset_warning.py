@@ -3,7 +3,7 @@
 import pytest
 
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.source.warnings import NullOffsetWarning
+from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 
 OWN = [TopicPartition("own", 1, 0), TopicPartition("own", 1, 10_000), TopicPartition("own", 2, 0)]
 SHARED = [TopicPartition("shared", 1, 0), TopicPartition("shared", 1, 1), TopicPartition("shared", 2, 0)]
