@@ -155,12 +155,14 @@ def is_repetition(item):
     What needs no server is shown on the embedded one. Of the Java clients the version in between must
     write and read, and the oldest one do on the embedded server all that the newest one does on both.
     The demo is ``make run``, and what it does with a server is shown on the Java one by the tests of each
-    reader and sink. A job that is killed reads from the Java server. A Java broker that restarts and a topic
+    reader and sink. A job that is killed, and TubeMQ's load generators, use the Java server. A Java broker that restarts and a topic
     that is closed are shown by ``test_java_brokers`` in less time.
     """
     parameters = parameters_of(item)
     on_java = "real" in parameters.values()
-    if item.path.stem == "test_demo" or (item.path.stem == "test_kill" and not on_java):
+    if item.path.stem == "test_demo" or (
+        item.path.stem in ("test_kill", "test_load") and "embedded" in parameters.values()
+    ):
         return True
     if item.get_closest_marker("slow_on_java") and on_java:
         return True

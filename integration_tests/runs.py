@@ -12,7 +12,7 @@ SEED_VARIABLE: Final = "TUBEMQ_SEED"
 LONG_VARIABLE: Final = "TUBEMQ_LONG_TESTS"
 """``1``: tests that have a long form take it, as ``make nightly`` does."""
 
-RECENT_COMMITS: Final = 20
+RECENT_COMMITS: Final = 5
 
 Size = TypeVar("Size")
 
