@@ -33,6 +33,8 @@ OWN_SERVERS = {
     "test_topics_removed",
 }
 """Files that start servers of their own, so they do not need the process of the shared ones."""
+ON_JAVA_ONLY = {"test_kill", "test_load"}
+"""Files whose tests CI runs on the Java TubeMQ alone; nightly runs them on both servers."""
 RIG_TESTS = "test_real_fixture"
 RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
@@ -155,14 +157,12 @@ def is_repetition(item):
     What needs no server is shown on the embedded one. Of the Java clients the version in between must
     write and read, and the oldest one do on the embedded server all that the newest one does on both.
     The demo is ``make run``, and what it does with a server is shown on the Java one by the tests of each
-    reader and sink. A job that is killed, and TubeMQ's load generators, use the Java server. A Java broker that restarts and a topic
-    that is closed are shown by ``test_java_brokers`` in less time.
+    reader and sink. A job that is killed, and TubeMQ's load generators, use the Java server. A Java broker
+    that restarts and a topic that is closed are shown by ``test_java_brokers`` in less time.
     """
     parameters = parameters_of(item)
     on_java = "real" in parameters.values()
-    if item.path.stem == "test_demo" or (
-        item.path.stem in ("test_kill", "test_load") and "embedded" in parameters.values()
-    ):
+    if item.path.stem == "test_demo" or (item.path.stem in ON_JAVA_ONLY and not on_java):
         return True
     if item.get_closest_marker("slow_on_java") and on_java:
         return True
