@@ -3,13 +3,10 @@
 ``delimited(RpcConnHeader) delimited(RequestHeader | ResponseHeader) delimited(body)``; bytes after
 the third are ignored, as TubeMQ's servers do (its C++ client pads its requests).
 
-What precedes a request's or an answer's own message depends on little and repeats from call to call, so
-envelopes as TubeMQ writes them are recognised and written as bytes; all others go through protobuf. Both
-ways give the same. (Reading a send's and writing its answer's takes 2 us; with protobuf 14.)
+``usual_envelopes`` reads those that are laid out as TubeMQ writes them; protobuf reads all others here.
 """
 
 import functools
-import re
 from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -18,34 +15,11 @@ from google.protobuf.message import DecodeError, EncodeError, Message as Protobu
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol.constants import PROTOCOL_VERSION, Status
 from tubemq_spark.protocol.pb import rpc_pb2
+from tubemq_spark.protocol.usual_envelopes import usual_answer, usual_request
 
 _REQUEST_FLAG: Final = b"\x02\x08\x00"
 _RESPONSE_FLAG: Final = b"\x02\x08\x01"
 
-_USUAL_REQUEST: Final = re.compile(
-    rb"""
-    \x02\x08\x00                         # RpcConnHeader{flag=0}, delimited
-    \x04\x08[\x00-\x7f]\x10[\x00-\x7f]    # RequestHeader{serviceType, protocolVer}, delimited
-    [\x80-\xff]{0,4}[\x00-\x7f]          # the length of RequestBody
-    \x08[\x00-\x7f]                      # its method
-    \x10[\x80-\xff]{0,8}[\x00-\x7f]      # its timeout
-    \x1a[\x80-\xff]{0,3}[\x00-\x7f]      # the length of its request
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_USUAL_ANSWER: Final = re.compile(
-    rb"""
-    \x02\x08\x01                         # RpcConnHeader{flag=1}, delimited
-    \x04\x08\x00\x18[\x00-\x7f]          # ResponseHeader{status=SUCCESS, protocolVer}, delimited
-    [\x80-\xff]{0,4}[\x00-\x7f]          # the length of RspResponseBody
-    \x08[\x00-\x7f]                      # its method
-    \x12[\x80-\xff]{0,3}[\x00-\x7f]      # the length of its data
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_SERVICE_AT: Final = 5
-_VERSION_AT: Final = 7
-_BODY_SIZE_AT: Final = 8
 _CACHED_HEADS: Final = 4096
 """How many envelopes are remembered; one for every length of a message. About 300 bytes each."""
 _ANSWER_HEADERS: Final = _RESPONSE_FLAG + bytes((4, 0x08, Status.SUCCESS, 0x18, PROTOCOL_VERSION))
@@ -125,12 +99,9 @@ def decode_request(serial_no: int, stream: bytes) -> Request:
     Raises:
         RemoteProtocolError: a part is missing, does not parse, or lacks a required field.
     """
-    usual = _USUAL_REQUEST.match(stream)
+    usual = usual_request(stream)
     if usual is not None:
-        at = usual.end()
-        service, method, timeout_ms, size, version = _read_request_head(stream[:at])
-        if 0 <= size <= len(stream) - at:
-            return Request(serial_no, service, method, timeout_ms, stream[at : at + size], version)
+        return Request(serial_no, *usual)
     parts = _Parts(stream)
     parts.read(rpc_pb2.RpcConnHeader)
     header = parts.read(rpc_pb2.RequestHeader)
@@ -144,12 +115,9 @@ def decode_answer(serial_no: int, stream: bytes) -> Response | Failure:
     Raises:
         RemoteProtocolError: a part is missing, does not parse, or lacks a required field.
     """
-    usual = _USUAL_ANSWER.match(stream)
+    usual = usual_answer(stream)
     if usual is not None:
-        at = usual.end()
-        method, size = _read_answer_head(stream[:at])
-        if 0 <= size <= len(stream) - at:
-            return Response(serial_no, method, stream[at : at + size])
+        return Response(serial_no, *usual)
     parts = _Parts(stream)
     parts.read(rpc_pb2.RpcConnHeader)
     status = Status(parts.read(rpc_pb2.ResponseHeader).status)
@@ -232,46 +200,6 @@ def _text_fields(descriptor: Descriptor) -> tuple[tuple[str, bool, bool], ...]:
         if nested or field.type == FieldDescriptor.TYPE_STRING:
             fields.append((field.name, is_repeated(field), nested))
     return tuple(fields)
-
-
-@functools.lru_cache(_CACHED_HEADS)
-def _read_request_head(head: bytes) -> tuple[int, int, int, int, int]:
-    """Read what precedes the request itself in a stream that ``_USUAL_REQUEST`` matches.
-
-    Returns:
-        Service, method, time-out, length of the request, version; the length is -1 when the body does not
-        end with the request.
-    """
-    body_size, body_at = _read_varint(head, _BODY_SIZE_AT)
-    timeout_ms, timeout_end = _read_varint(head, body_at + 3)
-    size, _ = _read_varint(head, timeout_end + 1)
-    ends_with_request = body_at + body_size == len(head) + size
-    method = head[body_at + 1]
-    return head[_SERVICE_AT], method, timeout_ms, size if ends_with_request else -1, head[_VERSION_AT]
-
-
-@functools.lru_cache(_CACHED_HEADS)
-def _read_answer_head(head: bytes) -> tuple[int, int]:
-    """Read what precedes the message of a successful answer in a stream that ``_USUAL_ANSWER`` matches.
-
-    Returns:
-        Method and length of the message; the length is -1 when the body does not end with the message.
-    """
-    body_size, body_at = _read_varint(head, _BODY_SIZE_AT)
-    size, _ = _read_varint(head, body_at + 3)
-    return head[body_at + 1], size if body_at + body_size == len(head) + size else -1
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a position, and where it ends; the data must hold it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 @functools.lru_cache(_CACHED_HEADS)
