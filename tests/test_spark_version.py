@@ -14,7 +14,7 @@ def test_an_old_spark_is_refused_with_both_versions(monkeypatch, version):
     with pytest.raises(TubeMQError) as caught:
         TubeMQDataSource({"subscribe": "demo"})
     assert str(caught.value) == (
-        f"[TUBEMQ_SPARK_TOO_OLD] PySpark {version} is installed, and tubemq_spark needs 4.2 or newer; "
+        f"[TUBEMQ_SPARK_TOO_OLD] PySpark {version} is installed, but tubemq_spark needs 4.2 or newer; "
         "run: pip install 'pyspark>=4.2' (on a cluster: a newer Spark)."
     )
 

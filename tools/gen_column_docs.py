@@ -42,7 +42,7 @@ A frame that was read from TubeMQ can be written as it is: `offset` and `message
 
 def page() -> str:
     """Return the whole page."""
-    read = "".join(f"| `{one.name}` | {one.type.simpleString()} | {one.read} |\n" for one in READ.values())
+    read = "".join(f"| `{one.name}` | `{one.type.simpleString()}` | {one.read} |\n" for one in READ.values())
     written = "".join(f"| `{name}` | {one.expected} | {one.meaning} |\n" for name, one in WRITTEN.items())
     return f"{READING}{read}{PROJECTION}{written}{ORIGIN}"
 

@@ -61,7 +61,7 @@ This release does not support these options of Spark's Kafka source, nor any oth
 """
 
 SPARK = """
-## Keys of Spark
+## Spark's own keys
 
 A path given to `load` or `save` has no effect; `subscribe` and `topic` name the topics. Spark also adds
 keys of its own, which are ignored: """

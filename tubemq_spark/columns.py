@@ -127,7 +127,9 @@ TABLE: Final = (
         "key",
         BinaryType(),
         written=Written(
-            _BYTES, "string or binary", "Rows of equal keys go to one partition. The key is not stored."
+            _BYTES,
+            "string or binary",
+            "Rows with equal keys go to the same partition. The key is not stored.",
         ),
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 CONDITIONS: Final[dict[str, str]] = {
     # What the user gave.
     "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
-    "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, and tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
+    "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, but tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
     "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct the row.",
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
     "TUBEMQ_MASTERS_AND_GATEWAYS": "Both masters and gateways are named; name one or the other.",
@@ -71,11 +71,11 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_POSITION_MOVED": "The broker's position in {partition} is {actual}, but {expected} was expected; register the partition again.",
     # Reaching a peer.
     "TUBEMQ_CONNECT_FAILED": "Cannot connect to {endpoint}: {cause}; check the address and that the server runs.",
-    "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; it is safe to retry.",
+    "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; try again.",
     "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers; masters listen on port 8715 by default.",
     "TUBEMQ_NOT_A_MASTER": "{endpoint} is {what}, not a TubeMQ master; masters listen on port 8715 by default: correct tubemq.master.servers.",
     "TUBEMQ_TIMEOUT": "No answer from {endpoint} within {timeout_ms} ms while {during}; raise tubemq.rpcTimeoutMs or look at the server.",
-    "TUBEMQ_LEASES_TAKEN": "All {count} reader groups were in use for {partition} for {waited_ms} ms; raise readerGroups.size, or let fewer tasks read one partition at a time.",
+    "TUBEMQ_LEASES_TAKEN": "All {count} reader groups were in use for {partition} for {waited_ms} ms; raise readerGroups.size, or let fewer tasks read the same partition at the same time.",
     "TUBEMQ_NO_PROGRESS": "Reading {partition} made no progress at offset {position} (of {end}) for {timeout_ms} ms: {trouble}; check the broker, or raise tubemq.fetchTimeoutMs.",
     # A peer's answers.
     "TUBEMQ_MASTER_TOO_OLD": "The master {peer} does not know method {method}, which TubeMQ has had since November 2021; upgrade the TubeMQ servers.",

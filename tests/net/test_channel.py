@@ -315,7 +315,7 @@ def test_an_http_server_is_recognised(answer):
         with pytest.raises(TubeMQConnectionError, match="answered in HTTP") as caught:
             call(channel)
         assert isinstance(caught.value.__cause__, HttpAnswerError)
-        assert "; it is safe to retry." in str(caught.value)
+        assert "; try again." in str(caught.value)
         assert ".;" not in str(caught.value)
 
 

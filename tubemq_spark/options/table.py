@@ -1,6 +1,8 @@
 """The one table of options: what users may write, where it has an effect, and what else is said about it.
 
-The parser, the reference page (``docs/options.md``) and the "did you mean" come from here.
+The parser, the reference page (``docs/options.md``) and the "did you mean" come from here. A new option is a
+constant, its line in ``TABLE``, and a field of ``ReadOptions`` or ``WriteOptions`` that ``parsed.py`` fills;
+then ``make docs``.
 """
 
 import dataclasses
@@ -112,7 +114,7 @@ GROUP_NAME: Final = OptionSpec(
     _ALL,
     "The consumer group, for the cluster's access control and monitoring. Its position is neither used nor "
     "moved: Spark's checkpoint holds the offsets. Queries that read different topics should use different "
-    "groups. TubeMQ's producers have no group, so a write ignores it.",
+    "groups. TubeMQ's producers have no group, so a write does not use it.",
     default_doc="`tubemq_spark` and the topics, such as `tubemq_spark-demo`",
 )
 USERNAME: Final = OptionSpec(
