@@ -211,8 +211,6 @@ def _has_control_name(call: Call) -> bool:
     return any(text and not text.strip(_CONTROL_CHARACTERS) for name in names for text in _texts(name))
 
 
-_CLOCK_MS: Final = 1_000
-"""The servers are asked one after the other."""
 _OUTCOME_OF_FETCH: Final = (
     "success|errCode|errMsg|currOffset|maxOffset|currDataDlt|requireSlow|minLimitTime|messages.*"
 )
@@ -369,17 +367,6 @@ ALLOWED: Final[Sequence[Allowed]] = (
         parts=True,
     ),
     Allowed(
-        "wait-time",
-        methods=_FETCH,
-        path="minLimitTime",
-        embedded={"minLimitTime": r"[1-9]\d*"},
-        real={"minLimitTime": r"[1-9]\d*"},
-        holds=lambda difference: (
-            abs(int(difference.embedded["minLimitTime"]) - int(difference.real["minLimitTime"])) <= _CLOCK_MS
-        ),
-        by_time=True,
-    ),
-    Allowed(
         "balancing-time",
         methods=frozenset({Method.CONSUMER_HEARTBEAT}),
         path="event.*|notAllocated",
@@ -389,21 +376,21 @@ ALLOWED: Final[Sequence[Allowed]] = (
         by_time=True,
     ),
     Allowed(
+        "early-layout",
+        methods=frozenset({Method.BALANCE_HEARTBEAT}),
+        path="topicMetaInfo.*",
+        embedded={"errCode": "200", "topicMetaInfoId": "1"},
+        real={"errCode": "200", "topicMetaInfoId": "-1", "topicMetaInfoList.0": "None"},
+        by_time=True,
+        parts=True,
+    ),
+    Allowed(
         "reports-by-client",
         calls=_does_not_report,
         methods=frozenset({Method.BALANCE_HEARTBEAT}),
         path="topicMetaInfo.*",
         embedded={"errCode": "200", "topicMetaInfoId": "None", "topicMetaInfoList.0": "None"},
         real={"errCode": "200", "topicMetaInfoId": "-?1"},
-        parts=True,
-    ),
-    Allowed(
-        "early-layout",
-        methods=frozenset({Method.BALANCE_HEARTBEAT}),
-        path="topicMetaInfo.*",
-        embedded={"errCode": "200", "topicMetaInfoId": "1|None"},
-        real={"errCode": "200", "topicMetaInfoId": "-1", "topicMetaInfoList.0": "None"},
-        by_time=True,
         parts=True,
     ),
 )
@@ -432,15 +419,6 @@ ALLOWED_BY_DEFAULT: Final[Sequence[Allowed]] = (
         path=_OUTCOME_OF_FETCH,
         embedded={"errCode": "404", "errMsg": "The request offset reached maxOffset!"},
         real={**_SUCCEEDED, "messages.0": "None"},
-        parts=True,
-    ),
-    Allowed(
-        "looks-farther",
-        methods=_FETCH,
-        path="errMsg|minLimitTime",
-        embedded={"errCode": "404", "errMsg": "The request offset reached maxOffset!"},
-        real={"errCode": "404", "errMsg": "current offset is exceed max file offset"},
-        # One has passed entries of which none was for the consumer, and the other has not.
         parts=True,
     ),
     Allowed(

@@ -154,6 +154,14 @@ def test_the_layout_changes_with_the_topics(start_master):
     assert list(master.layout().topicMetaInfoList) == []
 
 
+def test_a_heartbeat_repeats_the_layout_in_a_group_that_the_master_balances_too(master):
+    report = {"lstAssignedTime": 0, "reportSubInfo": True, "partSubInfo": ["demo#1:0"]}
+    assert master.join_group().errCode == 200
+    answer = master.consumer_heartbeat(**report)
+    assert answer.topicMetaInfoId >= 0
+    assert list(answer.topicMetaInfoList) == ["demo#1:1:1:1"]
+
+
 @pytest.mark.parametrize(
     ("age_s", "holds", "told"),
     [(200, True, True), (100, True, False), (200, False, False), (None, True, False)],

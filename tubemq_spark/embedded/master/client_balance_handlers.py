@@ -91,7 +91,7 @@ class ClientBalanceHandlers:
                 group.record_heartbeat(consumer, held)
             if request.opsTaskInfo.HasField("csmFrmMaxOffsetCtrlId"):
                 consumer.from_max_id = _from_max_id(request.opsTaskInfo)
-            stale = bool(consumer.held) and 0 <= consumer.assigned_at_ms < wall_ms() - _STALE_LAYOUT_MS
+            stale = bool(group.held(consumer)) and 0 <= consumer.assigned_at_ms < wall_ms() - _STALE_LAYOUT_MS
             from_max_id, done_id = group.from_max_id, consumer.from_max_id
             layout = layout_texts(state, group) if stale else None
         response = pb.HeartResponseM2CV2(
