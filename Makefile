@@ -13,8 +13,6 @@ PROCESSES := 3
 USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 NIGHTLY_SEQUENCES := 2000
-# Of PySpark's versions, the data source API differs: these tests call all of it.
-SPARK42_TESTS := $(patsubst %,integration_tests/test_%.py,stream_read sinks)
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
@@ -28,8 +26,8 @@ run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:p
 
 test: unit test-integration ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
 
-test-integration: java artifacts
-	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(USUAL) $(ARGS)
+test-integration: java artifacts ## Spark on both servers, in three processes; EXCEPT="or smoke" leaves out more
+	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup -m "not (nightly $(EXCEPT))" $(ARGS)
 
 quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files first), six tests through Spark
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync check quick-unit quick-spark
@@ -61,7 +59,7 @@ artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
 	$(BIN)/python -m integration_tests.real.fetch
 
 spark42: java $(STAMP42) ## readers and writers of every kind on the embedded server, with PySpark 4.2; nightly runs the others
-	$(VENV42)/bin/python -m pytest $(SPARK42_TESTS) -m "spark and not real and not nightly" $(ARGS)
+	$(VENV42)/bin/python -m pytest integration_tests -m "each_spark and not nightly" $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

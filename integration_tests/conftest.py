@@ -33,8 +33,11 @@ OWN_SERVERS = {
     "test_topics_removed",
 }
 """Files that start servers of their own, so they do not need the process of the shared ones."""
-ON_JAVA_ONLY = {"test_kill", "test_load"}
-"""Files whose tests CI runs on the Java TubeMQ alone; nightly runs them on both servers."""
+ON_JAVA_FIRST = {"test_java_equality", "test_kill", "test_load"}
+"""Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
+EACH_SPARK = {"test_sinks", "test_stream_read"}
+"""Files whose tests on the embedded server CI runs with the oldest PySpark (``make spark42``): together they
+call all of the data source API, in which PySpark's versions differ."""
 RIG_TESTS = "test_real_fixture"
 RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
@@ -143,6 +146,8 @@ def pytest_collection_modifyitems(config, items):
         item.add_marker(pytest.mark.xdist_group(process_of(item, fixtures)))
         if is_repetition(item):
             item.add_marker(pytest.mark.nightly)
+        if item.path.stem in EACH_SPARK and "embedded" in parameters_of(item).values():
+            item.add_marker(pytest.mark.each_spark)
     if not any(path in argument for argument in config.args for path in RIG):
         leave_out_rig(config, items)
 
@@ -157,12 +162,12 @@ def is_repetition(item):
     What needs no server is shown on the embedded one. Of the Java clients the version in between must
     write and read, and the oldest one do on the embedded server all that the newest one does on both.
     The demo is ``make run``, and what it does with a server is shown on the Java one by the tests of each
-    reader and sink. A job that is killed, and TubeMQ's load generators, use the Java server. A Java broker
-    that restarts and a topic that is closed are shown by ``test_java_brokers`` in less time.
+    reader and sink. A Java broker that restarts and a topic that is closed are shown by
+    ``test_java_brokers`` in less time.
     """
     parameters = parameters_of(item)
     on_java = "real" in parameters.values()
-    if item.path.stem == "test_demo" or (item.path.stem in ON_JAVA_ONLY and not on_java):
+    if is_required() and (item.path.stem == "test_demo" or (item.path.stem in ON_JAVA_FIRST and not on_java)):
         return True
     if item.get_closest_marker("slow_on_java") and on_java:
         return True
