@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
 from tubemq_spark.errors import OptionError, TubeMQError
@@ -194,6 +194,19 @@ class Message:
     def message_time(self) -> str | None:
         """The time as its producer wrote it (yyyyMMddHHmm), None when the message has none."""
         return None if self.attributes is None else self.attributes.get(MSG_TIME_KEY)
+
+
+def alone_in_store(partitions: Iterable[TopicPartition]) -> dict[StoreId, TopicPartition]:
+    """Return the stores that hold only one of some partitions, each with that partition.
+
+    Only there can a client tell at which offset a record begins, or where the first readable one is.
+    """
+    by_store: dict[StoreId, TopicPartition] = {}
+    shared: set[StoreId] = set()
+    for partition in partitions:
+        if by_store.setdefault(partition.store_id, partition) != partition:
+            shared.add(partition.store_id)
+    return {store: partition for store, partition in by_store.items() if store not in shared}
 
 
 def excerpt(value: bytes) -> str:

@@ -15,7 +15,7 @@ from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.net.retry import Backoff, Wait, with_retries
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 
 _ASK_AGAIN_MS: Final = 200
@@ -139,13 +139,8 @@ class Publishing:
         """Ask the masters, again and again as long as what goes wrong may pass."""
         deadline = deadline or Deadline.after_ms(self._config.delivery_timeout_ms)
         backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
-        while True:
-            try:
-                ask()
-            except TubeMQError as error:
-                if not error.retriable or not backoff.wait(deadline):
-                    raise
-                self._log.away(_MASTERS, str(error), waiting=0)
-            else:
-                self._log.back(_MASTERS)
-                return
+        with_retries(ask, backoff, deadline, on_retry=self._note_failure)
+        self._log.back(_MASTERS)
+
+    def _note_failure(self, error: TubeMQError, _attempt: int) -> None:
+        self._log.away(_MASTERS, str(error), waiting=0)

@@ -1,7 +1,6 @@
 """The entry to TubeMQ without Spark: one object that owns the connections."""
 
-import collections
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final, Self
 
 from tubemq_spark.client.admin import MasterAdmin
@@ -12,7 +11,7 @@ from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.records import Record, records
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicsLayout, alone_in_store
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT
@@ -119,7 +118,7 @@ class TubeMQClient:
         """
         if wanted.partition not in layout.partitions:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=wanted.partition)
-        alone = _is_alone(wanted.partition, layout.partitions)
+        alone = wanted.partition.store_id in alone_in_store(layout.partitions)
         request = layout.request(wanted, own_store=alone)
         return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
 
@@ -131,8 +130,3 @@ class TubeMQClient:
             OptionError: the address is not one.
         """
         return MasterAdmin(web_address, token=token)
-
-
-def _is_alone(partition: TopicPartition, partitions: Mapping[TopicPartition, Endpoint]) -> bool:
-    stores = collections.Counter(other.store_id for other in partitions if other.topic == partition.topic)
-    return stores[partition.store_id] == 1

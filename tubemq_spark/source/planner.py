@@ -25,7 +25,6 @@ Invariants:
 - Only one thread uses a planner: Spark asks one question at a time.
 """
 
-import collections
 import dataclasses
 import logging
 import time
@@ -35,7 +34,15 @@ from typing import Final
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.model import OffsetBounds, OffsetRange, StoreBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.model import (
+    OffsetBounds,
+    OffsetRange,
+    StoreBounds,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+    alone_in_store,
+)
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import FixedPauses, Result, with_retries
 from tubemq_spark.offsets.audit import removal
@@ -161,7 +168,7 @@ class Planner:
         Raises:
             TubeMQError: a broker did not answer.
         """
-        alone = _partitions_alone(snapshot.layout.partitions)
+        alone = alone_in_store(snapshot.layout.partitions)
         begins = {
             alone[store]: snapshot.bounds[store]
             for store in stores
@@ -196,7 +203,7 @@ class Planner:
         """
         ranges, requests = list(ranges), []
         layout = self._layout_listing([range_.partition for range_ in ranges])
-        alone = _partitions_alone(planned)
+        alone = alone_in_store(planned)
         for range_ in ranges:
             if range_.partition not in layout.partitions:
                 on_loss(removal(range_.partition, range_.start, range_.end, layout.partitions))
@@ -278,12 +285,6 @@ def _warn_once(error: TubeMQError, attempt: int) -> None:
     """Warn about the first attempt that fails; the last one ends in an error."""
     if attempt == 1:
         logger.warning("asking for offsets failed; trying again: %s", error)
-
-
-def _partitions_alone(partitions: Collection[TopicPartition]) -> dict[StoreId, TopicPartition]:
-    """Return the stores that have only one partition, each with that partition."""
-    sharing = collections.Counter(partition.store_id for partition in partitions)
-    return {store: partition for partition in partitions if sharing[store := partition.store_id] == 1}
 
 
 def _may_be_gone(error: TubeMQError) -> bool:

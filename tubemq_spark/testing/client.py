@@ -2,11 +2,8 @@
 
 from typing import Self, TypedDict, Unpack
 
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.cluster.direct import DirectCluster
-from tubemq_spark.model import Endpoint, Message, OffsetRange
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.offsets.loss import fail_on_loss
+from tubemq_spark.client.records import Record
+from tubemq_spark.client.tubemq import TubeMQClient
 
 
 class MessageFields(TypedDict, total=False):
@@ -28,14 +25,13 @@ class TopicClient:
         Raises:
             OptionError: the address or the group is not valid.
         """
-        self._pool = ChannelPool()
-        self._cluster = DirectCluster(ClientConfig((Endpoint.parse(master),), group).validate(), self._pool)
+        self._client = TubeMQClient.connect(master, group=group)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.close()
+        self._client.close()
 
     def send(self, topic: str, *values: bytes | str, **fields: Unpack[MessageFields]) -> None:
         """Send messages, in order if the topic has one partition; text is encoded as UTF-8.
@@ -44,26 +40,18 @@ class TopicClient:
             ProduceError: a message could not be stored.
             TubeMQConnectionError: the master does not answer.
         """
-        with self._cluster.sender() as producer:
+        with self._client.producer() as producer:
             for value in values:
                 producer.send(topic, value.encode() if isinstance(value, str) else value, **fields)
 
-    def messages(self, topic: str) -> list[Message]:
+    def messages(self, topic: str) -> list[Record]:
         """Return the messages of a topic, partition by partition, each in order.
 
         Raises:
             RpcError: there is no such topic.
             DataLossError: messages are missing or damaged.
         """
-        layout = self._cluster.layout([topic])
-        bounds = self._cluster.bounds(layout).complete()
-        found: list[Message] = []
-        for partition in sorted(layout.partitions):
-            held = bounds[partition.store_id]
-            request = layout.request(OffsetRange(partition, held.earliest, held.latest))
-            for batch in self._cluster.read_range(request, fail_on_loss):
-                found += [batch.columns.message(row) for row in range(len(batch.columns))]
-        return found
+        return list(self._client.read(topic))
 
     def values(self, topic: str) -> list[bytes]:
         """Return the values of a topic's messages; order and errors are those of ``messages``."""
