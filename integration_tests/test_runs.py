@@ -25,7 +25,7 @@ def test_spark_that_cannot_run_is_a_failure_where_it_is_required(tmp_path, requi
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     assert (outcome in done.stdout, done.returncode) == (True, exit_code), done.stdout
-    assert "needs Java 17 or newer, but there is no java on the PATH" in done.stdout
+    assert "needs Java 17 or newer, but no java was found on the PATH" in done.stdout
 
 
 def test_the_same_seed_gives_the_same_chance(monkeypatch):

@@ -19,7 +19,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_ADMIN_NO_TOKEN": "{method} changes the cluster and needs its token; pass token= (confModAuthToken of the masters).",
     "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call.",
     "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
-    # The columns of a frame.
+    # The columns of a DataFrame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema is empty; name at least one of these columns: {known}.",
     "TUBEMQ_SCHEMA_UNKNOWN_COLUMN": (
         "The schema names the column '{column}', which TubeMQ rows do not have{suggestion} They have: {known}."
@@ -31,16 +31,16 @@ CONDITIONS: Final[dict[str, str]] = {
         "Column '{column}' can be null, but the schema says NOT NULL; leave NOT NULL out."
     ),
     "TUBEMQ_SINK_OVERWRITE": "A TubeMQ topic cannot be overwritten, which is what this mode asks for; use mode('append') or outputMode('append'), and write aggregates with outputMode('update') and foreachBatch.",
-    "TUBEMQ_SINK_NO_VALUE": "The frame has no column 'value', only {found}; name the column of message bodies 'value'.",
+    "TUBEMQ_SINK_NO_VALUE": "The DataFrame has no column 'value', only {found}; name the column of message bodies 'value'.",
     "TUBEMQ_SINK_NO_TOPIC": "No topic is given; set the option 'topic', or add a column 'topic'.",
     "TUBEMQ_SINK_HALF_ROUTE": (
-        "The frame has the column '{found}' without its counterpart; a route needs both 'brokerId' and 'partition'."
+        "The DataFrame has the column '{found}' without its counterpart; a route needs both 'brokerId' and 'partition'."
     ),
     "TUBEMQ_SINK_HALF_NULL_ROUTE": "Row {row} for topic '{topic}' has brokerId {broker} and partition {partition}; give both, or leave both null.",
     "TUBEMQ_SINK_UNKNOWN_COLUMN": (
         "A write does not take the column '{column}'{suggestion} It takes: {known}; drop the others."
     ),
-    "TUBEMQ_SINK_DUPLICATE_COLUMN": "The frame has more than one column '{column}'; rename or drop the others.",
+    "TUBEMQ_SINK_DUPLICATE_COLUMN": "The DataFrame has more than one column '{column}'; rename or drop the others.",
     "TUBEMQ_SINK_WRONG_TYPE": "Column '{column}' is {given}, but must be {expected}; cast it.",
     "TUBEMQ_SINK_NULL_VALUE": (
         "Row {row} for topic '{topic}' has a null value, which TubeMQ cannot store; filter such rows out."
@@ -55,7 +55,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; choose a directory that this user can write to.",
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or choose another directory.",
     "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a backup, or move it away to start without it.",
-    "TUBEMQ_NO_SUCH_BROKER": "There is no broker {broker_id}; the broker ids are: {known}.",
+    "TUBEMQ_NO_SUCH_BROKER": "Broker {broker_id} does not exist; the broker ids are: {known}.",
     "TUBEMQ_NO_SUCH_TOPIC": "Broker {broker_id} has no topic {topic}; name a topic that it has.",
     "TUBEMQ_BROKER_STOPPED": "Broker {broker_id} is stopped; start it first.",
     "TUBEMQ_BROKER_ADDRESSES": (
@@ -154,7 +154,7 @@ class TubeMQError(Exception):
 
 
 class OptionError(TubeMQError, ValueError):
-    """The user's options, or the columns of the user's frame, are wrong: fix them and run again."""
+    """The user's options, or the columns of the user's DataFrame, are wrong: fix them and run again."""
 
 
 class TubeMQConnectionError(TubeMQError, ConnectionError):

@@ -133,7 +133,7 @@ def test_a_broker_that_is_not_there_is_named(three):
         lambda: three.topics_of(4),
         lambda: three.faults.stop_broker(4),
     ):
-        with pytest.raises(OptionError, match="There is no broker 4; the broker ids are: 1, 2, 3"):
+        with pytest.raises(OptionError, match="Broker 4 does not exist; the broker ids are: 1, 2, 3"):
             call()
 
 

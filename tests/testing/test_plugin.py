@@ -145,8 +145,8 @@ def test_an_own_server_takes_the_place_of_the_usual_one(run):
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
-        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "needs Java 17 or newer, but there is no java on the PATH"),
-        ({"JAVA_HOME": "/nowhere"}, "needs Java 17 or newer, but there is no java in JAVA_HOME=/nowhere"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "needs Java 17 or newer, but no java was found on the PATH"),
+        ({"JAVA_HOME": "/nowhere"}, "needs Java 17 or newer, but no java was found in JAVA_HOME=/nowhere"),
     ],
 )
 def test_without_java_spark_tests_are_skipped_with_the_reason(run, monkeypatch, environment, reason):

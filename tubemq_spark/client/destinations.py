@@ -65,7 +65,7 @@ class Destinations:
         """Choose the destination of a message that is to be sent again; it may stay.
 
         Returns:
-            Nothing, or why there is no destination now.
+            None when it has one; otherwise why it has none now.
         """
         partition = message.destination.partition
         topic = self.topics[partition.topic]

@@ -45,7 +45,7 @@ from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnect
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.send_connection import Stored
 
-_AT_A_TIME: Final = 64
+_MESSAGES_PER_RUN: Final = 64
 """Messages accepted together: what brokers do meanwhile changes which broker the next ones go to."""
 _LINGER_S: Final = 0.001
 """After a pause this long the next message does not wait for others."""
@@ -128,7 +128,7 @@ class SendWindow:
             self._make_room(size)
         most_bytes = min(self._max_bytes - self._bytes, _WRITE_BYTES)
         fitting = bisect_right(ends, ends[first] + most_bytes, first + 1) - first - 1
-        return max(1, min(fitting, self._limit - self._messages, _AT_A_TIME))
+        return max(1, min(fitting, self._limit - self._messages, _MESSAGES_PER_RUN))
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Accept messages, as many as there was room for.

@@ -169,7 +169,7 @@ ENDING_OFFSETS: Final = OptionSpec(
     offset_spec("endingOffsets"),
     frozenset({Mode.BATCH_READ}),
     "Where a batch read ends: `latest` or [offsets as JSON](#offsets), but not `earliest`. `latest` is "
-    "looked up once, at the first action on the frame. A stream refuses this option.",
+    "looked up once, at the first action on the DataFrame. A stream refuses this option.",
     Edge.LATEST,
 )
 MAX_OFFSETS: Final = OptionSpec(
@@ -320,7 +320,7 @@ REFUSED: Final[dict[str, str]] = {
     "minOffsetsPerTrigger": "use a longer trigger interval",
     "maxTriggerDelay": "use a longer trigger interval",
     "minPartitions": "add partitions to the topics; each is one task",
-    "maxRecordsPerPartition": "use maxOffsetsPerTrigger, or repartition the frame",
+    "maxRecordsPerPartition": "use maxOffsetsPerTrigger, or repartition the DataFrame",
 }
 """Options of Spark's Kafka source that users bring along, and what to do instead."""
 

@@ -41,7 +41,7 @@ def why_not() -> str | None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=Path(home) / "bin" if home else None) is None:
         place = f"in JAVA_HOME={home}" if home else "on the PATH"
-        return f"needs Java 17 or newer, but there is no java {place}"
+        return f"needs Java 17 or newer, but no java was found {place}"
     return None
 
 

@@ -6,6 +6,7 @@ plain Python finds in the files.
 """
 
 import argparse
+import importlib.util
 import logging
 import shutil
 import signal
@@ -206,11 +207,7 @@ def _lines_per_batch(lines: int) -> int:
 
 
 def _has_spark() -> bool:
-    try:
-        import pyspark  # noqa: F401 - only to see whether it is installed
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("pyspark") is not None
 
 
 def _masters(text: str) -> str:
