@@ -51,7 +51,9 @@ NEVER = 1 << 31
 JAVA_SETTINGS = {"lease_timeout_ms": 20_000, "query_priority": 301}
 """What the Java servers are set to, or have by default, where the embedded one has its own default."""
 
-AS_FROM_MEMORY = EmbeddedSettings(first_transfer_bytes=512 << 10, moving_404=True, **JAVA_SETTINGS)
+FIRST_FROM_MEMORY = {"first_transfer_bytes": 512 << 10}
+"""How much a first fetch returns from memory; from its files it is the embedded server's default."""
+AS_FROM_MEMORY = EmbeddedSettings(moving_404=True, **FIRST_FROM_MEMORY, **JAVA_SETTINGS)
 AS_FROM_FILES = EmbeddedSettings(halving_quirk=True, **JAVA_SETTINGS)
 """How the embedded server does what a Java broker does that reads from memory, and from its files."""
 
@@ -67,7 +69,7 @@ def compared_java():
 
 
 @contextlib.contextmanager
-def together(java, topics, as_java, **flushing):
+def together(java, topics, as_java, by_default, **flushing):
     """Start embedded servers with these topics, and drive them together with the Java one."""
     specs = {name: EmbeddedSpec(*shape, **flushing) for name, shape in topics.items()}
     stores = [(name, store) for name, (count, _) in topics.items() for store in range(count)]
@@ -80,7 +82,7 @@ def together(java, topics, as_java, **flushing):
             ours = running.enter_context(EmbeddedTubeMQ(topics=specs, settings=settings))
             return target(name, ours.master, ours.broker)
 
-        ours = [embedded("as java", as_java), embedded("by default", EmbeddedSettings())]
+        ours = [embedded("as java", as_java), embedded("by default", by_default)]
         yield Servers(target("real", java.master, java.brokers[1].address), ours, stores)
 
 
@@ -88,14 +90,15 @@ def together(java, topics, as_java, **flushing):
 def from_memory(compared_java):
     """The servers, with messages that the Java one has in memory."""
     never_flushed = {"flush_messages": NEVER, "flush_interval_ms": NEVER}
-    with together(compared_java, TOPICS, AS_FROM_MEMORY, **never_flushed) as servers:
+    by_default = EmbeddedSettings(**FIRST_FROM_MEMORY)
+    with together(compared_java, TOPICS, AS_FROM_MEMORY, by_default, **never_flushed) as servers:
         yield servers
 
 
 @pytest.fixture(scope="module")
 def from_files(compared_java):
     """The servers, with messages that they have on the disk."""
-    with together(compared_java, FILED_TOPICS, AS_FROM_FILES) as servers:
+    with together(compared_java, FILED_TOPICS, AS_FROM_FILES, EmbeddedSettings()) as servers:
         assert not Comparison().of(servers, filing())
         wait_until(servers.is_flushed, timeout_s=60, what="the messages to be on the disk")
         yield servers

@@ -310,12 +310,6 @@ def test_default_settings_may_show_more_messages_but_no_others():
         assert explained_by_default(embedded, real) == {None}
 
 
-def test_default_settings_may_show_less_in_a_first_fetch_of_320_kib():
-    large = b"x" * (160 << 10)
-    assert explained_by_default(answer_with(large, large), answer_with(large, large, b"a")) == {"first-fetch"}
-    assert explained_by_default(answer_with(large), answer_with(large, large)) == {None}
-
-
 def test_what_default_settings_may_do_is_not_allowed_to_a_server_set_as_java():
     answers = answer_with(b"a", b"b"), answer_with(b"a")
     assert explained(fetch(), *answers) == {None}

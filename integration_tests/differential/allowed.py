@@ -12,7 +12,6 @@ from integration_tests.differential.calls import BAD_TEXT, BROKER, REQUEST_TYPES
 from integration_tests.differential.compare import Difference, Flat
 from integration_tests.differential.leniency import is_for_java_only
 from integration_tests.differential.names import HISTORY_TOPIC, MAX_MESSAGE_BYTES, TOPICS
-from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.constants import Method
 
@@ -436,18 +435,6 @@ ALLOWED_BY_DEFAULT: Final[Sequence[Allowed]] = (
         embedded=_SUCCEEDED,
         real=_SUCCEEDED,
         holds=lambda difference: difference.embedded["currOffset"] > difference.real["currOffset"],
-        parts=True,
-    ),
-    Allowed(
-        "first-fetch",
-        methods=_FETCH,
-        path=_OUTCOME_OF_FETCH,
-        embedded=_SUCCEEDED,
-        real=_SUCCEEDED,
-        holds=lambda difference: (
-            _begins_with(difference.real, difference.embedded)
-            and sum(map(len, _payloads(difference.embedded))) >= EmbeddedSettings().first_transfer_bytes
-        ),
         parts=True,
     ),
     Allowed(
