@@ -6,13 +6,14 @@ import pytest
 
 from testkit.troubles import Scene
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.source import layout_cache
+from tubemq_spark.source import layout_cache, planner
 
 
 @pytest.fixture
 def scene(monkeypatch):
     """Three brokers; what the process keeps between queries ends with the test."""
     monkeypatch.setattr(layout_cache, "_MAX_AGE_SECONDS", 0.2)
+    monkeypatch.setattr(planner, "EMPTIED_SECONDS", 0.5)
     with ChannelPool() as pool, Scene() as made:
         monkeypatch.setattr("tubemq_spark.cluster.open.process_pool", lambda: pool)
         yield made

@@ -242,6 +242,24 @@ def test_a_topic_that_was_removed_is_a_loss(cluster, clock):
     assert rows(tolerant, start, end) == {0: 5}
 
 
+@pytest.mark.parametrize(("is_removed", "loss"), [(True, "TOPIC_REMOVED"), (False, "MOVED_BACK")])
+def test_a_topic_that_its_broker_has_deleted_before_the_master_counts_as_removed(
+    cluster, clock, is_removed, loss
+):
+    """Until the master has deleted it too, it looks like one that was created again."""
+    stream = reader(subscribe="demo,other")
+    cluster.partitions = {partition(0), partition(0, "other")}
+    cluster.rows = {0: 0}
+    if is_removed:
+        cluster.before_layout = [*[lambda: None] * 5, lambda: cluster.removed.add("demo")]
+    start = {"v": 1, "topics": {"demo": {"1:0": 28}, "other": {"1:0": 28}}}
+
+    with pytest.raises(DataLossError) as lost:
+        stream.latestOffset(start, EVERYTHING)
+    assert lost.value.condition == f"TUBEMQ_DATA_LOSS.{loss}"
+    assert "demo" in str(lost.value)
+
+
 def test_a_checkpoint_with_a_topic_that_is_not_subscribed_to_is_no_data_loss(cluster):
     """The topic exists, and advice to ignore losses would be bad advice."""
     start = {"v": 1, "topics": {"demo": {"1:0": 0}, "other": {"1:0": 28}}}

@@ -66,6 +66,11 @@ _IDLE_SHARE: Final = 0.1
 _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 """Asking for a store costs the driver about 0.2 ms of CPU: hundreds of stores are asked less often."""
 
+EMPTIED_SECONDS: Final = 10.0
+"""How long a topic with empty stores may still be listed before it counts as created again: a broker tells the
+master with its next heartbeat (every 8 s) what it has deleted."""
+_EMPTIED_PAUSE_SECONDS: Final = 0.5
+
 _NOT_READY: Final = frozenset({ErrCode.FORBIDDEN, ErrCode.INTERNAL_SERVER_ERROR})
 """What a broker answers that does not have a topic or a store yet, or no longer: the layout says which."""
 
@@ -227,8 +232,22 @@ class Planner:
             return last
         self._changed_at = time.monotonic()
         layout = self._layouts.ask(missing_ok=True)
+        emptied = _emptied_topics(answer.known, positions)
+        if emptied:
+            layout = self._layout_after_removal(emptied, layout)
         expected = self._unlisted.expected(positions.keys(), layout, time.monotonic())
         return self._new_snapshot(answer, layout, expected)
+
+    def _layout_after_removal(self, emptied: Collection[str], layout: TopicsLayout) -> TopicsLayout:
+        """Return the layout once the master has removed topics whose stores are empty, if it does that soon.
+
+        A broker deletes a topic before the master does, and creates an empty store if it is asked meanwhile.
+        """
+        deadline = Deadline.after_ms(EMPTIED_SECONDS * 1000, time.monotonic)
+        while not deadline.expired and any(partition.topic in emptied for partition in layout.partitions):
+            time.sleep(_EMPTIED_PAUSE_SECONDS)
+            layout = self._with_retries(lambda: self._layouts.ask(missing_ok=True))
+        return layout
 
     def _ask_all(self, *, missing_ok: bool) -> Snapshot:
         layout = self._layouts.ask(missing_ok=missing_ok)
@@ -285,6 +304,17 @@ def _warn_once(error: TubeMQError, attempt: int) -> None:
     """Warn about the first attempt that fails; the last one ends in an error."""
     if attempt == 1:
         logger.warning("asking for offsets failed; trying again: %s", error)
+
+
+def _emptied_topics(
+    bounds: Mapping[StoreId, OffsetBounds], positions: Mapping[TopicPartition, int]
+) -> set[str]:
+    """Return the topics with a store that was read from and is as if nothing had ever been in it."""
+    return {
+        partition.topic
+        for partition, offset in positions.items()
+        if offset > 0 and (held := bounds.get(partition.store_id)) is not None and held.latest == 0
+    }
 
 
 def _may_be_gone(error: TubeMQError) -> bool:
