@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from integration_tests.real import artifacts, client_jars, load
 from integration_tests.real.cache import ChecksumError
@@ -102,6 +103,24 @@ def test_java_client_tells_what_is_wrong(cluster, java_client):
         producer.send("unknown_topic", b"x")
 
     assert refused.value.code == 443
+
+
+def test_java_client_errors_are_not_looked_up_in_spark(spark, java_client):
+    """PySpark converts exceptions of every JVM; in Spark's, their numbers may be those of other objects."""
+    client, in_spark = java_client._jvm.view, spark._jvm.java.lang.NumberFormatException
+
+    def number(thing):
+        return int(thing._target_id[1:])
+
+    ahead = number(client.java.lang.Object()) + 50
+    while number(in_spark("before")) < ahead:
+        pass
+    of_spark = [in_spark("of Spark") for _ in range(20)]
+    while number(client.java.lang.Object()) < number(of_spark[5]):
+        pass
+
+    with pytest.raises(Py4JJavaError, match='For input string: "client"'):
+        client.java.lang.Integer.parseInt("client")
 
 
 def test_stopped_broker_keeps_all_messages(cluster, java_client):

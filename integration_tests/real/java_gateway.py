@@ -19,6 +19,8 @@ from py4j.java_gateway import (  # type: ignore[import-untyped]
     JavaGateway,
 )
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors.exceptions import captured
 
 from .artifacts import py4j_jar
 from .config_files import LOG4J2
@@ -52,6 +54,26 @@ def check(result: Any, what: str) -> None:
     """Raise what a Java `RetValue` tells, unless it tells success."""
     if not result.isSuccess():
         raise JavaClientError(what, result.getErrCode(), result.getErrMsg())
+
+
+def leave_exceptions_to_py4j() -> None:
+    """Keep PySpark from looking up exceptions of this JVM in Spark's.
+
+    PySpark converts what any gateway of the process throws, and asks Spark's JVM about it: by a number under
+    which that JVM may have another object, such as an exception of a query.
+    """
+    convert = captured.convert_exception
+
+    def convert_own(thrown: Any) -> Any:
+        spark = SparkContext._gateway
+        if spark is None or thrown._gateway_client is spark._gateway_client:
+            return convert(thrown)
+        return captured.UnknownException(desc="", stackTrace="")
+
+    captured.convert_exception = convert_own
+
+
+leave_exceptions_to_py4j()
 
 
 class Jvm:
