@@ -16,7 +16,7 @@ NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test test-integration quick quick-unit quick-spark nightly unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-planning bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-planning bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -38,10 +38,15 @@ quick-unit: $(STAMP)
 quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
 
-nightly: java artifacts $(STAMP42) ## everything in its long form, for hours: more kills, more random calls, more fuzzing
-	$(BIN)/python -m pytest tests -n 2 $(ARGS)
+nightly: java artifacts $(STAMP42) ## everything in its long form, for an hour: more kills, more random calls, more fuzzing
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync nightly-integration nightly-beside
+
+nightly-integration: java artifacts
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
+
+nightly-beside: java $(STAMP42) # what does not share servers with the integration tests
+	$(BIN)/python -m pytest tests -n 2 $(ARGS)
 	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m integration_tests.wheel
