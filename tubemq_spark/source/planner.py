@@ -67,8 +67,8 @@ _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 """Asking for a store costs the driver about 0.2 ms of CPU: hundreds of stores are asked less often."""
 
 EMPTIED_SECONDS: Final = 10.0
-"""How long a topic with empty stores may still be listed before it counts as created again: a broker tells the
-master with its next heartbeat (every 8 s) what it has deleted."""
+"""How long a topic with empty stores may still be listed before it counts as created again: a broker tells
+the master with its next heartbeat (every 8 s) what it has deleted."""
 _EMPTIED_PAUSE_SECONDS: Final = 0.5
 
 _NOT_READY: Final = frozenset({ErrCode.FORBIDDEN, ErrCode.INTERNAL_SERVER_ERROR})
