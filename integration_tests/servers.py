@@ -61,6 +61,8 @@ class Server:
     broker_admin: BrokerAdmin
     add_topic: Callable[[str, int, int], None]
     """Create a topic with so many stores, and partitions a store; returns when clients see it."""
+    forget_topic: Callable[[str], None]
+    """No longer expect a topic that the test closes or removes by itself."""
     restart_broker: Callable[[], None]
     """Stop the broker in good order and start it again; returns when it serves."""
     crash_broker: Callable[[], None]
@@ -129,6 +131,7 @@ def server_of(cluster: RealTubeMQ) -> Server:
         cluster.admin,
         broker.admin,
         add_topic=cluster.add_topic,
+        forget_topic=cluster.forget_topic,
         restart_broker=lambda: cluster.restart_broker(1),
         crash_broker=crash,
     )
@@ -166,6 +169,7 @@ def embedded_server(data: Path) -> Iterator[Server]:
             MasterAdmin(running.master_web, token="abc"),
             BrokerAdmin(running.broker_web),
             add_topic=add_topic,
+            forget_topic=lambda _: None,
             restart_broker=restart,
             # A crash takes nothing from it that it acknowledged, so that is taken on purpose.
             crash_broker=lambda: running.faults.lose_messages(VOLATILE_TOPIC, running.stats().messages_in),

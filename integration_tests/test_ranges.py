@@ -170,6 +170,7 @@ def test_a_closed_topic_is_read_and_a_removed_one_is_a_loss(server, shape):
     log = Log(server, shape)
     produce_numbers(server.master, log.topic, range(3_000), width=1_000)
     works = log.cuts(random.Random(1), pieces=2)
+    server.forget_topic(log.topic)
     server.admin.delete_topic(log.topic, [1])
     while not refuses_commits(log, works[0]):
         time.sleep(0.5)
