@@ -85,21 +85,31 @@ class FrameDecoder:
         """
         if self._broken is not None:
             raise self._broken
-        if self._rest:
-            if len(self._rest) + len(data) < self._awaited:
-                self._rest += data
-                return []
-            data = b"".join((self._rest, data))
-            self._rest.clear()
         frames: list[Frame] = []
         try:
-            position = self._take_frames(data, frames)
+            position = self._complete_rest(data, frames)
+            if position < len(data):
+                self._rest += memoryview(data)[self._take_frames(data, position, frames) :]
         except RemoteProtocolError as error:
             self._broken = error
             raise
-        self._rest += memoryview(data)[position:]
         self.frame_count += len(frames)
         return frames
+
+    def _complete_rest(self, data: bytes, frames: list[Frame]) -> int:
+        """Take what has begun to come; return how much of the data that needs.
+
+        The data itself is not put behind the rest: that would copy nearly every byte of a long frame.
+        """
+        position = 0
+        while self._rest and position < len(data):
+            missing = self._awaited - len(self._rest)
+            self._rest += data[position : position + missing]
+            position = min(position + missing, len(data))
+            if len(self._rest) == self._awaited:
+                whole = bytes(self._rest)
+                self._rest = bytearray(whole[self._take_frames(whole, 0, frames) :])
+        return position
 
     @property
     def mid_frame(self) -> bool:
@@ -111,9 +121,11 @@ class FrameDecoder:
         """How much of an unfinished frame waits here."""
         return len(self._rest) + (self._stream_size if self._chunks_left else 0)
 
-    def _take_frames(self, data: bytes, frames: list[Frame]) -> int:
-        """Add the frames that end in the data; return where the first byte that must wait is."""
-        position = 0
+    def _take_frames(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        """Add the frames that end behind a position; return where the first byte that must wait is.
+
+        ``_awaited`` then says how long what must wait has to become.
+        """
         while True:
             if self._chunks_left == 0:
                 position = _take_small_frames(data, position, frames)
