@@ -7,6 +7,8 @@ STAMP42 := $(VENV42)/.installed
 # The generator decides the oldest protobuf our users can have, and needs an old one itself.
 PROTOC := grpcio-tools==1.71.2
 VENV_PROTOS := .venv-protos
+# The optional compiled module, which installing builds where there is a C compiler.
+COMPILED := setup.py tubemq_spark/protocol/_speedups.c
 # Of the integration tests: one with the embedded server, two with Java servers of their own.
 PROCESSES := 3
 # Tests that take too long for every change run in `make nightly`.
@@ -16,7 +18,7 @@ NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz protos docs bench bench-planning bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-read-path bench-planning bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,6 +52,7 @@ nightly-beside: java $(STAMP42) # what does not share servers with the integrati
 	$(BIN)/python -m pytest tests -n 2 $(ARGS)
 	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
+	$(BIN)/python -m fuzz.speedups --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m integration_tests.wheel
 
 unit: $(STAMP) ## no Spark, no Java, about a minute
@@ -80,6 +83,9 @@ fmt: $(STAMP) ## put the code into shape
 fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS="--seed 7 --seconds 600"
 	$(BIN)/python -m fuzz.embedded_frames $(ARGS)
 
+fuzz-speedups: $(STAMP) ## the compiled module under ASan and UBSan for a minute, guided by coverage; ARGS="--seconds 1800"
+	$(BIN)/python -m fuzz.speedups $(ARGS)
+
 protos: $(VENV_PROTOS)/.installed ## write protocol/pb/*_pb2.py from the .proto files
 	$(VENV_PROTOS)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
@@ -89,6 +95,12 @@ docs: $(STAMP) ## write the generated pages
 
 bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+bench-read-path: $(STAMP) ## what a row costs from the answer to a fetch to the record batch, compiled and in Python
+	$(BIN)/python benchmarks/read_path.py $(ARGS)
+
+bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source on one machine, in turns (needs Maven)
+	$(VENV42)/bin/python benchmarks/against_kafka.py $(ARGS)
 
 bench-planning: $(STAMP) ## what a stream's questions cost the driver; ARGS="--idle-stores 400" for an idle stream
 	$(BIN)/python benchmarks/planning.py $(ARGS)
@@ -107,12 +119,12 @@ venv: $(STAMP) ## just .venv, with the package and all test tools in it
 java:
 	@tools/need.sh java
 
-$(STAMP): setup.cfg pyproject.toml constraints.txt
+$(STAMP): setup.cfg pyproject.toml constraints.txt $(COMPILED)
 	"$$(tools/need.sh python)" -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]'
 	@touch $@
 
-$(STAMP42): setup.cfg pyproject.toml constraints.txt
+$(STAMP42): setup.cfg pyproject.toml constraints.txt $(COMPILED)
 	"$$(tools/need.sh python)" -m venv $(VENV42)
 	grep -v -E '^(pyspark|py4j)==' constraints.txt > $(VENV42)/constraints.txt
 	$(VENV42)/bin/python -m pip install -q -c $(VENV42)/constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]' 'pyspark>=4.2,<4.3'

@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from testkit.git import ROOT
 from tests.changed import REST, changed_files, distance_from
+from tubemq_spark.protocol import speedups
 
 GRACE_SECONDS = 3.0
 """Threads of a closed peer end a moment after the test."""
@@ -48,6 +49,18 @@ def open_sockets():
 def left_behind(threads, sockets):
     more_threads = [thread for thread in threading.enumerate() if thread not in threads]
     return more_threads, open_sockets() - sockets
+
+
+@pytest.fixture(scope="module", params=["python", "compiled"])
+def each_twin(request):
+    """Let a module's tests run over both twins of the hot loops."""
+    twin = None
+    if request.param == "compiled":
+        reason = "the compiled twin was not built"
+        twin = pytest.importorskip("tubemq_spark.protocol._speedups", reason=reason, exc_type=ImportError)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speedups, "compiled", twin)
+        yield
 
 
 @pytest.fixture(autouse=True)

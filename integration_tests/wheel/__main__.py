@@ -24,6 +24,8 @@ from tools.build_dist import build
 LOWEST: Final = ("protobuf==5.29.1", "pyarrow==18.0.0", "numpy==2.0.0", "rich==13.0.0", "shtab==1.7.0")
 SPARK_42: Final = "pyspark==4.2.0"
 SPARK_43: Final = "pyspark>=4.3,<4.4"
+WHEEL: Final = "*-cp311-abi3-*.whl"
+"""One wheel for each platform: the compiled module works with every Python from 3.11 on."""
 _SHOWN: Final = ("pyspark", "protobuf", "pyarrow", "numpy")
 
 
@@ -95,7 +97,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _short(trial: Trial) -> None:
     _build(trial)
-    newest = trial.environment("newest", SPARK_43, trial.distribution("*.whl"))
+    newest = trial.environment("newest", SPARK_43, trial.distribution(WHEEL))
+    _check_compiled(newest, trial.directory)
     trial.serve_from(newest)
     trial.readme("on one machine", [newest.python])
 
@@ -103,24 +106,31 @@ def _short(trial: Trial) -> None:
 def _whole(trial: Trial) -> None:
     _build(trial)
     lowest = trial.environment("lowest", SPARK_42, *LOWEST, trial.distribution("*.tar.gz"))
+    _check_compiled(lowest, trial.directory)
     trial.serve_from(lowest)
     trial.readme("on one machine, everything as old as allowed", [lowest.python])
     # The package itself comes later into this one: executors that get it by --py-files must not have it.
     newest = trial.environment("newest", SPARK_43, "protobuf", "pyarrow", "numpy", "rich", "shtab", "tzdata")
     _py_files(trial, newest)
     with trial.step("install the wheel and Spark Connect"):
-        newest.install(trial.distribution("*.whl"), SPARK_43.replace("pyspark", "pyspark[connect]"))
+        newest.install(trial.distribution(WHEEL), SPARK_43.replace("pyspark", "pyspark[connect]"))
     trial.serve_from(newest)
     trial.readme("on one machine, everything new", [newest.python])
     _cluster(trial, newest)
     trial.readme("through Spark Connect", [newest.python], SPARK_REMOTE="local")
-    old_spark = trial.environment("spark42", "pyspark>=4.2,<4.3", trial.distribution("*.whl"))
+    old_spark = trial.environment("spark42", "pyspark>=4.2,<4.3", trial.distribution(WHEEL))
     trial.readme("on one machine, PySpark 4.2 with everything else new", [old_spark.python])
 
 
 def _build(trial: Trial) -> None:
     with trial.step("build sdist, wheel and zip"):
         build(trial.dist)
+
+
+def _check_compiled(environment: Environment, directory: Path) -> None:
+    shown = run([environment.python, "-m", "tubemq_spark", "--version"], directory=directory)
+    if "(compiled)" not in shown:
+        raise FailedError(f"the package has no compiled module: {shown}")
 
 
 def _cluster(trial: Trial, environment: Environment) -> None:

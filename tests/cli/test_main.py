@@ -9,6 +9,7 @@ import pytest
 from tubemq_spark import __version__
 from tubemq_spark.cli import main as cli
 from tubemq_spark.cli.embedded import Addresses, describe, parse_topic, snippet
+from tubemq_spark.protocol import speedups
 
 
 def _refused(capsys, *arguments):
@@ -113,7 +114,7 @@ def test_the_package_runs_and_loads_nothing_heavy():
     done = subprocess.run(
         [sys.executable, "-m", "tubemq_spark", "--version"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == f"tubemq_spark {__version__}"
+    assert done.stdout.startswith(f"tubemq_spark {__version__} (")
 
 
 @pytest.mark.parametrize("option", ["-V", "--version"])
@@ -121,7 +122,8 @@ def test_the_version_is_told(capsys, option):
     with pytest.raises(SystemExit) as caught:
         cli.main([option])
     assert caught.value.code == 0
-    assert capsys.readouterr().out == f"tubemq_spark {__version__}\n"
+    twin = "pure Python" if speedups.compiled is None else "compiled"
+    assert capsys.readouterr().out == f"tubemq_spark {__version__} ({twin})\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

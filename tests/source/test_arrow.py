@@ -13,10 +13,13 @@ from tests.protocol.fetch_answers import answers, broken_messages, odd_messages,
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.columns import READ
 from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.protocol.fetch_columns import FetchedBatch, decode_fetch
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema
+
+pytestmark = pytest.mark.usefixtures("each_twin")
 
 UTC = zoneinfo.ZoneInfo("UTC")
 ALL_COLUMNS = default_schema(include_attributes=True)

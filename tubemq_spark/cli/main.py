@@ -15,10 +15,16 @@ from tubemq_spark import __version__
 from tubemq_spark.cli import embedded
 from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.protocol import speedups
 
 FAILED: Final = 1
 WRONG_ARGUMENTS: Final = 2
 INTERRUPTED: Final = 130
+
+
+def _version() -> str:
+    twin = "pure Python" if speedups.compiled is None else "compiled"
+    return f"tubemq_spark {__version__} ({twin})"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="tubemq-spark", description="Try TubeMQ with Apache Spark: run an embedded server or a demo."
     )
-    parser.add_argument("-V", "--version", action="version", version=f"tubemq_spark {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     embedded.add_command(commands)

@@ -23,7 +23,8 @@ from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import auth, partition_strings
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
-from tubemq_spark.protocol.fetch_columns import FetchHeader, MessageColumns, decode_messages, parse_fetch
+from tubemq_spark.protocol.fetch_columns import MessageColumns
+from tubemq_spark.protocol.fetch_decoder import EncodedMessages, FetchHeader, parse_fetch
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 
 MEMORY_TOO: Final = 303
@@ -59,7 +60,7 @@ class Fetched:
     """The answer to a fetch: messages, which are decoded when they are first needed, or a refusal."""
 
     header: FetchHeader
-    messages: list[bytes]
+    messages: EncodedMessages
     refusal: RpcError | None
 
     @property
@@ -87,7 +88,7 @@ class Fetched:
 
     @functools.cached_property
     def _decoded(self) -> tuple[MessageColumns, NDArray[np.int64]]:
-        return decode_messages(self.messages)
+        return self.messages.decode()
 
 
 class Started(Generic[Value]):

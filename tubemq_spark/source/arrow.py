@@ -1,15 +1,15 @@
 """Fetched messages to Arrow: the only place that builds record batches for Spark.
 
-Columns are built for a whole fetch at once: values are one ``take`` over the fetched bytes, and
-attributes are parsed once for each distinct text of a range. Small fetches are put together, since a
-record batch has a fixed cost (about 10 000 rows or 8 MiB a batch are best).
+Fetches are collected until they are worth a record batch, which has a fixed cost. Its columns are then built
+at once for all of them: values and attribute texts are put together in C, each distinct attribute text is
+parsed once, and what is the same in every row is made once and sliced.
 """
 
 import datetime
 import functools
 import zoneinfo
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol import payload
-from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol import payload, speedups
+from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 
 TARGET_ROWS: Final = 10_000
-TARGET_BYTES: Final = 8 << 20
+TARGET_BYTES: Final = 1 << 20
 
 _MINUTE_DIGITS: Final = len("yyyyMMddHHmm")
 _MAX_DISTINCT_TEXTS: Final = 20_000
-"""Bound of the parsed-attributes cache: all-distinct attributes must not fill a task's memory."""
+"""Bound of the caches of parsed texts: all-distinct attributes must not fill a task's memory."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -46,7 +47,8 @@ class BatchBuilder:
         """
         self._schema = arrow_schema(schema)
         self._attributes = _AttributeParser(time_zone)
-        self._pending: list[pa.RecordBatch] = []
+        self._constants = _Constants()
+        self._pending: list[_Fetch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
 
@@ -67,9 +69,7 @@ class BatchBuilder:
         if len(fetched.columns) == 0:
             return
         first_offset = fetched.start if exact_offsets and fetched.dense else None
-        rows = _Rows(fetched, self._attributes, first_offset)
-        arrays = [_column(field, rows) for field in self._schema]
-        self._pending.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._pending.append(_Fetch(fetched.partition, fetched.columns, first_offset))
         self._pending_rows += len(fetched.columns)
         self._pending_bytes += fetched.columns.nbytes
         if self._pending_rows >= TARGET_ROWS or self._pending_bytes >= TARGET_BYTES:
@@ -79,71 +79,37 @@ class BatchBuilder:
         """Yield what is left."""
         if not self._pending:
             return
-        if len(self._pending) == 1:
-            yield self._pending[0]
-        else:
-            yield from pa.Table.from_batches(self._pending).combine_chunks().to_batches()
+        rows = _Rows(self._pending, self._attributes, self._constants)
         self._pending = []
         self._pending_rows = self._pending_bytes = 0
+        yield pa.RecordBatch.from_arrays(
+            [_column(field, rows) for field in self._schema], schema=self._schema
+        )
 
 
-class _AttributeParser:
-    """Parse attribute texts, each distinct one once."""
+class _Pieces(NamedTuple):
+    """The pieces ``data[start:end]``; they lie apart, in any order."""
 
-    def __init__(self, time_zone: zoneinfo.ZoneInfo) -> None:
-        self._time_zone = time_zone
-        self._parsed: dict[bytes, tuple[dict[str, str], int | None]] = {}
-
-    def parse(self, text: bytes) -> tuple[dict[str, str], int | None]:
-        """Return the attributes and the message time in microseconds since the epoch."""
-        parsed = self._parsed.get(text)
-        if parsed is None:
-            if len(self._parsed) >= _MAX_DISTINCT_TEXTS:
-                self._parsed.clear()
-            attributes = payload.parse_attributes(text.decode(errors="replace"))
-            parsed = attributes, self._microseconds(attributes.get(payload.MSG_TIME_KEY))
-            self._parsed[text] = parsed
-        return parsed
-
-    def _microseconds(self, text: str | None) -> int | None:
-        """Read ``yyyyMMddHHmm``; other producers may have written anything there, so wrong text is null."""
-        if text is None or len(text) != _MINUTE_DIGITS or not (text.isascii() and text.isdigit()):
-            return None
-        try:
-            moment = datetime.datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=self._time_zone)
-        except ValueError:
-            return None
-        return int(moment.timestamp()) * 1_000_000
+    data: bytes
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
-class _Rows:
-    """A fetched batch and what several columns take from it."""
-
-    def __init__(self, fetched: FetchedBatch, parser: _AttributeParser, first_offset: int | None) -> None:
-        self.partition = fetched.partition
-        self.columns = fetched.columns
-        self.count = len(fetched.columns)
-        self.first_offset = first_offset
-        self._parser = parser
-
-    @functools.cached_property
-    def attributes(self) -> list[tuple[dict[str, str], int | None] | None]:
-        """Attributes and message time a row; None where the message has none."""
-        view = memoryview(self.columns.data)
-        parse = self._parser.parse
-        starts, ends = self.columns.attribute_start.tolist(), self.columns.attribute_end.tolist()
-        return [
-            parse(bytes(view[start:end])) if end > start else None
-            for start, end in zip(starts, ends, strict=True)
+def _gather(pieces: Sequence[_Pieces]) -> pa.Array:
+    """Return all pieces as one binary array."""
+    if speedups.compiled is None:
+        return pa.concat_arrays([_take(*some) for some in pieces])
+    borders, values = speedups.compiled.gather(
+        [
+            (data, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64))
+            for data, starts, ends in pieces
         ]
+    )
+    count = sum(len(some.starts) for some in pieces)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(borders), pa.py_buffer(values)])
 
 
-def _value(rows: _Rows) -> pa.Array:
-    return _gather(rows.columns.data, rows.columns.value_start, rows.columns.value_end)
-
-
-def _gather(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
-    """Return ``data[start:end]`` for every pair, as binary; the pieces lie apart, in any order."""
+def _take(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
     # One binary array over the whole buffer whose odd elements are the gaps between the pieces, then a
     # take of the even ones: a copy in C instead of a Python slice per row. Its borders must ascend.
     places = np.arange(0, 2 * len(starts), 2)
@@ -161,39 +127,172 @@ def _gather(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> 
     return everything.take(pa.array(places))
 
 
+class _Fetch(NamedTuple):
+    """Rows of one fetch, all of one partition."""
+
+    partition: TopicPartition
+    columns: MessageColumns
+    first_offset: int | None
+    """The offset of ordinal 0; None where rows have no offset."""
+
+
+class _Attributes(NamedTuple):
+    """What an attribute text says."""
+
+    pairs: dict[str, str]
+    time_us: int | None
+    """The message time in microseconds since the epoch."""
+
+
+class _AttributeParser:
+    """Parse attribute texts, each distinct one once, and each distinct minute once."""
+
+    def __init__(self, time_zone: zoneinfo.ZoneInfo) -> None:
+        self._time_zone = time_zone
+        self._parsed: dict[bytes, _Attributes] = {}
+        self._minutes: dict[str, int | None] = {}
+
+    def parse(self, text: bytes) -> _Attributes:
+        """Return what a text says."""
+        parsed = self._parsed.get(text)
+        if parsed is None:
+            pairs = payload.parse_attributes(text.decode(errors="replace"))
+            parsed = _Attributes(pairs, self._microseconds(pairs.get(payload.MSG_TIME_KEY)))
+            _remember(self._parsed, text, parsed)
+        return parsed
+
+    def _microseconds(self, text: str | None) -> int | None:
+        if text is None or len(text) != _MINUTE_DIGITS:
+            return None
+        if text not in self._minutes:
+            _remember(self._minutes, text, self._read_minute(text))
+        return self._minutes[text]
+
+    def _read_minute(self, text: str) -> int | None:
+        """Read ``yyyyMMddHHmm``; other producers may have written anything there, so wrong text is null."""
+        if not (text.isascii() and text.isdigit()):
+            return None
+        try:
+            moment = datetime.datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=self._time_zone)
+        except ValueError:
+            return None
+        return int(moment.timestamp()) * 1_000_000
+
+
+def _remember(cache: dict[Any, Any], key: object, value: object) -> None:
+    if len(cache) >= _MAX_DISTINCT_TEXTS:
+        cache.clear()
+    cache[key] = value
+
+
+class _Constants:
+    """The last array of each column whose value rarely changes."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[object, pa.Array]] = {}
+
+    def repeat(self, name: str, value: object, kind: pa.DataType, count: int) -> pa.Array:
+        """Return a value so many times."""
+        last, made = self._made.get(name, (None, None))
+        if made is None or last != value or len(made) < count:
+            made = pa.repeat(pa.scalar(value, kind), max(count, TARGET_ROWS))
+            self._made[name] = value, made
+        return made.slice(0, count)
+
+
+class _Rows:
+    """Fetches that become one record batch, and what several columns take from them."""
+
+    def __init__(
+        self,
+        fetches: Sequence[_Fetch],
+        parser: _AttributeParser,
+        constants: _Constants,
+    ) -> None:
+        self.fetches = fetches
+        self._parser = parser
+        self._constants = constants
+
+    @functools.cached_property
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(len(fetch.columns) for fetch in self.fetches)
+
+    @functools.cached_property
+    def attributes(self) -> tuple[list[_Attributes | None], pa.Array]:
+        """The distinct attributes, None for a message without any, and for each row which of them it has."""
+        texts = _gather(
+            [
+                _Pieces(columns.data, columns.attribute_start, columns.attribute_end)
+                for _, columns, _ in self.fetches
+            ]
+        ).dictionary_encode()
+        distinct = [self._parser.parse(text) if text else None for text in texts.dictionary.to_pylist()]
+        return distinct, texts.indices
+
+    def of_attributes(self, value: Callable[[_Attributes], object], kind: pa.DataType) -> pa.Array:
+        """Return a column of something that the attributes say."""
+        distinct, indices = self.attributes
+        values = pa.array([None if one is None else value(one) for one in distinct], kind)
+        return values.take(indices)
+
+    def of_partition(
+        self, name: str, value: Callable[[TopicPartition], object], kind: pa.DataType
+    ) -> pa.Array:
+        """Return a column that has one value for each partition."""
+        if len({fetch.partition for fetch in self.fetches}) == 1:
+            return self._constants.repeat(name, value(self.fetches[0].partition), kind, self.count)
+        return pa.concat_arrays(
+            [pa.repeat(pa.scalar(value(of), kind), len(columns)) for of, columns, _ in self.fetches]
+        )
+
+
+def _value(rows: _Rows) -> pa.Array:
+    return _gather(
+        [_Pieces(columns.data, columns.value_start, columns.value_end) for _, columns, _ in rows.fetches]
+    )
+
+
 def _topic(rows: _Rows) -> pa.Array:
-    return pa.repeat(pa.scalar(rows.partition.topic), rows.count)
+    return rows.of_partition("topic", lambda partition: partition.topic, pa.string())
 
 
 def _broker_id(rows: _Rows) -> pa.Array:
-    return pa.repeat(pa.scalar(rows.partition.broker_id, pa.int32()), rows.count)
+    return rows.of_partition("brokerId", lambda partition: partition.broker_id, pa.int32())
 
 
 def _partition(rows: _Rows) -> pa.Array:
-    return pa.repeat(pa.scalar(rows.partition.partition_id, pa.int32()), rows.count)
+    return rows.of_partition("partition", lambda partition: partition.partition_id, pa.int32())
 
 
 def _offset(rows: _Rows) -> pa.Array:
-    if rows.first_offset is None:
-        return pa.nulls(rows.count, pa.int64())
-    return pa.array(rows.first_offset + INDEX_ENTRY_BYTES * rows.columns.ordinals)
+    return _joined([_offsets_of(fetch) for fetch in rows.fetches])
+
+
+def _offsets_of(fetch: _Fetch) -> pa.Array:
+    if fetch.first_offset is None:
+        return pa.nulls(len(fetch.columns), pa.int64())
+    return pa.array(fetch.first_offset + INDEX_ENTRY_BYTES * fetch.columns.ordinals)
 
 
 def _message_id(rows: _Rows) -> pa.Array:
-    return pa.array(rows.columns.message_ids)
+    return _joined([pa.array(fetch.columns.message_ids) for fetch in rows.fetches])
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _timestamp(rows: _Rows) -> pa.Array:
-    return pa.array([row and row[1] for row in rows.attributes], pa.timestamp("us", "UTC"))
+    return rows.of_attributes(lambda found: found.time_us, pa.timestamp("us", "UTC"))
 
 
 def _message_type(rows: _Rows) -> pa.Array:
-    return pa.array([row and row[0].get(payload.MSG_TYPE_KEY) for row in rows.attributes], pa.string())
+    return rows.of_attributes(lambda found: found.pairs.get(payload.MSG_TYPE_KEY), pa.string())
 
 
 def _attribute_map(rows: _Rows) -> pa.Array:
-    pairs = [None if row is None else list(row[0].items()) for row in rows.attributes]
-    return pa.array(pairs, pa.map_(pa.string(), pa.string()))
+    return rows.of_attributes(lambda found: list(found.pairs.items()), pa.map_(pa.string(), pa.string()))
 
 
 def _column(field: pa.Field, rows: _Rows) -> pa.Array:

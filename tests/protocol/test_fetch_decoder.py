@@ -10,10 +10,13 @@ from tests.protocol.fetch_answers import answers, broken_messages, odd_messages,
 from tests.protocol.vectors import named
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Message
-from tubemq_spark.protocol import fetch_columns, rpc
-from tubemq_spark.protocol.fetch_columns import MessageColumns, decode_fetch
+from tubemq_spark.protocol import fetch_decoder, rpc
+from tubemq_spark.protocol.fetch_columns import MessageColumns
+from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.protocol.payload import checksum, decode_payload, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
+
+pytestmark = pytest.mark.usefixtures("each_twin")
 
 
 def decode_by_protobuf(body: bytes) -> tuple[list[tuple[int, Message]], list[int]]:
@@ -51,10 +54,10 @@ def decode_slowly(messages: list[bytes]):
     """Call every message irregular."""
     sizes = np.array([len(message) for message in messages], np.int64)
     ends = np.cumsum(sizes)
-    data = b"".join((*messages, fetch_columns.varints.PADDING))
-    heads, _ = fetch_columns._read_heads(data, ends - sizes, ends)
-    parsed = fetch_columns._with_parsed(data, heads, messages, np.arange(len(messages)))
-    return fetch_columns._separate_damaged(*parsed)
+    data = b"".join((*messages, fetch_decoder.varints.PADDING))
+    heads, _ = fetch_decoder._read_heads(data, ends - sizes, ends)
+    parsed = fetch_decoder._with_parsed(data, heads, messages, np.arange(len(messages)))
+    return fetch_decoder._separate_damaged(*parsed)
 
 
 @given(answers(st.lists(sound_messages(), max_size=12)))
@@ -85,7 +88,7 @@ def test_any_byte_damaged(body, data):
 
 @given(st.lists(sound_messages(), max_size=8))
 def test_both_ways_give_the_same_columns(messages):
-    fast, fast_corrupt = fetch_columns.decode_messages(messages)
+    fast, fast_corrupt = fetch_decoder.decode_messages(messages)
     slow, slow_corrupt = decode_slowly(messages)
 
     assert rows(fast) == rows(slow)
@@ -98,8 +101,8 @@ def test_both_ways_give_the_same_columns(messages):
 def test_messages_of_brokers_take_the_fast_way(messages):
     sizes = np.array([len(message) for message in messages], np.int64)
     ends = np.cumsum(sizes)
-    _, regular = fetch_columns._read_heads(
-        b"".join((*messages, fetch_columns.varints.PADDING)), ends - sizes, ends
+    _, regular = fetch_decoder._read_heads(
+        b"".join((*messages, fetch_decoder.varints.PADDING)), ends - sizes, ends
     )
     assert regular.all()
 
@@ -113,7 +116,7 @@ def test_truncated_at_every_byte():
 def test_the_recorded_fetch():
     header, found, corrupt = decode_fetch(bytes.fromhex(named("get_message_two_rsp")["messageHex"]))
 
-    assert header == fetch_columns.FetchHeader(
+    assert header == fetch_decoder.FetchHeader(
         success=True,
         err_code=200,
         err_msg="OK!",
@@ -147,7 +150,7 @@ def test_the_recorded_end_of_data():
 def test_absent_header_fields():
     body = broker_pb2.GetMessageResponseB2C(success=True, errCode=200).SerializeToString()
     header, found, _ = decode_fetch(body)
-    assert header == fetch_columns.FetchHeader(True, 200, "", -1, None, -1, -1, False)
+    assert header == fetch_decoder.FetchHeader(True, 200, "", -1, None, -1, -1, False)
     assert len(found) == 0
 
 

@@ -1,0 +1,134 @@
+"""The compiled twin: that it is there, that it can be left out, and that bytes cannot harm it."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.protocol import rpc, speedups
+from tubemq_spark.protocol.fetch_decoder import decode_fetch
+from tubemq_spark.protocol.pb import broker_pb2
+
+_speedups = pytest.importorskip(
+    "tubemq_spark.protocol._speedups", reason="the compiled twin was not built", exc_type=ImportError
+)
+
+any_answers = answers(st.lists(st.one_of(sound_messages(), odd_messages(), broken_messages), max_size=5))
+
+
+def outcome(body, twin):
+    """Return all that a twin finds, or what it says is wrong."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speedups, "compiled", twin)
+        try:
+            header, found, corrupt = decode_fetch(body)
+        except RemoteProtocolError as error:
+            return str(error)
+    rows = [(int(found.ordinals[row]), found.message(row)) for row in range(len(found))]
+    return header, rows, corrupt.tolist()
+
+
+@settings(max_examples=200)
+@given(any_answers)
+def test_both_twins_find_the_same(body):
+    assert outcome(body, _speedups) == outcome(body, None)
+
+
+@settings(max_examples=300)
+@given(any_answers.filter(len), st.data())
+def test_both_twins_find_the_same_in_damaged_answers(body, data):
+    damaged = bytearray(body)
+    damaged[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(damaged[: data.draw(st.integers(0, len(body)))])
+
+    assert outcome(bytes(damaged), _speedups) == outcome(bytes(damaged), None)
+    assert outcome(cut, _speedups) == outcome(cut, None)
+
+
+@given(st.binary(max_size=40))
+def test_what_it_makes_of_bytes_protobuf_makes_of_them_too(body):
+    found = _speedups.outline_fetch(body)
+    if found is not None:
+        head, count = found
+        answer = broker_pb2.RawGetMessageResponseB2C.FromString(body)
+        assert len(answer.messages) == count
+        answer.ClearField("messages")
+        assert broker_pb2.RawGetMessageResponseB2C.FromString(head) == answer
+
+
+@given(st.binary(max_size=60), st.integers(-1, 9))
+def test_messages_are_not_counted_on_the_caller_s_word(body, count):
+    if not 0 <= count <= len(body) // 8:
+        with pytest.raises(ValueError, match="messages in"):
+            _speedups.scan_fetch(body, count)
+    else:
+        found, outline = _speedups.scan_fetch(body, count), _speedups.outline_fetch(body)
+        assert found is None or outline[1] == count
+
+
+def test_the_usual_answer_is_not_left_to_python():
+    """Otherwise nothing would be faster, and no other test would notice."""
+    answer = broker_pb2.GetMessageResponseB2C(success=True, errCode=200, errMsg="OK!", currOffset=0)
+    answer.messages.add(messageId=5, checkSum=-1, payLoadData=b"body", flag=0)
+    body = rpc.serialize_message(answer)
+
+    _, count = _speedups.outline_fetch(body)
+    numbers, damaged = _speedups.scan_fetch(body, count)
+
+    assert np.frombuffer(numbers, np.int64)[0] == 5
+    assert damaged == b"\x01"
+
+
+@given(st.lists(st.binary(max_size=9), max_size=6), st.data())
+def test_pieces_are_put_together(texts, data):
+    joined = b"".join(texts)
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(texts)]
+    order = np.array(data.draw(st.permutations(range(len(texts)))), np.int64)
+
+    borders, values = _speedups.gather([(joined, starts[order], ends[order]), (joined, starts, ends)])
+
+    picked = [texts[row] for row in order] + texts
+    assert values == b"".join(picked)
+    assert np.diff(np.frombuffer(borders, np.int32)).tolist() == [len(text) for text in picked]
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends"),
+    [([-1], [0]), ([0], [4]), ([2], [1]), ([0, 0], [1]), ([1 << 62], [1 << 62]), ([0], [-(1 << 63)])],
+)
+def test_a_piece_outside_its_data_is_refused(starts, ends):
+    piece = (b"abc", np.array(starts, np.int64), np.array(ends, np.int64))
+    with pytest.raises(ValueError, match="outside its data"):
+        _speedups.gather([(b"x", np.zeros(1, np.int64), np.ones(1, np.int64)), piece])
+
+
+@pytest.mark.parametrize("pieces", [None, [1], [()], [(b"", b"")], [("text", b"", b"")], ((b"", b"", b""),)])
+def test_what_is_no_list_of_pieces_is_refused(pieces):
+    with pytest.raises(TypeError):
+        _speedups.gather(pieces)
+
+
+def test_pieces_of_two_gib_are_refused_before_anything_is_allocated():
+    data = bytes(1 << 20)
+    count = 2048
+    starts, ends = np.zeros(count, np.int64), np.full(count, len(data), np.int64)
+    with pytest.raises(ValueError, match="too long together"):
+        _speedups.gather([(data, starts, ends)])
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="without a C compiler there is no compiled twin")
+@pytest.mark.parametrize(("pure", "said"), [("", "compiled"), ("1", "pure Python")])
+def test_a_variable_chooses_the_twin_and_the_version_names_it(pure, said):
+    command = [sys.executable, "-m", "tubemq_spark", "--version"]
+    environment = os.environ | {speedups.PURE_VARIABLE: pure}
+
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.rstrip().endswith(f"({said})")

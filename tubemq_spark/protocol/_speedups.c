@@ -1,0 +1,421 @@
+/* The hot loops of reading, compiled: the same results as their Python twins, to the byte.
+ *
+ * fetch_columns.py and arrow gathering call these functions where the module was built and hand them plain
+ * buffers. A function that meets bytes which are not laid out as TubeMQ's brokers write them answers None, and
+ * the Python twin decides what they mean: so all errors are raised there, and this file has none of its own but
+ * for callers that break its rules.
+ *
+ * Rules, since the bytes come from a network:
+ *   - a length is compared with the bytes that are there before it is used, and nothing is allocated from one;
+ *   - numbers of bytes are size_t or int64_t, and sums of two lengths cannot overflow: each is at most 2^31;
+ *   - no recursion, no state but the table of checksums, which is written once at import;
+ *   - the GIL is released where only buffers are touched; their exporters are held meanwhile.
+ */
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    TAG_MESSAGE_ID = 0x08,
+    TAG_CHECKSUM = 0x10,
+    TAG_PAYLOAD = 0x1A,
+    TAG_FLAG = 0x20,
+    TAG_MESSAGE = 0x22,
+    TAG_ERROR_TEXT = 0x1A,
+    FLAG_ATTRIBUTES = 1,
+    ATTRIBUTE_LENGTH_BYTES = 4,
+    LEAST_MESSAGE_BYTES = 8,
+    LENGTH_LIMIT = INT32_MAX,
+};
+
+/* ---- checksums: CRC-32 by sixteen tables, as zlib computes it */
+
+static uint32_t crc_tables[16][256];
+
+static void fill_crc_tables(void) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t sum = byte;
+        for (int bit = 0; bit < 8; bit++)
+            sum = (sum >> 1) ^ (sum & 1 ? 0xEDB88320u : 0);
+        crc_tables[0][byte] = sum;
+    }
+    for (uint32_t byte = 0; byte < 256; byte++)
+        for (int table = 1; table < 16; table++) {
+            uint32_t sum = crc_tables[table - 1][byte];
+            crc_tables[table][byte] = (sum >> 8) ^ crc_tables[0][sum & 0xFF];
+        }
+}
+
+static uint32_t load_little_endian(const uint8_t *at) {
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static uint32_t four_bytes(int table, uint32_t word) {
+    return crc_tables[table + 3][word & 0xFF] ^ crc_tables[table + 2][word >> 8 & 0xFF] ^
+           crc_tables[table + 1][word >> 16 & 0xFF] ^ crc_tables[table][word >> 24];
+}
+
+static uint32_t crc32_of(const uint8_t *data, size_t size) {
+    uint32_t sum = ~0u;
+    for (; size >= 16; data += 16, size -= 16)
+        sum = four_bytes(12, load_little_endian(data) ^ sum) ^ four_bytes(8, load_little_endian(data + 4)) ^
+              four_bytes(4, load_little_endian(data + 8)) ^ four_bytes(0, load_little_endian(data + 12));
+    for (; size > 0; data++, size--)
+        sum = (sum >> 8) ^ crc_tables[0][(sum ^ *data) & 0xFF];
+    return ~sum;
+}
+
+/* ---- protobuf fields */
+
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+} Cursor;
+
+/* Read a varint of at most ten bytes whose tenth is 0 or 1, as protobuf does. */
+static bool read_varint(Cursor *cursor, uint64_t *value) {
+    uint64_t found = 0;
+    for (int shift = 0; shift < 64 && cursor->at < cursor->end; shift += 7) {
+        uint8_t byte = *cursor->at++;
+        if (shift == 63 && byte > 1)
+            return false;
+        found |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *value = found;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_field(Cursor *cursor, uint8_t tag, uint64_t *value) {
+    return cursor->at < cursor->end && *cursor->at++ == tag && read_varint(cursor, value);
+}
+
+/* Read a length of at most five bytes, and pass over so many bytes, which must be there. */
+static bool read_piece(Cursor *cursor, const uint8_t **start, const uint8_t **end) {
+    const uint8_t *before = cursor->at;
+    uint64_t length;
+    if (!read_varint(cursor, &length) || cursor->at - before > 5)
+        return false;
+    if (length > LENGTH_LIMIT || length > (uint64_t)(cursor->end - cursor->at))
+        return false;
+    *start = cursor->at;
+    *end = cursor->at += length;
+    return true;
+}
+
+/* ---- answers to fetches (GetMessageResponseB2C) */
+
+/* Pass over one field that is not a message: those of the answer's head are numbers, and one text. */
+static bool pass_head_field(Cursor *cursor) {
+    const uint8_t *start, *end;
+    uint64_t number;
+    switch (*cursor->at++) {
+    case TAG_ERROR_TEXT:
+        return read_piece(cursor, &start, &end);
+    case 0x08: /* success */
+    case 0x10: /* errCode */
+    case 0x28: /* currOffset */
+    case 0x30: /* minLimitTime */
+    case 0x38: /* escFlowCtrl */
+    case 0x40: /* currDataDlt */
+    case 0x48: /* requireSlow */
+    case 0x50: /* maxOffset */
+        return read_varint(cursor, &number);
+    default:
+        return false;
+    }
+}
+
+/* Pass over the next message; false where none is next, or it is not whole. */
+static bool next_message(Cursor *cursor, Cursor *message) {
+    if (cursor->at >= cursor->end || *cursor->at != TAG_MESSAGE)
+        return false;
+    cursor->at++;
+    return read_piece(cursor, &message->at, &message->end);
+}
+
+/* Copy the head's fields, of which there are few bytes, and count the messages. */
+static bool walk_fetch(const Py_buffer *body, uint8_t *head, size_t *head_size, Py_ssize_t *count) {
+    Cursor cursor = {body->buf, (const uint8_t *)body->buf + body->len};
+    Cursor message;
+    *head_size = 0;
+    *count = 0;
+    while (cursor.at < cursor.end) {
+        const uint8_t *start = cursor.at;
+        if (*start == TAG_MESSAGE) {
+            if (!next_message(&cursor, &message))
+                return false;
+            *count += 1;
+            continue;
+        }
+        if (!pass_head_field(&cursor))
+            return false;
+        if (head != NULL)
+            memcpy(head + *head_size, start, (size_t)(cursor.at - start));
+        *head_size += (size_t)(cursor.at - start);
+    }
+    return *count <= body->len / LEAST_MESSAGE_BYTES;
+}
+
+PyDoc_STRVAR(outline_fetch_doc,
+             "outline_fetch(body, /)\n--\n\n"
+             "Return the bytes of a fetch response without its messages, and how many messages there are.");
+
+static PyObject *outline_fetch(PyObject *self, PyObject *argument) {
+    (void)self;
+    Py_buffer body;
+    size_t head_size;
+    Py_ssize_t count;
+    PyObject *head = NULL, *answer = NULL;
+    if (PyObject_GetBuffer(argument, &body, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (!walk_fetch(&body, NULL, &head_size, &count)) {
+        answer = Py_NewRef(Py_None);
+        goto end;
+    }
+    head = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)head_size);
+    if (head == NULL)
+        goto end;
+    walk_fetch(&body, (uint8_t *)PyBytes_AsString(head), &head_size, &count);
+    answer = Py_BuildValue("(On)", head, count);
+end:
+    Py_XDECREF(head);
+    PyBuffer_Release(&body);
+    return answer;
+}
+
+/* What is known of a message; positions count from the beginning of the body. */
+typedef struct {
+    int64_t *message_id;
+    int64_t *attribute_start;
+    int64_t *value_start;
+    int64_t *value_end;
+    uint8_t *damaged;
+} Columns;
+
+/* Read the attributes' length, which a payload with the flag begins with. */
+static bool pass_attributes(const uint8_t *payload, const uint8_t *end, const uint8_t **attributes,
+                            const uint8_t **value) {
+    if (end - payload < ATTRIBUTE_LENGTH_BYTES)
+        return false;
+    int32_t length = (int32_t)((uint32_t)payload[0] << 24 | (uint32_t)payload[1] << 16 |
+                               (uint32_t)payload[2] << 8 | (uint32_t)payload[3]);
+    *attributes = *value = payload + ATTRIBUTE_LENGTH_BYTES;
+    if (length > end - *attributes)
+        return false;
+    if (length > 0)
+        *value += length;
+    return true;
+}
+
+/* Read one message of the usual layout: four fields in this order, without anything between or behind them. */
+static bool read_message(Cursor cursor, const uint8_t *origin, const Columns *columns, Py_ssize_t row) {
+    uint64_t message_id, checksum, flag;
+    const uint8_t *payload, *end;
+    if (!read_field(&cursor, TAG_MESSAGE_ID, &message_id) || !read_field(&cursor, TAG_CHECKSUM, &checksum))
+        return false;
+    if (cursor.at >= cursor.end || *cursor.at++ != TAG_PAYLOAD || !read_piece(&cursor, &payload, &end))
+        return false;
+    if (!read_field(&cursor, TAG_FLAG, &flag) || cursor.at != cursor.end)
+        return false;
+    const uint8_t *attributes = payload, *value = payload;
+    bool sound = (crc32_of(payload, (size_t)(end - payload)) & 0x7FFFFFFF) == (uint32_t)checksum;
+    if (flag & FLAG_ATTRIBUTES)
+        sound = pass_attributes(payload, end, &attributes, &value) && sound;
+    columns->message_id[row] = (int64_t)message_id;
+    columns->attribute_start[row] = attributes - origin;
+    columns->value_start[row] = value - origin;
+    columns->value_end[row] = end - origin;
+    columns->damaged[row] = !sound;
+    return true;
+}
+
+static bool read_messages(const Py_buffer *body, const Columns *columns, Py_ssize_t count) {
+    const uint8_t *origin = body->buf;
+    Cursor cursor = {origin, origin + body->len};
+    Cursor message;
+    Py_ssize_t row = 0;
+    while (cursor.at < cursor.end) {
+        if (*cursor.at != TAG_MESSAGE) {
+            if (!pass_head_field(&cursor))
+                return false;
+        } else if (row == count || !next_message(&cursor, &message) ||
+                   !read_message(message, origin, columns, row++))
+            return false;
+    }
+    return row == count;
+}
+
+PyDoc_STRVAR(scan_fetch_doc,
+             "scan_fetch(body, count, /)\n--\n\n"
+             "Return four columns of ``count`` int64 one behind the other: message ids, and where attributes and\n"
+             "values start and values end in the body; and a byte for each message, 1 where it is damaged.");
+
+static PyObject *scan_fetch(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Py_buffer body;
+    Py_ssize_t count;
+    PyObject *numbers = NULL, *damaged = NULL, *answer = NULL;
+    bool usual = false;
+    if (!PyArg_ParseTuple(arguments, "y*n:scan_fetch", &body, &count))
+        return NULL;
+    if (count < 0 || count > body.len / LEAST_MESSAGE_BYTES) {
+        PyErr_Format(PyExc_ValueError, "%zd messages in %zd bytes", count, body.len);
+        goto end;
+    }
+    numbers = PyBytes_FromStringAndSize(NULL, count * 4 * (Py_ssize_t)sizeof(int64_t));
+    damaged = PyBytes_FromStringAndSize(NULL, count);
+    if (numbers == NULL || damaged == NULL)
+        goto end;
+    int64_t *column = (int64_t *)(void *)PyBytes_AsString(numbers);
+    Columns columns = {column, column + count, column + 2 * count, column + 3 * count,
+                       (uint8_t *)PyBytes_AsString(damaged)};
+    Py_BEGIN_ALLOW_THREADS
+    usual = read_messages(&body, &columns, count);
+    Py_END_ALLOW_THREADS
+    answer = usual ? PyTuple_Pack(2, numbers, damaged) : Py_NewRef(Py_None);
+end:
+    Py_XDECREF(numbers);
+    Py_XDECREF(damaged);
+    PyBuffer_Release(&body);
+    return answer;
+}
+
+/* ---- pieces of buffers, put together */
+
+typedef struct {
+    Py_buffer data;
+    Py_buffer starts;
+    Py_buffer ends;
+} Pieces;
+
+static void release_pieces(Pieces *all, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyBuffer_Release(&all[i].data);
+        PyBuffer_Release(&all[i].starts);
+        PyBuffer_Release(&all[i].ends);
+    }
+    PyMem_Free(all);
+}
+
+/* Hold the buffers of a list of (data, starts, ends). */
+static Pieces *hold_pieces(PyObject *list, Py_ssize_t count) {
+    Pieces *all = PyMem_Calloc((size_t)count + 1, sizeof *all);
+    if (all == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PyList_GetItem(list, i);
+        if (item == NULL || !PyTuple_Check(item) ||
+            !PyArg_ParseTuple(item, "y*y*y*", &all[i].data, &all[i].starts, &all[i].ends)) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_TypeError, "expected tuples of data, starts and ends");
+            release_pieces(all, i);
+            return NULL;
+        }
+    }
+    return all;
+}
+
+/* Check every position; return the bytes of all pieces together, or -1. */
+static int64_t measure_pieces(const Pieces *all, Py_ssize_t count, Py_ssize_t *pieces) {
+    int64_t total = 0;
+    *pieces = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const int64_t *starts = all[i].starts.buf, *ends = all[i].ends.buf;
+        Py_ssize_t here = all[i].starts.len / (Py_ssize_t)sizeof(int64_t);
+        if (all[i].starts.len != all[i].ends.len || all[i].starts.len % (Py_ssize_t)sizeof(int64_t))
+            return -1;
+        for (Py_ssize_t row = 0; row < here; row++) {
+            if (starts[row] < 0 || starts[row] > ends[row] || ends[row] > all[i].data.len)
+                return -1;
+            total += ends[row] - starts[row];
+            if (total > LENGTH_LIMIT)
+                return -1;
+        }
+        *pieces += here;
+    }
+    return total;
+}
+
+static void copy_pieces(const Pieces *all, Py_ssize_t count, int32_t *borders, uint8_t *target) {
+    int32_t end = 0;
+    *borders++ = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const uint8_t *data = all[i].data.buf;
+        const int64_t *starts = all[i].starts.buf, *ends = all[i].ends.buf;
+        Py_ssize_t here = all[i].starts.len / (Py_ssize_t)sizeof(int64_t);
+        for (Py_ssize_t row = 0; row < here; row++) {
+            size_t size = (size_t)(ends[row] - starts[row]);
+            memcpy(target + end, data + starts[row], size);
+            *borders++ = end += (int32_t)size;
+        }
+    }
+}
+
+PyDoc_STRVAR(gather_doc,
+             "gather(pieces, /)\n--\n\n"
+             "Put pieces of buffers one behind the other.\n\n"
+             "``pieces`` is a list of (data, starts, ends), where starts and ends are int64. Return where the\n"
+             "pieces begin in the result as int32, its end included, and the result.\n\n"
+             "Raises ValueError for positions outside their data, and for 2 GiB and more.");
+
+static PyObject *gather(PyObject *self, PyObject *list) {
+    (void)self;
+    PyObject *borders = NULL, *target = NULL, *answer = NULL;
+    if (!PyList_Check(list)) {
+        PyErr_SetString(PyExc_TypeError, "expected a list");
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(list), pieces;
+    Pieces *all = hold_pieces(list, count);
+    if (all == NULL)
+        return NULL;
+    int64_t total = measure_pieces(all, count, &pieces);
+    if (total < 0) {
+        PyErr_SetString(PyExc_ValueError, "a piece lies outside its data, or they are too long together");
+        goto end;
+    }
+    borders = PyBytes_FromStringAndSize(NULL, (pieces + 1) * (Py_ssize_t)sizeof(int32_t));
+    target = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
+    if (borders == NULL || target == NULL)
+        goto end;
+    int32_t *border = (int32_t *)(void *)PyBytes_AsString(borders);
+    uint8_t *bytes = (uint8_t *)PyBytes_AsString(target);
+    Py_BEGIN_ALLOW_THREADS
+    copy_pieces(all, count, border, bytes);
+    Py_END_ALLOW_THREADS
+    answer = PyTuple_Pack(2, borders, target);
+end:
+    Py_XDECREF(borders);
+    Py_XDECREF(target);
+    release_pieces(all, count);
+    return answer;
+}
+
+/* ---- the module */
+
+static PyMethodDef methods[] = {
+    {"outline_fetch", outline_fetch, METH_O, outline_fetch_doc},
+    {"scan_fetch", scan_fetch, METH_VARARGS, scan_fetch_doc},
+    {"gather", gather, METH_O, gather_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_speedups", "Compiled twins of the loops that run for every message.", 0,
+    methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__speedups(void) {
+    fill_crc_tables();
+    return PyModuleDef_Init(&definition);
+}
