@@ -1,0 +1,1 @@
+"""The peer of the benchmarks: Apache Kafka and Spark's own Kafka connector, fetched by Maven."""

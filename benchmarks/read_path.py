@@ -1,0 +1,116 @@
+"""What a row costs between the answer to a fetch and the record batch for Spark, by both twins.
+
+    make bench-read-path                    # both twins, in turns
+    python benchmarks/read_path.py --rounds 9
+
+The answers are made here; no server and no Spark run. Figures are CPU time per row, the best of all rounds.
+"""
+
+import argparse
+import json
+import sys
+import time
+import zoneinfo
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from pyspark.sql.types import StructField, StructType
+from rich.console import Console
+from rich.table import Table
+
+from tubemq_spark.columns import READ
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol import speedups
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.fetch_decoder import decode_fetch
+from tubemq_spark.protocol.payload import checksum, encode_payload
+from tubemq_spark.protocol.pb import broker_pb2
+from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.schema import default_schema
+
+FETCH_BYTES = 512 << 10
+FETCHES = 40
+SIZES = {"100 B": 100, "1 KiB": 1024}
+MINUTES = 4
+"""How many distinct message times there are in an answer."""
+PARTITION = TopicPartition("demo", 1, 0)
+screen = Console(stderr=True)
+
+
+def answer(size: int) -> tuple[bytes, int]:
+    """Return an answer of about ``FETCH_BYTES`` with message times, and how many messages it has."""
+    count = FETCH_BYTES // size
+    found = broker_pb2.GetMessageResponseB2C(success=True, errCode=200, currOffset=0, maxOffset=28 * count)
+    for number in range(count):
+        minute = f"2026010100{number * MINUTES // count:02d}"
+        data, flag = encode_payload(b"%012d" % number + b"x" * (size - 12), message_time=minute)
+        found.messages.add(messageId=number, checkSum=checksum(data), payLoadData=data, flag=flag)
+    return found.SerializeToString(), count
+
+
+def schemas() -> dict[str, StructType]:
+    """Return the asked columns by name."""
+    return {
+        "value only": StructType([StructField("value", READ["value"].type)]),
+        "default": default_schema(include_attributes=False),
+        "with attributes": default_schema(include_attributes=True),
+    }
+
+
+def ways(body: bytes, count: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what is measured, by name."""
+    yield "decode", lambda: [decode_fetch(body) for _ in range(FETCHES)]
+    for name, schema in schemas().items():
+        yield f"decode and build: {name}", lambda schema=schema: build(body, count, schema)
+
+
+def build(body: bytes, count: int, schema: StructType) -> None:
+    """Decode and build as a task does."""
+    builder = BatchBuilder(schema, zoneinfo.ZoneInfo("UTC"))
+    for number in range(FETCHES):
+        _, columns, _ = decode_fetch(body)
+        start = 28 * count * number
+        batch = FetchedBatch(PARTITION, start, start + 28 * count, columns, dense=True)
+        for _ in builder.add(batch, exact_offsets=True):
+            pass
+    for _ in builder.finish():
+        pass
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    built = speedups.compiled
+    twins = {"python": None} | ({"compiled": built} if built is not None else {})
+    best: dict[tuple[str, str, str], float] = {}
+    for _ in range(arguments.rounds):
+        for label, size in SIZES.items():
+            body, count = answer(size)
+            for name, way in ways(body, count):
+                for twin, module in twins.items():
+                    speedups.compiled = module
+                    began = time.process_time()
+                    way()
+                    cost = (time.process_time() - began) / (FETCHES * count) * 1e6
+                    key = (label, name, twin)
+                    best[key] = min(cost, best.get(key, cost))
+    show(best, list(twins))
+    sys.stdout.write(json.dumps({" / ".join(key): round(cost, 4) for key, cost in best.items()}) + "\n")
+
+
+def show(best: dict[tuple[str, str, str], float], twins: list[str]) -> None:
+    """Draw the table."""
+    table = Table("message", "what", *(f"{twin}, us/row" for twin in twins))
+    for label, name in dict.fromkeys((label, name) for label, name, _ in best):
+        table.add_row(label, name, *(f"{best[label, name, twin]:.3f}" for twin in twins))
+    screen.print(table)
+
+
+if __name__ == "__main__":
+    main()
