@@ -18,6 +18,7 @@ from typing import Final
 from integration_tests.wheel import readme
 from integration_tests.wheel.environment import Environment, FailedError, run, write_spark_settings
 from integration_tests.wheel.servers import spark_cluster, tubemq
+from testkit.compiler import can_compile
 from tools.build_dist import build
 
 # The floors are those of setup.cfg.
@@ -129,7 +130,7 @@ def _build(trial: Trial) -> None:
 
 def _check_compiled(environment: Environment, directory: Path) -> None:
     shown = run([environment.python, "-m", "tubemq_spark", "--version"], directory=directory)
-    if "(compiled)" not in shown:
+    if can_compile() and "(compiled)" not in shown:
         raise FailedError(f"the package has no compiled module: {shown}")
 
 

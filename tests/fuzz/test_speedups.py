@@ -1,12 +1,11 @@
 """The fuzzer of the compiled module notices what it is there for."""
 
 import random
-import shutil
-import subprocess
 
 import pytest
 
 from fuzz import speedups as fuzzing
+from testkit.compiler import can_compile
 from tubemq_spark.protocol import speedups
 
 compiled = pytest.importorskip("tubemq_spark.protocol._speedups", exc_type=ImportError)
@@ -46,13 +45,11 @@ def test_a_twin_that_overlooks_damage_is_found_out(inputs, monkeypatch):
 
 
 @pytest.mark.process
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler with sanitizers")
+@pytest.mark.skipif(not can_compile(), reason="needs a C compiler with sanitizers")
 def test_a_second_of_fuzzing_reaches_new_code_and_finds_nothing(tmp_path):
     program, corpus = fuzzing.build(tmp_path), tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "seed").write_bytes(fuzzing.seeds(random.Random(1))[2])
 
-    done = subprocess.run([program, "1", "7", corpus], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
+    assert fuzzing.run(program, seconds=1, seed=7, corpus=corpus) == 0
     assert len(list(corpus.iterdir())) > 5

@@ -1,7 +1,6 @@
 """The compiled twin: that it is there, that it can be left out, and that bytes cannot harm it."""
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -123,7 +122,6 @@ def test_pieces_of_two_gib_are_refused_before_anything_is_allocated():
         _speedups.gather([(data, starts, ends)])
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="without a C compiler there is no compiled twin")
 @pytest.mark.parametrize(("pure", "said"), [("", "compiled"), ("1", "pure Python")])
 def test_a_variable_chooses_the_twin_and_the_version_names_it(pure, said):
     command = [sys.executable, "-m", "tubemq_spark", "--version"]
