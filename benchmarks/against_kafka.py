@@ -34,6 +34,7 @@ from rich.table import Table
 
 from benchmarks.kafka.jars import connector_jars, server_jars
 from benchmarks.kafka.server import kafka_server
+from benchmarks.spark import session
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.protocol import speedups
@@ -62,25 +63,6 @@ class System:
 def topic_of(label: str, *, attributes: bool = False) -> str:
     """Return the name of the topic with messages of one size."""
     return f"bench_{SIZES[label]}{'_attributes' if attributes else ''}"
-
-
-@contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
-    """Run Spark with both connectors, on one core for the task and one for the JVM's threads."""
-    jars = ",".join(str(path) for path in connector_jars().glob("*.jar"))
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 class Meter:
@@ -330,7 +312,12 @@ def main() -> None:
     screen.print(f"our twin: {'Python' if speedups.compiled is None else 'compiled'}")
     with tempfile.TemporaryDirectory() as name, RealTubeMQ(specs) as java:
         folder = Path(name)
-        with kafka_server(folder / "kafka") as address, session(folder) as spark:
+        # One core for the task; the JVM's own threads and the servers have the rest.
+        jars = ",".join(str(path) for path in connector_jars().glob("*.jar"))
+        with (
+            kafka_server(folder / "kafka") as address,
+            session(folder, "local[1]", spark__jars=jars) as spark,
+        ):
             tubemq = System(
                 "tubemq", "tubemq", {"tubemq.master.servers": java.master}, {"includeAttributes": "true"}
             )

@@ -9,12 +9,10 @@ Every figure is the best of ``--repeat`` runs on a warm Spark session with two c
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -23,31 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.spark import session
 from integration_tests.servers import Server, embedded_server, real_server
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.model import Endpoint
 
 SIZES = {"100 B": 100, "1 KiB": 1024}
 screen = Console(stderr=True)
-
-
-@contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
-    """Run Spark on two cores."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def timed(work: Callable[[], None]) -> float:

@@ -73,12 +73,10 @@ static void keep(void) {
 
 /* Count classes of how often an edge was passed, not every number. */
 static uint8_t class_of(uint8_t times) {
-    uint8_t class = 0;
-    while (times) {
-        class ++;
-        times >>= 1;
-    }
-    return class;
+    uint8_t bits = 0;
+    for (; times; times >>= 1)
+        bits++;
+    return bits;
 }
 
 static int reaches_more(void) {

@@ -163,6 +163,11 @@ class TopicsLayout:
         """The stores the partitions live in, with their brokers."""
         return {partition.store_id: endpoint for partition, endpoint in self.partitions.items()}
 
+    @functools.cached_property
+    def alone_in_store(self) -> Mapping[StoreId, TopicPartition]:
+        """The stores that hold only one of the partitions; see the function of this name."""
+        return alone_in_store(self.partitions)
+
     def request(self, wanted: OffsetRange, *, own_store: bool = False) -> RangeRequest:
         """Return what a task needs to read a range; see ``RangeRequest.own_store``.
 

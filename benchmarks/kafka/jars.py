@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from integration_tests.real.cache import cache_dir, cache_lock, scratch_dir
-from integration_tests.real.maven import run_maven
-from integration_tests.real.pins import MAVEN_COPY_DEPENDENCIES
+from integration_tests.real.maven import fetch_jars
 
 SPARK_VERSION: Final = "4.2.0"
 KAFKA_VERSION: Final = "3.9.1"
@@ -17,23 +16,6 @@ CONNECTOR: Final = (
     f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}",
 )
 
-_DEPENDENCY: Final = """
-    <dependency>
-      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}
-    </dependency>"""
-_ALONE: Final = (
-    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-)
-_POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>benchmarks</groupId><artifactId>{name}</artifactId><version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>{dependencies}
-  </dependencies>
-</project>
-"""
-
 
 def server_jars() -> Path:
     """Return a directory with all that a Kafka broker needs.
@@ -41,7 +23,7 @@ def server_jars() -> Path:
     Raises:
         ArtifactsUnavailableError: Maven cannot bring it.
     """
-    return _fetched(f"kafka-{KAFKA_VERSION}", SERVER, with_dependencies=True)
+    return _fetched(f"kafka-{KAFKA_VERSION}", SERVER, alone=False)
 
 
 def connector_jars() -> Path:
@@ -50,27 +32,13 @@ def connector_jars() -> Path:
     Raises:
         ArtifactsUnavailableError: Maven cannot bring it.
     """
-    return _fetched(f"spark-kafka-{SPARK_VERSION}", CONNECTOR, with_dependencies=False)
+    return _fetched(f"spark-kafka-{SPARK_VERSION}", CONNECTOR, alone=True)
 
 
-def _fetched(name: str, coordinates: tuple[str, ...], *, with_dependencies: bool) -> Path:
+def _fetched(name: str, coordinates: tuple[str, ...], *, alone: bool) -> Path:
     home = cache_dir() / name
     with cache_lock():
         if not home.is_dir():
-            _fetch(name, home, coordinates, "" if with_dependencies else _ALONE)
+            with scratch_dir() as scratch:
+                fetch_jars(*coordinates, scratch=scratch, brings=name, alone=alone).rename(home)
     return home
-
-
-def _fetch(name: str, home: Path, coordinates: tuple[str, ...], exclusions: str) -> None:
-    dependencies = "".join(_DEPENDENCY.format(*text.split(":"), exclusions) for text in coordinates)
-    with scratch_dir() as scratch:
-        (scratch / "pom.xml").write_text(_POM.format(name=name, dependencies=dependencies), encoding="utf-8")
-        jars = scratch / "jars"
-        run_maven(
-            MAVEN_COPY_DEPENDENCIES,
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={jars}",
-            directory=scratch,
-            brings=name,
-        )
-        jars.rename(home)

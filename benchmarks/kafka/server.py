@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.kafka.jars import server_jars
+from integration_tests.real.ports import free_port
 from integration_tests.real.processes import ProcessGroup, tail
 from integration_tests.real.waiting import wait_until
 
@@ -38,7 +39,7 @@ def kafka_server(directory: Path) -> Iterator[str]:
     Raises:
         ArtifactsUnavailableError: Maven cannot bring Kafka.
     """
-    broker, controller = _free_ports(2)
+    broker, controller = free_port(), free_port()
     directory.mkdir(parents=True)
     settings = directory / "server.properties"
     settings.write_text(
@@ -63,13 +64,3 @@ def kafka_server(directory: Path) -> Iterator[str]:
 
         wait_until(serves, timeout_s=_START_S, what="Kafka to serve")
         yield f"127.0.0.1:{broker}"
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

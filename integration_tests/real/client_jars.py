@@ -12,8 +12,8 @@ from typing import Final
 
 from .artifacts import distribution
 from .cache import ChecksumError, cache_dir, cache_lock, check_sha256, scratch_dir
-from .maven import ArtifactsUnavailableError, has_maven, run_maven
-from .pins import MAVEN_COPY_DEPENDENCIES, TUBEMQ_VERSION
+from .maven import ArtifactsUnavailableError, fetch_jars, has_maven
+from .pins import TUBEMQ_VERSION
 
 PINNED: Final[dict[str, dict[str, str]]] = json.loads(
     Path(__file__).with_name("client_jars.json").read_text(encoding="utf-8")
@@ -22,23 +22,6 @@ PINNED: Final[dict[str, dict[str, str]]] = json.loads(
 
 VERSIONS: Final = (TUBEMQ_VERSION, *reversed(PINNED))
 """All versions of the Java client, the newest first."""
-
-_POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>integration_tests</groupId>
-  <artifactId>java-client</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.inlong</groupId>
-      <artifactId>tubemq-client</artifactId>
-      <version>{version}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 
 
 def client_class_path(version: str = TUBEMQ_VERSION) -> str:
@@ -67,14 +50,8 @@ def _fetch(version: str, home: Path) -> None:
     if home.exists():
         return
     with scratch_dir() as scratch:
-        (scratch / "pom.xml").write_text(_POM.format(version=version), encoding="utf-8")
-        jars = scratch / "jars"
-        run_maven(
-            MAVEN_COPY_DEPENDENCIES,
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={jars}",
-            directory=scratch,
-            brings=f"the Java client {version}",
+        jars = fetch_jars(
+            f"org.apache.inlong:tubemq-client:{version}", scratch=scratch, brings=f"the Java client {version}"
         )
         _check(version, jars)
         jars.rename(home)

@@ -7,7 +7,34 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from .pins import MAVEN_COPY_DEPENDENCIES
+
 DOWNLOAD_TIMEOUT_S: Final = 900
+
+_POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>integration_tests</groupId>
+  <artifactId>wanted</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>{dependencies}
+  </dependencies>
+</project>
+"""
+_DEPENDENCY: Final = """
+    <dependency>
+      <groupId>{}</groupId>
+      <artifactId>{}</artifactId>
+      <version>{}</version>{}
+    </dependency>"""
+_ALONE: Final = """
+      <exclusions>
+        <exclusion>
+          <groupId>*</groupId>
+          <artifactId>*</artifactId>
+        </exclusion>
+      </exclusions>"""
 
 
 class ArtifactsUnavailableError(Exception):
@@ -43,3 +70,23 @@ def run_maven(goal: str, *settings: str, directory: Path, brings: str) -> None:
         raise ArtifactsUnavailableError(
             f"Maven did not bring {brings} within {DOWNLOAD_TIMEOUT_S} s"
         ) from error
+
+
+def fetch_jars(*coordinates: str, scratch: Path, brings: str, alone: bool = False) -> Path:
+    """Bring jars (`group:artifact:version`), by default with all that they need; return their directory.
+
+    Raises:
+        ArtifactsUnavailableError: Maven failed or was not done in time.
+    """
+    exclusions = _ALONE if alone else ""
+    dependencies = "".join(_DEPENDENCY.format(*text.split(":"), exclusions) for text in coordinates)
+    (scratch / "pom.xml").write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
+    jars = scratch / "jars"
+    run_maven(
+        MAVEN_COPY_DEPENDENCIES,
+        "-DincludeScope=runtime",
+        f"-DoutputDirectory={jars}",
+        directory=scratch,
+        brings=brings,
+    )
+    return jars

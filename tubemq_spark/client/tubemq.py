@@ -11,7 +11,7 @@ from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.records import Record, records
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicsLayout, alone_in_store
+from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT
@@ -118,7 +118,7 @@ class TubeMQClient:
         """
         if wanted.partition not in layout.partitions:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=wanted.partition)
-        alone = wanted.partition.store_id in alone_in_store(layout.partitions)
+        alone = wanted.partition.store_id in layout.alone_in_store
         request = layout.request(wanted, own_store=alone)
         return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
 

@@ -1,7 +1,7 @@
 /* The hot loops of reading, compiled: the same results as their Python twins, to the byte.
  *
- * fetch_columns.py and arrow gathering call these functions where the module was built and hand them plain
- * buffers. A function that meets bytes which are not laid out as TubeMQ's brokers write them answers None, and
+ * protocol/fetch_decoder.py and source/arrow.py call these functions where the module was built and hand them
+ * plain buffers. A function that meets bytes which are not laid out as TubeMQ's brokers write them answers None, and
  * the Python twin decides what they mean: so all errors are raised there, and this file has none of its own but
  * for callers that break its rules.
  *

@@ -69,7 +69,6 @@ _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 EMPTIED_SECONDS: Final = 10.0
 """How long a topic with empty stores may still be listed before it counts as created again: a broker tells
 the master with its next heartbeat (every 8 s) what it has deleted."""
-_EMPTIED_PAUSE_SECONDS: Final = 0.5
 
 _NOT_READY: Final = frozenset({ErrCode.FORBIDDEN, ErrCode.INTERNAL_SERVER_ERROR})
 """What a broker answers that does not have a topic or a store yet, or no longer: the layout says which."""
@@ -173,7 +172,7 @@ class Planner:
         Raises:
             TubeMQError: a broker did not answer.
         """
-        alone = alone_in_store(snapshot.layout.partitions)
+        alone = snapshot.layout.alone_in_store
         begins = {
             alone[store]: snapshot.bounds[store]
             for store in stores
@@ -243,11 +242,11 @@ class Planner:
 
         A broker deletes a topic before the master does, and creates an empty store if it is asked meanwhile.
         """
-        deadline = Deadline.after_ms(EMPTIED_SECONDS * 1000, time.monotonic)
-        while not deadline.expired and any(partition.topic in emptied for partition in layout.partitions):
-            time.sleep(_EMPTIED_PAUSE_SECONDS)
-            layout = self._with_retries(lambda: self._layouts.ask(missing_ok=True))
-        return layout
+
+        def is_removed(layout: TopicsLayout) -> bool:
+            return not any(partition.topic in emptied for partition in layout.partitions)
+
+        return self._awaited_layout(layout, is_removed, EMPTIED_SECONDS)
 
     def _ask_all(self, *, missing_ok: bool) -> Snapshot:
         layout = self._layouts.ask(missing_ok=missing_ok)
@@ -292,9 +291,15 @@ class Planner:
 
     def _layout_listing(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
         """Return a layout with these partitions, except those missing for so long that they are gone."""
-        deadline = Deadline.after_ms(UNLISTED_SECONDS * 1000, time.monotonic)
         layout = self._with_retries(lambda: self._layouts.recent(missing_ok=True))
-        while unlisted(partitions, layout) and not deadline.expired:
+        return self._awaited_layout(layout, lambda newer: not unlisted(partitions, newer), UNLISTED_SECONDS)
+
+    def _awaited_layout(
+        self, layout: TopicsLayout, is_awaited: Callable[[TopicsLayout], bool], seconds: float
+    ) -> TopicsLayout:
+        """Ask for the layout until it is as awaited; return the last one when the time is over."""
+        deadline = Deadline.after_ms(seconds * 1000, time.monotonic)
+        while not is_awaited(layout) and not deadline.expired:
             time.sleep(max(_MAX_AGE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
             layout = self._with_retries(lambda: self._layouts.ask(missing_ok=True))
         return layout
