@@ -352,6 +352,14 @@ def test_expiry_goes_by_whole_files_and_raises_the_earliest_offset(open_store):
     assert store.read(0, 0, limits(store)) is None
 
 
+def test_nothing_is_flushed_where_nothing_expires(open_store):
+    """Consumers of flushed messages must not see them earlier because someone looked for expired files."""
+    store = open_store()
+    store.append([record(b"x")])
+    assert store.expire(0) == 0
+    assert store.bounds.flushed == 0
+
+
 def test_after_all_expired_earliest_is_latest_and_numbering_goes_on(open_store):
     store = open_store()
     store.append([record(b"x") for _ in range(26)])

@@ -241,21 +241,30 @@ class Store:
 
         As in TubeMQ, the last files of the index and of the data are kept, unless ``roll`` starts new ones
         first. Index and data are deleted separately; the earliest offset is that of the first message whose
-        data still exists.
+        data still exists. Where no file has expired, nothing is flushed: consumers of flushed messages would
+        see them earlier than TubeMQ shows them.
 
         Raises:
             OSError: the store cannot be flushed, or is closed.
         """
-        # First, as a power failure could lose what follows a deleted file, and its offsets would be reused.
-        self.flush()
+        if roll:
+            self.flush()
         now_ms = self._now_ms()
         with self._lock:
             self._require_open()
+            logs = (self._index, self._data)
             if roll:
-                self._index.roll()
-                self._data.roll()
-            for log in (self._index, self._data):
-                log.drop_before(log.expired_end(now_ms - older_than_ms), now_ms)
+                for log in logs:
+                    log.roll()
+            ends = [log.expired_end(now_ms - older_than_ms) for log in logs]
+            expired = any(end > log.start for log, end in zip(logs, ends, strict=True))
+        if expired:
+            # First, as a power failure could lose what follows a deleted file, and its offsets would be reused.
+            self.flush()
+        with self._lock:
+            self._require_open()
+            for log, end in zip(logs, ends, strict=True):
+                log.drop_before(end, now_ms)
             self._earliest = search.first_readable(self._index, self._data)
             return self._earliest
 
