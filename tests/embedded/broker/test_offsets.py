@@ -1,5 +1,7 @@
 """Committed and in flight: the table of TubeMQ's DefaultOffsetManager, and its file."""
 
+import gc
+import itertools
 import json
 
 import pytest
@@ -238,6 +240,29 @@ def test_the_file_is_written_only_after_a_change(path):
     position.committed = 28
     table.save()
     assert json.loads(path.read_text())["groups"] == {"group": {"demo": {"0": 28}}}
+
+
+def test_positions_are_listed_while_others_begin(path):
+    """The garbage collector lets other threads run in the middle of anything that makes objects."""
+    table = OffsetTable(path)
+    for number in range(5000):  # more than Python keeps pairs for without asking the collector
+        table.find_or_add(SEAT._replace(partition_id=number), 0)
+    numbers = itertools.count(5000)
+
+    def begin_another(phase, _details):
+        if phase == "start" and next(numbers) < 6000:
+            table.find_or_add(SEAT._replace(partition_id=next(numbers)), 0)
+
+    limits = gc.get_threshold()
+    gc.callbacks.append(begin_another)
+    gc.set_threshold(1)
+    try:
+        listed = [len(table.all()) for _ in range(20)]
+    finally:
+        gc.callbacks.remove(begin_another)
+        gc.set_threshold(*limits)
+    assert listed[-1] > 5000
+    assert listed == sorted(listed)
 
 
 def test_a_topic_is_forgotten_alone(path):

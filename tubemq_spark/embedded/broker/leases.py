@@ -70,7 +70,7 @@ class LeaseTable:
 
     def expired(self) -> list[Seat]:
         """Return the seats whose leases have expired; they are held until ``end``."""
-        return [seat for seat, lease in list(self._leases.items()) if self.has_expired(lease)]
+        return [seat for seat, lease in self._leases.copy().items() if self.has_expired(lease)]
 
     def forget_topic(self, topic: str) -> None:
         """Free the seats of a removed topic."""

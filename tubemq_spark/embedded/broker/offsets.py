@@ -217,7 +217,9 @@ class OffsetTable:
 
     def all(self) -> dict[Seat, GroupPosition]:
         """Return all positions that are recorded."""
-        return {seat: found for seat, found in list(self._positions.items()) if found.recorded}
+        # A copy is made in one step; making the pairs of `items` may run the garbage collector, and during
+        # that other threads.
+        return {seat: found for seat, found in self._positions.copy().items() if found.recorded}
 
     def forget_topic(self, topic: str) -> None:
         """Forget the positions in a removed topic, so that a new topic of the same name starts afresh."""
