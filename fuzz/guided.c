@@ -2,6 +2,7 @@
  *
  *     guided SECONDS SEED CORPUS_DIRECTORY
  *
+ * It runs for that long, and for LEAST_RUNS at least.
  * The compiler calls __sanitizer_cov_trace_pc in every block of the target (-fsanitize-coverage=trace-pc); two
  * blocks after each other are an edge. New inputs are added to the directory. What makes the target die is saved
  * there as "crash".
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EDGES = 1 << 12, LONGEST = 4096, MOST_INPUTS = 20000, MOST_CHANGES = 6 };
+enum { EDGES = 1 << 12, LONGEST = 4096, MOST_INPUTS = 20000, MOST_CHANGES = 6, LEAST_RUNS = 1 << 14 };
 
 void prepare_target(void);
 void run_target(const uint8_t *data, size_t size);
@@ -160,10 +161,16 @@ static void read_seeds(void) {
     closedir(listing);
 }
 
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 int main(int count, char **arguments) {
     if (count != 4)
         return 2;
-    time_t end = time(NULL) + atoi(arguments[1]);
+    double end = seconds() + atoi(arguments[1]);
     state = strtoull(arguments[2], NULL, 10) * 2 + 1;
     directory = arguments[3];
     __sanitizer_set_death_callback(save_crash);
@@ -172,7 +179,7 @@ int main(int count, char **arguments) {
     if (inputs == 0)
         return 2;
     unsigned long runs = 0;
-    for (; runs % 1024 || time(NULL) < end; runs++) {
+    for (; runs < LEAST_RUNS || runs % 1024 || seconds() < end; runs++) {
         const Input *chosen = &corpus[below((uint32_t)inputs)];
         current_size = chosen->size;
         memcpy(current, chosen->data, chosen->size);
