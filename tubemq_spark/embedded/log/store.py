@@ -259,7 +259,7 @@ class Store:
             ends = [log.expired_end(now_ms - older_than_ms) for log in logs]
             expired = any(end > log.start for log, end in zip(logs, ends, strict=True))
         if expired:
-            # First, as a power failure could lose what follows a deleted file, and its offsets would be reused.
+            # First: a power failure could lose what follows a deleted file, and its offsets would be reused.
             self.flush()
         with self._lock:
             self._require_open()
