@@ -73,6 +73,7 @@ def test_every_option_of_a_stream_arrives():
             "tubemq.fetchTimeoutMs": "3",
             "fetchOffset.numRetries": "4",
             "fetchOffset.retryIntervalMs": "5",
+            "fetchOffset.maxIdleIntervalMs": "60",
             "readerGroups.size": "2",
         }
     )
@@ -97,6 +98,7 @@ def test_every_option_of_a_stream_arrives():
         message_time_zone="Asia/Shanghai",
         offset_fetch_attempts=4,
         offset_fetch_retry_ms=5,
+        max_idle_interval_ms=60,
     )
 
 

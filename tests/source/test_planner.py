@@ -23,23 +23,29 @@ def store(number):
     return StoreId("demo", 1, number)
 
 
-@pytest.fixture
-def planner(cluster, clock):
+def planner_with(**options):
     options = {
         "tubemq.master.servers": "master:8715",
         "subscribe": "demo",
         "fetchOffset.numRetries": "3",
         "fetchOffset.retryIntervalMs": "500",
+        **options,
     }
     return Planner(OptionSet.parse(options).for_stream_read())
 
 
+@pytest.fixture
+def planner(cluster, clock):
+    return planner_with()
+
+
 def test_an_answer_is_good_for_a_moment(planner, cluster, clock):
-    """A stream that is idle asks 65 times a second; brokers hear of it four times."""
+    """Spark asks several times in a micro-batch."""
     assert planner.last_snapshot is None
     first = planner.snapshot(POSITIONS)
+    clock[0] += 0.015
     assert planner.snapshot(POSITIONS) is first is planner.last_snapshot
-    clock[0] += 0.26
+    clock[0] += 0.01
     planner.snapshot(POSITIONS)
 
     assert cluster.questions == 2
@@ -69,13 +75,28 @@ def test_an_idle_stream_asks_less_and_less_often(planner, cluster, clock):
         clock[0] += 0.1
         planner.snapshot(POSITIONS)
 
-    assert in_the_first_minute < 70
+    assert in_the_first_minute < 80
     assert cluster.questions - in_the_first_minute <= 30
     cluster.rows[0] += 1
     clock[0] += 2.1
     planner.snapshot(POSITIONS)
     questions = cluster.questions
-    clock[0] += 0.26
+    clock[0] += 0.03
+    planner.snapshot(POSITIONS)
+    assert cluster.questions == questions + 1
+
+
+@pytest.mark.parametrize("interval_ms", [100, 5000])
+def test_how_seldom_an_idle_stream_asks_is_an_option(cluster, clock, interval_ms):
+    planner = planner_with(**{"fetchOffset.maxIdleIntervalMs": str(interval_ms)})
+    planner.snapshot(POSITIONS)
+    clock[0] += 3600
+    planner.snapshot(POSITIONS)
+    questions = cluster.questions
+    clock[0] += interval_ms / 1000 * 0.99
+    planner.snapshot(POSITIONS)
+    assert cluster.questions == questions
+    clock[0] += interval_ms / 1000 * 0.02
     planner.snapshot(POSITIONS)
     assert cluster.questions == questions + 1
 

@@ -55,6 +55,8 @@ class ReadOptions:
     """How often the driver asks for partitions and offsets before it fails."""
     offset_fetch_retry_ms: int = 1_000
     """How long the driver waits before it asks again."""
+    max_idle_interval_ms: int = 2_000
+    """How old the bounds of an idle stream's stores may get before the brokers are asked again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class OptionSet:
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
             offset_fetch_attempts=self._value(table.FETCH_ATTEMPTS),
             offset_fetch_retry_ms=self._value(table.FETCH_RETRY),
+            max_idle_interval_ms=self._value(table.MAX_IDLE_INTERVAL),
         )
 
     def _client(self, group: str) -> ClientConfig:

@@ -220,6 +220,15 @@ FETCH_RETRY: Final = OptionSpec(
     "How long the driver waits before it asks again, in milliseconds.",
     1000,
 )
+MAX_IDLE_INTERVAL: Final = OptionSpec(
+    "fetchOffset.maxIdleIntervalMs",
+    integer(20, _DAY_MS),
+    frozenset({Mode.STREAM_READ}),
+    "A stream that has found nothing new for a while asks its brokers less and less often, down to once in "
+    "this many milliseconds. The first record after a quiet time is found that much later at most; a smaller "
+    "value finds it earlier and costs more requests.",
+    2000,
+)
 READER_GROUPS: Final = OptionSpec(
     "readerGroups",
     GROUPS,
@@ -297,6 +306,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     FETCH_TIMEOUT,
     FETCH_ATTEMPTS,
     FETCH_RETRY,
+    MAX_IDLE_INTERVAL,
     READER_GROUPS,
     READER_GROUPS_SIZE,
     SEND_WINDOW_MESSAGES,

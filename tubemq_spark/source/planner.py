@@ -57,12 +57,12 @@ from tubemq_spark.source.unlisted import UNLISTED_SECONDS, Unlisted, unlisted
 
 logger = logging.getLogger(__name__)
 
-_MAX_AGE_SECONDS: Final = 0.25
-"""How old a snapshot may be while data flows."""
-_IDLE_MAX_AGE_SECONDS: Final = 2.0
-"""How old it may get when nothing has arrived for a while."""
+_MAX_AGE_SECONDS: Final = 0.02
+"""How old a snapshot may be while data flows: every micro-batch looks anew, as it takes longer than this."""
 _IDLE_SHARE: Final = 0.1
 """A snapshot may be as old as this share of the time for which nothing has changed."""
+_AWAITED_LAYOUT_PAUSE_SECONDS: Final = 0.25
+"""The least pause before the master is asked again for a layout that should change soon."""
 _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 """Asking for a store costs the driver about 0.2 ms of CPU: hundreds of stores are asked less often."""
 
@@ -220,7 +220,8 @@ class Planner:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""
         idle = (time.monotonic() - self._changed_at) * _IDLE_SHARE
         stores = 0 if self._layouts.last is None else len(self._layouts.last.stores)
-        return min(max(_MAX_AGE_SECONDS, idle, stores * _MAX_AGE_SECONDS_PER_STORE), _IDLE_MAX_AGE_SECONDS)
+        oldest = max(_MAX_AGE_SECONDS, self._options.max_idle_interval_ms / 1000)
+        return min(max(_MAX_AGE_SECONDS, idle, stores * _MAX_AGE_SECONDS_PER_STORE), oldest)
 
     def _ask_as_far_as_brokers_answer(self, positions: Mapping[TopicPartition, int]) -> Snapshot:
         layout = self._with_retries(lambda: self._layouts.recent(missing_ok=True))
@@ -300,7 +301,7 @@ class Planner:
         """Ask for the layout until it is as awaited; return the last one when the time is over."""
         deadline = Deadline.after_ms(seconds * 1000, time.monotonic)
         while not is_awaited(layout) and not deadline.expired:
-            time.sleep(max(_MAX_AGE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
+            time.sleep(max(_AWAITED_LAYOUT_PAUSE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
             layout = self._with_retries(lambda: self._layouts.ask(missing_ok=True))
         return layout
 
