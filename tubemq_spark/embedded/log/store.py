@@ -252,6 +252,7 @@ class Store:
         now_ms = self._now_ms()
         with self._lock:
             self._require_open()
+            self._require_sound_disk()
             logs = (self._index, self._data)
             if roll:
                 for log in logs:
