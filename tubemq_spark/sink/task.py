@@ -9,6 +9,7 @@ from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.columns import SinkColumns, task_name
 from tubemq_spark.sink.receipts import TubeMQCommitMessage
 from tubemq_spark.sink.repairs import Repairs
+from tubemq_spark.spark_worker import spare_collector
 
 
 def write_rows(
@@ -21,6 +22,7 @@ def write_rows(
     Raises:
         ProduceError: a row could not be sent; nothing is sent after the first error.
     """
+    spare_collector()
     task = task_name()
     repairs = Repairs()
     rows = 0

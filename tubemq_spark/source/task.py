@@ -24,6 +24,7 @@ from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.spark_worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
 _POLL_SECONDS: Final = 0.1
@@ -40,6 +41,7 @@ def read_rows(
         DataLossError: records of a range are gone or damaged and ``failOnDataLoss`` is on.
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
+    spare_collector()
     name = f"tubemq-read-{requests[0].range.partition}"
     yield from _ahead(lambda feed: _read(requests, options, schema, feed), name)
 
