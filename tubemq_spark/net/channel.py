@@ -52,7 +52,7 @@ class PendingCall:
         """Whether the answer has arrived, or the connection was lost."""
         return self._settled.is_set()
 
-    def body(self, during: str) -> bytes:
+    def body(self, during: str) -> bytes | memoryview:
         """Wait for the answer and return its body, the serialised response message.
 
         Raises:

@@ -25,7 +25,7 @@ class MessageColumns:
     ``data`` holds more than these parts, including bytes that belong to no message; slices share it.
     """
 
-    data: bytes
+    data: bytes | memoryview
     ordinals: Int64s
     """The row's place in the answer; damaged rows are left out, so numbers may be missing."""
     message_ids: Int64s
@@ -55,16 +55,15 @@ class MessageColumns:
         Raises:
             IndexError: the row does not exist.
         """
-        value = self.data[self.value_start[row] : self.value_end[row]]
         attributes = None
         if self.has_attributes[row]:
-            text = self.data[self.attribute_start[row] : self.attribute_end[row]]
+            text = bytes(self.data[self.attribute_start[row] : self.attribute_end[row]])
             attributes = parse_attributes(text.decode(errors="replace"))
-        return Message(value, attributes, int(self.message_ids[row]))
+        return Message(self._value(row), attributes, int(self.message_ids[row]))
 
     def identity(self, row: int) -> tuple[int, bytes]:
         """Return what distinguishes one row from the others of its store."""
-        return int(self.message_ids[row]), self.data[self.value_start[row] : self.value_end[row]]
+        return int(self.message_ids[row]), self._value(row)
 
     def take(self, rows: Rows) -> Self:
         """Return the given rows; ``data`` is shared."""
@@ -78,6 +77,9 @@ class MessageColumns:
             self.attribute_end[rows],
             self.has_attributes[rows],
         )
+
+    def _value(self, row: int) -> bytes:
+        return bytes(self.data[self.value_start[row] : self.value_end[row]])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -67,7 +67,7 @@ class _Heads:
 class EncodedMessages:
     """The messages of a fetch, counted but not decoded yet."""
 
-    def __init__(self, body: bytes, count: int, parsed: list[bytes] | None = None) -> None:
+    def __init__(self, body: bytes | memoryview, count: int, parsed: list[bytes] | None = None) -> None:
         """Take an answer, how many messages are in it, and these if protobuf has parsed the answer."""
         self._body = body
         self._count = count
@@ -96,7 +96,7 @@ class EncodedMessages:
         return list(_parse_answer(self._body).messages) if self._parsed is None else self._parsed
 
 
-def decode_fetch(body: bytes) -> tuple[FetchHeader, MessageColumns, Int64s]:
+def decode_fetch(body: bytes | memoryview) -> tuple[FetchHeader, MessageColumns, Int64s]:
     """Read the answer to a fetch: ``parse_fetch`` and ``EncodedMessages.decode`` in one.
 
     Raises:
@@ -106,7 +106,7 @@ def decode_fetch(body: bytes) -> tuple[FetchHeader, MessageColumns, Int64s]:
     return header, *messages.decode()
 
 
-def parse_fetch(body: bytes) -> tuple[FetchHeader, EncodedMessages]:
+def parse_fetch(body: bytes | memoryview) -> tuple[FetchHeader, EncodedMessages]:
     """Parse the answer to a fetch without its messages (BrokerServiceServer.getMessagesC2B).
 
     This is the cheap part of decoding, and all that the next request depends on.
@@ -124,7 +124,7 @@ def parse_fetch(body: bytes) -> tuple[FetchHeader, EncodedMessages]:
     return _header(answer), EncodedMessages(body, len(messages), messages)
 
 
-def _parse_answer(body: bytes) -> broker_pb2.RawGetMessageResponseB2C:
+def _parse_answer(body: bytes | memoryview) -> broker_pb2.RawGetMessageResponseB2C:
     answer = rpc.parse_message(broker_pb2.RawGetMessageResponseB2C, body)
     # Checked before a list is made: two bytes of the answer can claim an empty message.
     if len(answer.messages) * _LEAST_MESSAGE_BYTES > len(body):
@@ -148,7 +148,9 @@ def _header(answer: broker_pb2.RawGetMessageResponseB2C) -> FetchHeader:
     )
 
 
-def _columns_of(body: bytes, count: int, numbers: bytes, damaged: bytes) -> tuple[MessageColumns, Int64s]:
+def _columns_of(
+    body: bytes | memoryview, count: int, numbers: bytes, damaged: bytes
+) -> tuple[MessageColumns, Int64s]:
     """Return what ``scan_fetch`` has found as columns."""
     message_ids, attribute_start, value_start, value_end = np.frombuffer(numbers, np.int64).reshape(4, count)
     columns = MessageColumns(

@@ -43,11 +43,14 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A successful answer; ``body`` is the serialised response message of ``method``."""
+    """A successful answer; ``body`` is the serialised response message of ``method``.
+
+    A long one is a view of what has come: a copy of every fetch would be felt.
+    """
 
     serial_no: int
     method: int
-    body: bytes
+    body: bytes | memoryview
 
 
 class Failure(NamedTuple):
@@ -128,7 +131,7 @@ def decode_answer(serial_no: int, stream: bytes) -> Response | Failure:
     return Failure(serial_no, status, failure.exceptionName, failure.stackTrace)
 
 
-def parse_message(message_type: type[AnyMessage], data: bytes) -> AnyMessage:
+def parse_message(message_type: type[AnyMessage], data: bytes | memoryview) -> AnyMessage:
     """Parse a message, and check what protobuf checks only on writing or not at all in proto2.
 
     Raises:
@@ -138,7 +141,7 @@ def parse_message(message_type: type[AnyMessage], data: bytes) -> AnyMessage:
     message = message_type()
     name = message_type.DESCRIPTOR.name
     try:
-        message.ParseFromString(data)
+        message.ParseFromString(bytes(data))
     except DecodeError as error:
         raise _violation(f"{name} does not parse: {error}") from error
     _check_required(message)

@@ -33,6 +33,8 @@ _USUAL_ANSWER: Final = re.compile(
 _SERVICE_AT: Final = 5
 _VERSION_AT: Final = 7
 _BODY_SIZE_AT: Final = 8
+_VIEWED_BYTES: Final = 1 << 14
+"""Messages of this length and more are not copied."""
 _CACHED_HEADS: Final = 4096
 """How many envelopes are remembered; one for every length of a message. About 300 bytes each."""
 
@@ -53,8 +55,8 @@ def usual_request(stream: bytes) -> tuple[int, int, int, bytes, int] | None:
     return service, method, timeout_ms, stream[at : at + size], version
 
 
-def usual_answer(stream: bytes) -> tuple[int, bytes] | None:
-    """Return the method and the message's own bytes of a successful answer.
+def usual_answer(stream: bytes) -> tuple[int, bytes | memoryview] | None:
+    """Return the method and the message's own bytes of a successful answer, long ones as a view.
 
     Returns:
         None for any other answer, and for one that is laid out in another way or is damaged.
@@ -64,7 +66,10 @@ def usual_answer(stream: bytes) -> tuple[int, bytes] | None:
         return None
     at = usual.end()
     method, size = _read_answer_head(stream[:at])
-    return (method, stream[at : at + size]) if 0 <= size <= len(stream) - at else None
+    if not 0 <= size <= len(stream) - at:
+        return None
+    held = stream if size < _VIEWED_BYTES else memoryview(stream)
+    return method, held[at : at + size]
 
 
 @functools.lru_cache(_CACHED_HEADS)

@@ -23,7 +23,7 @@ from tubemq_spark.protocol import payload, speedups
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 
 TARGET_ROWS: Final = 10_000
-TARGET_BYTES: Final = 1 << 20
+TARGET_BYTES: Final = 8 << 20
 
 _MINUTE_DIGITS: Final = len("yyyyMMddHHmm")
 _MAX_DISTINCT_TEXTS: Final = 20_000
@@ -90,7 +90,7 @@ class BatchBuilder:
 class _Pieces(NamedTuple):
     """The pieces ``data[start:end]``; they lie apart, in any order."""
 
-    data: bytes
+    data: bytes | memoryview
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
@@ -109,7 +109,7 @@ def _gather(pieces: Sequence[_Pieces]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(borders), pa.py_buffer(values)])
 
 
-def _take(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
+def _take(data: bytes | memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
     # One binary array over the whole buffer whose odd elements are the gaps between the pieces, then a
     # take of the even ones: a copy in C instead of a Python slice per row. Its borders must ascend.
     places = np.arange(0, 2 * len(starts), 2)
