@@ -1,6 +1,7 @@
 """Frames survive any way the network cuts them; everything that is no frame is refused at once."""
 
 import contextlib
+import itertools
 import struct
 
 import pytest
@@ -37,6 +38,29 @@ def test_any_split_gives_the_same_frames(data, frames):
 def test_chunk_borders_mean_nothing(serial_no, chunks):
     """Chunks of any length, empty ones too, are one stream."""
     assert FrameDecoder().receive_data(raw_frame(serial_no, chunks)) == [Frame(serial_no, b"".join(chunks))]
+
+
+@given(
+    st.lists(
+        st.sampled_from([CHUNK_BYTES, CHUNK_BYTES, CHUNK_BYTES, 0, 5, CHUNK_BYTES + 1]),
+        min_size=1,
+        max_size=30,
+    ),
+    st.lists(st.integers(1, 100_000), min_size=1, max_size=10),
+    st.randoms(use_true_random=False),
+)
+def test_full_chunks_between_others_however_they_come(lengths, cuts, chance):
+    """Full chunks are taken many at once; borders of reads lie anywhere."""
+    chunks = [chance.randbytes(length) for length in lengths]
+    sent = raw_frame(1, chunks) + raw_frame(2, chunks[:1])
+    decoder, seen, rest = FrameDecoder(), [], sent
+    for cut in itertools.cycle(cuts):
+        seen += decoder.receive_data(rest[:cut])
+        rest = rest[cut:]
+        if not rest:
+            break
+    assert seen == [Frame(1, b"".join(chunks)), Frame(2, chunks[0])]
+    assert not decoder.mid_frame
 
 
 def test_a_chunk_far_above_8192_bytes_is_taken():
