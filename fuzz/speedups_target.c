@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-void prepare_target(void) { fill_crc_tables(); }
+void prepare_target(void) { prepare_checksums(); }
 
 static void *copy_of(const void *data, size_t size) {
     void *copy = malloc(size ? size : 1);

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -82,6 +83,22 @@ def test_the_usual_answer_is_not_left_to_python():
 
     assert np.frombuffer(numbers, np.int64)[0] == 5
     assert damaged == b"\x01"
+
+
+@pytest.mark.parametrize("by_tables", [False, True])
+def test_checksums_are_those_of_zlib(by_tables):
+    """Of every length around the borders of blocks, wherever in memory they begin."""
+    data = np.random.default_rng(7).bytes(640)
+    for start in range(17):
+        for size in range(601):
+            piece = memoryview(data)[start : start + size]
+            assert _speedups.crc32(piece, by_tables) == zlib.crc32(piece)
+
+
+@given(st.integers(0, 1 << 20), st.integers(0, 1 << 32), st.booleans())
+def test_checksums_of_long_data_are_those_of_zlib(size, seed, by_tables):
+    data = np.random.default_rng(seed).bytes(size)
+    assert _speedups.crc32(data, by_tables) == zlib.crc32(data)
 
 
 @given(st.lists(st.binary(max_size=9), max_size=6), st.data())
