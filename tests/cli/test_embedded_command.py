@@ -162,6 +162,7 @@ REFUSED = {
     "open to all": ["--host=0.0.0.0"],
     "unknown host": ["--host=no.such.host.invalid"],
     "no size": ["--segment-mib=0"],
+    "no entries": ["--index-segment-entries=none"],
 }
 SENTENCES = {
     "a port": "argument --master-port: '99999' is not a port; use 0 to 65535; see tubemq-spark embedded -",
@@ -173,6 +174,7 @@ SENTENCES = {
     "open to all": "[TUBEMQ_OPEN_TO_ALL] Other machines can reach the server on 0.0.0.0",
     "unknown host": "[TUBEMQ_HOST_ELSEWHERE] 'no.such.host.invalid' is not an address of this machine",
     "no size": "argument --segment-mib: '0' is not a size in MiB; use 1 to 1048576",
+    "no entries": "argument --index-segment-entries: 'none' is not a number of messages; use 1 to 67108864",
 }
 
 
@@ -193,9 +195,12 @@ def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, what):
 
 
 def test_segments_and_the_token_are_as_asked_for(tmp_path):
-    arguments = build_parser().parse_args(["embedded", "--segment-mib=4", "--admin-token=mine"])
+    arguments = build_parser().parse_args(
+        ["embedded", "--segment-mib=4", "--index-segment-entries=1000", "--admin-token=mine"]
+    )
     settings = embedded._settings(arguments)
-    assert (settings.data_segment_bytes, settings.admin_token) == (4 << 20, "mine")
+    assert (settings.data_segment_bytes, settings.index_segment_bytes) == (4 << 20, 28_000)
+    assert settings.admin_token == "mine"
     assert embedded._settings(build_parser().parse_args(["embedded"])) == EmbeddedSettings()
 
 

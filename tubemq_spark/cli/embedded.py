@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.names import TOPIC_NAME
 
 if TYPE_CHECKING:
@@ -102,6 +103,14 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "(default: %(default)s)",
     )
     parser.add_argument(
+        "--index-segment-entries",
+        type=_entries,
+        default=700_000,
+        metavar="N",
+        help="messages after which a new index file is started; they are deleted by age in whole files too "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
         "--brokers",
         type=_broker_count,
         default=1,
@@ -172,7 +181,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
     from tubemq_spark.embedded.config.settings import EmbeddedSettings
 
-    settings = EmbeddedSettings(data_segment_bytes=arguments.segment_mib << 20)
+    settings = EmbeddedSettings(
+        data_segment_bytes=arguments.segment_mib << 20,
+        index_segment_bytes=arguments.index_segment_entries * INDEX_ENTRY_BYTES,
+    )
     if arguments.admin_token is None:
         return settings
     return dataclasses.replace(settings, admin_token=arguments.admin_token)
@@ -218,6 +230,10 @@ def _port(text: str) -> int:
 
 def _mebibytes(text: str) -> int:
     return _whole_number(text, 1, 1 << 20, "a size in MiB")
+
+
+def _entries(text: str) -> int:
+    return _whole_number(text, 1, 1 << 26, "a number of messages")
 
 
 def _whole_number(text: str, least: int, most: int, what: str) -> int:
