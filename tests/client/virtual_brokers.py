@@ -5,6 +5,8 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.outgoing import OutgoingBatch
 from tubemq_spark.client.partitioner import Partitioner
@@ -13,8 +15,8 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send_batch import MessageHeader
-from tubemq_spark.protocol.send_connection import Payloads, SendCredentials, encode_place
+from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
+from tubemq_spark.protocol.send_frames import Payloads, SendCredentials, encode_place
 
 LATENCY_S = 0.001
 TICK_S = 0.000_001
@@ -73,7 +75,7 @@ class VirtualPipeline:
 def batch_of(values: Sequence[bytes], key: bytes | None = None) -> OutgoingBatch:
     """Messages of one topic; they have all this key or none."""
     ends = [0, *itertools.accumulate(map(len, values))]
-    payloads = Payloads(b"".join(values), ends, [b""], [0] * len(values))
+    payloads = Payloads(BytesColumn.of(values), BytesColumn.of([b""]), np.zeros(len(values), np.int64))
     return OutgoingBatch(["demo"] * len(values), payloads, [MessageHeader()], ends, [key] * len(values))
 
 

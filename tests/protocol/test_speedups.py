@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests import strategies as own
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
+from tests.protocol.test_send_answers import frame as answer_frame, message as answer_message
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol import rpc, speedups
 from tubemq_spark.protocol.fetch_decoder import decode_fetch
+from tubemq_spark.protocol.framing import FrameDecoder
 from tubemq_spark.protocol.pb import broker_pb2
+from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
+from tubemq_spark.protocol.send_frames import SendCredentials, encode_place
 
 _speedups = pytest.importorskip(
     "tubemq_spark.protocol._speedups", reason="the compiled twin was not built", exc_type=ImportError
@@ -99,6 +104,50 @@ def test_checksums_are_those_of_zlib(by_tables):
 def test_checksums_of_long_data_are_those_of_zlib(size, seed, by_tables):
     data = np.random.default_rng(seed).bytes(size)
     assert _speedups.crc32(data, by_tables) == zlib.crc32(data)
+
+
+def test_the_usual_send_and_its_answer_are_not_left_to_python():
+    values, prefixes = BytesColumn.of([b"body"] * 3), BytesColumn.of([b""])
+    backs = SendCredentials(0).backs(prefixes, [MessageHeader()])
+    place = encode_place("client", "demo", 0)
+    codes, rows, counts = np.zeros(3, np.int64), np.arange(3), np.array([3])
+    borders = np.array([0, len(place)])
+
+    columns = (*values[:2], *prefixes[:2], *backs[:2], codes, rows, place, borders, counts)
+    assert _speedups.encode_sends(*columns, 10_000, 1) is not None
+
+    data = b"".join(answer_frame(number, answer_message(28 * number)) for number in range(1, 9))
+    serial_nos, offsets = np.zeros((2, 8), np.int64)
+    assert _speedups.read_send_answers(data, 0, serial_nos, offsets) == (len(data), 8)
+    assert serial_nos.tolist() == list(range(1, 9))
+    assert offsets.tolist() == [28 * number for number in range(1, 9)]
+
+
+numbers = st.lists(st.integers(-1, 9) | own.int64s, max_size=5).map(lambda some: np.array(some, np.int64))
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=9), numbers), min_size=4, max_size=4),
+    st.tuples(numbers, numbers, numbers),
+    st.tuples(own.int64s, own.int64s),
+)
+def test_columns_that_make_no_sense_are_left_to_python(texts, columns, more):
+    (values, prefixes, backs, places), (codes, rows, counts) = texts, columns
+    wire = _speedups.encode_sends(*values, *prefixes, *backs, codes, rows, *places, counts, *more)
+    if wire is not None:
+        assert len(FrameDecoder().receive_data(wire)) == len(rows) == counts.sum()
+
+
+@pytest.mark.parametrize(("position", "room"), [(-1, 4), (5, 4), (0, 3)])
+def test_answers_are_read_from_where_they_are_to_where_there_is_room(position, room):
+    with pytest.raises(ValueError, match="outside the data"):
+        _speedups.read_send_answers(b"data", position, np.zeros(room, np.int64), np.zeros(4, np.int64))
+
+
+def test_no_more_answers_are_read_than_there_is_room_for():
+    data = answer_frame(1, answer_message(28)) * 3
+    numbers = np.zeros((2, 2), np.int64)
+    assert _speedups.read_send_answers(data, 0, *numbers) == (len(data) // 3 * 2, 2)
 
 
 @given(st.lists(st.binary(max_size=9), max_size=6), st.data())

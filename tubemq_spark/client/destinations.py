@@ -9,7 +9,7 @@ from tubemq_spark.client.runs import Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.payload import sent_address
-from tubemq_spark.protocol.send_connection import SendCredentials, encode_place
+from tubemq_spark.protocol.send_frames import SendCredentials, encode_place
 from tubemq_spark.receipts import Receipt
 
 

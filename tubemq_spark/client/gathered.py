@@ -5,10 +5,12 @@ import operator
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from tubemq_spark.client.outgoing import OutgoingBatch
 from tubemq_spark.client.runs import Destination
-from tubemq_spark.protocol.send_batch import MessageHeader
-from tubemq_spark.protocol.send_connection import Payloads
+from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
+from tubemq_spark.protocol.send_frames import Payloads
 
 _ENOUGH: Final = 64
 """Messages that are worth being written together: a system call costs as much as encoding several."""
@@ -51,13 +53,16 @@ class GatheredMessages:
     def batch(self) -> tuple[OutgoingBatch, Sequence[Destination]]:
         """Return all of them, and where each goes; there is at least one."""
         destinations, values, prefixes, headers, keys, partitions = zip(*self._messages, strict=True)
-        starts = itertools.accumulate(map(len, values), initial=0)
         ends = itertools.accumulate(map(operator.add, map(len, prefixes), map(len, values)), initial=0)
         by_prefix = dict(zip(prefixes, headers, strict=True))
         codes = {prefix: code for code, prefix in enumerate(by_prefix)}
         batch = OutgoingBatch(
             [destination.partition.topic for destination in destinations],
-            Payloads(b"".join(values), list(starts), list(codes), [codes[prefix] for prefix in prefixes]),
+            Payloads(
+                BytesColumn.of(values),
+                BytesColumn.of(list(codes)),
+                np.array([codes[prefix] for prefix in prefixes], np.int64),
+            ),
             list(by_prefix.values()),
             list(ends),
             keys,

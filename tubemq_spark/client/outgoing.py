@@ -1,12 +1,13 @@
 """Batches of messages whose payloads can be written: what a producer accepts, row by row."""
 
-import itertools
 from collections.abc import Sequence
+
+import numpy as np
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.payload import empty_value, encode_prefix
-from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
-from tubemq_spark.protocol.send_connection import Payloads, SendCredentials
+from tubemq_spark.protocol.send_batch import BytesColumn, Int64s, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
 from tubemq_spark.receipts import describe_message
 
 
@@ -46,7 +47,7 @@ class OutgoingBatch:
         self._keys = keys
         self._partitions = partitions
         self._credentials: SendCredentials | None = None
-        self._backs: list[bytes] = []
+        self._backs: BytesColumn
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -67,24 +68,30 @@ class OutgoingBatch:
         """Return the length of a message's payload."""
         return self.ends[row + 1] - self.ends[row]
 
+    def size_of(self, rows: Sequence[int]) -> int:
+        """Return the length of some payloads together."""
+        ends = self.ends
+        if isinstance(rows, range):
+            return ends[rows.stop] - ends[rows.start]
+        return sum([ends[row + 1] - ends[row] for row in rows])
+
     def has_time(self, row: int) -> bool:
         """Whether a message has a message time."""
         return self._headers[self.payloads.codes[row]].message_time is not None
 
     def value(self, row: int) -> bytes:
         """Return the body of a message."""
-        data, offsets, *_ = self.payloads
-        return bytes(data[offsets[row] : offsets[row + 1]])
+        return bytes(self.payloads.values.value(row) or b"")
 
     def prefix(self, row: int) -> bytes:
         """Return what precedes the body of a message."""
-        return self.payloads.prefixes[self.payloads.codes[row]]
+        return bytes(self.payloads.prefixes.value(int(self.payloads.codes[row])) or b"")
 
     def describe(self, row: int, sender: str) -> str:
         """Return words that let the user find a message."""
         return describe_message(self.first_row + row, sender, self.value(row))
 
-    def backs(self, credentials: SendCredentials) -> list[bytes]:
+    def backs(self, credentials: SendCredentials) -> BytesColumn:
         """Return what follows the payloads, for each of the prefixes."""
         if credentials is not self._credentials:
             self._backs = credentials.backs(self.payloads.prefixes, self._headers)
@@ -95,19 +102,17 @@ class OutgoingBatch:
 def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]:
     """Return the messages before the first that cannot be written, and what is wrong with that one."""
     prefixes, errors = _prefixes(batch.headers.values)
-    codes: list[int] = batch.headers.codes.tolist()
-    offsets: list[int] = batch.values.offsets.tolist()
-    sizes = [end - start for start, end in itertools.pairwise(offsets)]
-    count, error = _first_refused(codes, sizes, errors) if errors or 0 in sizes else (len(codes), None)
-    lengths = [len(prefix) for prefix in prefixes]
-    totals = [size + lengths[code] for size, code in zip(sizes[:count], codes, strict=False)]
+    codes = batch.headers.codes
+    sizes = np.diff(batch.values.offsets)
+    count, error = _first_refused(codes, sizes, errors)
+    totals = sizes[:count] + np.diff(prefixes.offsets)[codes[:count]]
     topics, keys, partitions = batch.topics, batch.keys, batch.partitions
     return (
         OutgoingBatch(
             [topics.values[code] for code in topics.codes.tolist()],
-            Payloads(batch.values.data, offsets, prefixes, codes),
+            Payloads(batch.values, prefixes, codes),
             batch.headers.values,
-            [0, *itertools.accumulate(totals)],
+            [0, *totals.cumsum().tolist()],
             None if keys is None else [keys.value(row) for row in range(count)],
             None if partitions is None else [partitions.values[code] for code in partitions.codes.tolist()],
             batch.first_row,
@@ -116,7 +121,7 @@ def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]
     )
 
 
-def _prefixes(headers: Sequence[MessageHeader]) -> tuple[list[bytes], dict[int, OptionError]]:
+def _prefixes(headers: Sequence[MessageHeader]) -> tuple[BytesColumn, dict[int, OptionError]]:
     prefixes = []
     errors = {}
     for code, header in enumerate(headers):
@@ -125,16 +130,17 @@ def _prefixes(headers: Sequence[MessageHeader]) -> tuple[list[bytes], dict[int, 
         except OptionError as error:
             prefixes.append(b"")
             errors[code] = error
-    return prefixes, errors
+    return BytesColumn.of(prefixes), errors
 
 
 def _first_refused(
-    codes: Sequence[int], sizes: Sequence[int], errors: dict[int, OptionError]
+    codes: Int64s, sizes: Int64s, errors: dict[int, OptionError]
 ) -> tuple[int, OptionError | None]:
     """Return the first row that cannot be written, and why; the number of rows when all can."""
-    for row, (code, size) in enumerate(zip(codes, sizes, strict=True)):
-        if not size:
-            return row, empty_value()
-        if code in errors:
-            return row, errors[code]
-    return len(codes), None
+    refused = sizes == 0
+    if errors:
+        refused |= np.isin(codes, list(errors))
+    if not refused.any():
+        return len(codes), None
+    row = int(refused.argmax())
+    return row, errors[int(codes[row])] if sizes[row] else empty_value()

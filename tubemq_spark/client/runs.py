@@ -6,13 +6,16 @@ becomes a run of one.
 """
 
 import collections
+import itertools
 import math
 from collections.abc import Sequence
 
 from tubemq_spark.client.outgoing import OutgoingBatch
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pipeline import Pipeline
+from tubemq_spark.protocol.send_batch import Int64s
 from tubemq_spark.protocol.send_connection import SendConnection
+from tubemq_spark.protocol.send_frames import Places
 from tubemq_spark.receipts import Receipt
 
 
@@ -47,8 +50,7 @@ class Run:
         """Which messages of the batch these are."""
         self.destinations = destinations
         """Where each of them goes, for now."""
-        ends = batch.ends
-        self.size = sum([ends[row + 1] - ends[row] for row in rows])
+        self.size = batch.size_of(rows)
         """The length of all payloads together."""
         self.attempts = 0
         """How often they were handed to a connection."""
@@ -94,7 +96,7 @@ class Run:
         """Return the length of some payloads together."""
         if len(positions) == len(self.rows):
             return self.size
-        return sum(self.batch.size(self.rows[position]) for position in positions)
+        return self.batch.size_of([self.rows[position] for position in positions])
 
     def messages(self, positions: Sequence[int]) -> "list[Run]":
         """Return some of the messages, each a run of its own from now on."""
@@ -106,13 +108,27 @@ class Run:
         """Return words that let the user find the (first) message."""
         return self.batch.describe(self.rows[0], sender)
 
-    def acknowledge(self, positions: Sequence[int], offsets: Sequence[int]) -> None:
+    def places(self) -> Places:
+        """Return where the messages go, as requests say it."""
+        if self._to_one_partition:
+            return [(self.destination.place, len(self.rows))]
+        by_destination = itertools.groupby(self.destinations)
+        return [(destination.place, len(list(same))) for destination, same in by_destination]
+
+    def acknowledge(self, positions: Sequence[int], offsets: Int64s) -> None:
         """Count stored messages, each for its partition."""
+        if self._to_one_partition:
+            self.destination.acknowledge(offsets.tolist(), self.attempts, self.unanswered)
+            return
         by_destination: dict[Destination, list[int]] = {}
-        for position, offset in zip(positions, offsets, strict=True):
+        for position, offset in zip(positions, offsets.tolist(), strict=True):
             by_destination.setdefault(self.destinations[position], []).append(offset)
         for destination, stored in by_destination.items():
             destination.acknowledge(stored, self.attempts, self.unanswered)
+
+    @property
+    def _to_one_partition(self) -> bool:
+        return self.destinations.count(self.destination) == len(self.destinations)
 
     def _message(self, position: int) -> "Run":
         one = Run(self.batch, (self.rows[position],), (self.destinations[position],))

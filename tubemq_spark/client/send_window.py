@@ -283,8 +283,7 @@ class SendWindow:
             if run.attempts > 1:
                 self.retried += len(run.rows)
             backs = run.batch.backs(self._destinations.credentials)
-            places = [destination.place for destination in run.destinations]
-            frames.append(link.connection.send(run, run.batch.payloads, backs, run.rows, places))
+            frames.append(link.connection.send(run, run.batch.payloads, backs, run.rows, run.places()))
             runs.append(run)
             size += len(frames[-1])
         return runs, b"".join(frames)

@@ -1,9 +1,9 @@
-/* The hot loops of reading, compiled: the same results as their Python twins, to the byte.
+/* The hot loops of reading and sending, compiled: the same results as their Python twins, to the byte.
  *
- * protocol/fetch_decoder.py and source/arrow.py call these functions where the module was built and hand them
- * plain buffers. A function that meets bytes which are not laid out as TubeMQ's brokers write them answers None, and
- * the Python twin decides what they mean: so all errors are raised there, and this file has none of its own but
- * for callers that break its rules.
+ * fetch_decoder.py, send_frames.py and usual_send_answers.py in protocol/ and source/arrow.py call these functions
+ * where the module was built and hand them plain buffers. A function that meets bytes which are not laid out as
+ * TubeMQ's brokers write them answers None or stops, and the Python twin decides what they mean: so all errors are
+ * raised there, and this file has none of its own but for callers that break its rules.
  *
  * Rules, since the bytes come from a network:
  *   - a length is compared with the bytes that are there before it is used, and nothing is allocated from one;
@@ -31,7 +31,12 @@ enum {
     ATTRIBUTE_LENGTH_BYTES = 4,
     LEAST_MESSAGE_BYTES = 8,
     LENGTH_LIMIT = INT32_MAX,
+    CHUNK_LIMIT = 8192,
+    FRAME_HEAD_BYTES = 16,
+    INDEX_ENTRY_BYTES = 28,
 };
+
+static const uint32_t FRAME_TOKEN = 0xFF7FF4FE;
 
 /* ---- checksums: CRC-32 as zlib computes it, by sixteen tables or by multiplying polynomials */
 
@@ -487,6 +492,335 @@ end:
     return answer;
 }
 
+/* ---- numbers in buffers that may begin anywhere */
+
+static Py_ssize_t count_of(const Py_buffer *numbers) { return numbers->len / (Py_ssize_t)sizeof(int64_t); }
+
+static int64_t number_at(const Py_buffer *numbers, Py_ssize_t row) {
+    int64_t number;
+    memcpy(&number, (const uint8_t *)numbers->buf + row * (Py_ssize_t)sizeof number, sizeof number);
+    return number;
+}
+
+static void put_number(const Py_buffer *numbers, Py_ssize_t row, int64_t number) {
+    memcpy((uint8_t *)numbers->buf + row * (Py_ssize_t)sizeof number, &number, sizeof number);
+}
+
+static uint32_t load_big_endian(const uint8_t *at) {
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | (uint32_t)at[3];
+}
+
+static uint8_t *put_big_endian(uint8_t *at, uint32_t number) {
+    for (int shift = 24; shift >= 0; shift -= 8)
+        *at++ = (uint8_t)(number >> shift);
+    return at;
+}
+
+/* ---- sending messages (SendMessageRequestP2B) */
+
+/* Byte strings one behind the other, and where each begins and the last one ends. */
+typedef struct {
+    Py_buffer data;
+    Py_buffer borders;
+} Texts;
+
+typedef struct {
+    const uint8_t *start;
+    size_t size;
+} Text;
+
+/* The frames to be written, column by column. */
+typedef struct {
+    Texts values, prefixes, backs, places;
+    Py_buffer codes;  /* which prefix and back belong to each value */
+    Py_buffer rows;   /* which values are sent, and in which order */
+    Py_buffer counts; /* how many of the rows go to each place */
+    uint64_t timeout_ms;
+    int64_t first_serial_no;
+} Sends;
+
+typedef struct {
+    Text place, prefix, value, back;
+    size_t data_size, request_size, call_size, stream_size;
+} Send;
+
+/* Which place comes next, and for how many rows. */
+typedef struct {
+    Py_ssize_t place;
+    int64_t left;
+} Turn;
+
+static const uint8_t SEND_ENVELOPE[] = {
+    2, 0x08, 0,          /* RpcConnHeader{flag=0} */
+    4, 0x08, 3, 0x10, 3, /* RequestHeader{serviceType=BROKER_WRITE, protocolVer=3} */
+};
+enum { METHOD_TAG = 0x08, SEND_MESSAGE = 13, TAG_TIMEOUT = 0x10, TAG_REQUEST = 0x1A, TAG_DATA = 0x22 };
+
+/* Take one of the byte strings, which no chunk is too short for. */
+static bool text_at(const Texts *texts, int64_t row, Text *text) {
+    if (row < 0 || row >= count_of(&texts->borders) - 1)
+        return false;
+    int64_t start = number_at(&texts->borders, (Py_ssize_t)row);
+    int64_t end = number_at(&texts->borders, (Py_ssize_t)row + 1);
+    if (start < 0 || start > end || end > texts->data.len || end - start > CHUNK_LIMIT)
+        return false;
+    text->start = (const uint8_t *)texts->data.buf + start;
+    text->size = (size_t)(end - start);
+    return true;
+}
+
+static size_t varint_size(uint64_t number) {
+    size_t size = 1;
+    for (; number >= 0x80; number >>= 7)
+        size++;
+    return size;
+}
+
+static uint8_t *put_varint(uint8_t *at, uint64_t number) {
+    for (; number >= 0x80; number >>= 7)
+        *at++ = (uint8_t)(number | 0x80);
+    *at++ = (uint8_t)number;
+    return at;
+}
+
+static uint8_t *put_text(uint8_t *at, Text text) {
+    if (text.size)
+        memcpy(at, text.start, text.size);
+    return at + text.size;
+}
+
+/* Find what the next row's frame is made of; false when it does not fit into one chunk. */
+static bool next_send(const Sends *sends, Py_ssize_t at, Turn *turn, Send *send) {
+    while (turn->left == 0) {
+        if (++turn->place >= count_of(&sends->counts))
+            return false;
+        turn->left = number_at(&sends->counts, turn->place);
+    }
+    if (turn->left < 0)
+        return false;
+    turn->left--;
+    int64_t row = number_at(&sends->rows, at);
+    if (row < 0 || row >= count_of(&sends->codes))
+        return false;
+    int64_t code = number_at(&sends->codes, (Py_ssize_t)row);
+    if (!text_at(&sends->places, turn->place, &send->place) || !text_at(&sends->values, row, &send->value) ||
+        !text_at(&sends->prefixes, code, &send->prefix) || !text_at(&sends->backs, code, &send->back))
+        return false;
+    send->data_size = send->prefix.size + send->value.size;
+    send->request_size = send->place.size + 1 + varint_size(send->data_size) + send->data_size + send->back.size;
+    send->call_size = 3 + varint_size(sends->timeout_ms) + 1 + varint_size(send->request_size) + send->request_size;
+    send->stream_size = sizeof SEND_ENVELOPE + varint_size(send->call_size) + send->call_size;
+    return send->stream_size <= CHUNK_LIMIT;
+}
+
+/* Return how long all frames are together, or -1. */
+static int64_t measure_sends(const Sends *sends) {
+    Py_ssize_t count = count_of(&sends->rows);
+    int64_t total = 0;
+    Turn turn = {-1, 0};
+    Send send;
+    if (sends->first_serial_no < INT32_MIN || sends->first_serial_no > (int64_t)INT32_MAX - count + 1)
+        return -1;
+    for (Py_ssize_t row = 0; row < count; row++) {
+        if (!next_send(sends, row, &turn, &send))
+            return -1;
+        total += FRAME_HEAD_BYTES + (int64_t)send.stream_size;
+        if (total > LENGTH_LIMIT)
+            return -1;
+    }
+    return turn.left == 0 && turn.place >= count_of(&sends->counts) - 1 ? total : -1;
+}
+
+/* Write the frames that were measured; false when they have become others since. */
+static bool write_sends(const Sends *sends, uint8_t *at, const uint8_t *end) {
+    Py_ssize_t count = count_of(&sends->rows);
+    Turn turn = {-1, 0};
+    Send send;
+    for (Py_ssize_t row = 0; row < count; row++) {
+        if (!next_send(sends, row, &turn, &send) ||
+            (size_t)(end - at) < FRAME_HEAD_BYTES + send.stream_size)
+            return false;
+        at = put_big_endian(at, FRAME_TOKEN);
+        at = put_big_endian(at, (uint32_t)(sends->first_serial_no + row));
+        at = put_big_endian(at, 1);
+        at = put_big_endian(at, (uint32_t)send.stream_size);
+        memcpy(at, SEND_ENVELOPE, sizeof SEND_ENVELOPE);
+        at = put_varint(at + sizeof SEND_ENVELOPE, send.call_size);
+        *at++ = METHOD_TAG;
+        *at++ = SEND_MESSAGE;
+        *at++ = TAG_TIMEOUT;
+        at = put_varint(at, sends->timeout_ms);
+        *at++ = TAG_REQUEST;
+        at = put_text(put_varint(at, send.request_size), send.place);
+        *at++ = TAG_DATA;
+        at = put_text(put_varint(at, send.data_size), send.prefix);
+        at = put_text(put_text(at, send.value), send.back);
+    }
+    return at == end;
+}
+
+PyDoc_STRVAR(encode_sends_doc,
+             "encode_sends(values, value_borders, prefixes, prefix_borders, backs, back_borders, codes, rows,\n"
+             "             places, place_borders, counts, timeout_ms, first_serial_no, /)\n--\n\n"
+             "Return the frames that send some values, or None where one takes more than a chunk.\n\n"
+             "Borders, codes, rows and counts are int64; ``counts`` says how many rows go to each place.");
+
+static PyObject *encode_sends(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Sends sends;
+    long long timeout_ms, first_serial_no;
+    PyObject *wire = NULL;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*y*y*y*y*y*y*LL:encode_sends", &sends.values.data,
+                          &sends.values.borders, &sends.prefixes.data, &sends.prefixes.borders, &sends.backs.data,
+                          &sends.backs.borders, &sends.codes, &sends.rows, &sends.places.data,
+                          &sends.places.borders, &sends.counts, &timeout_ms, &first_serial_no))
+        return NULL;
+    sends.timeout_ms = (uint64_t)timeout_ms;
+    sends.first_serial_no = first_serial_no;
+    int64_t total = timeout_ms > 0 ? measure_sends(&sends) : -1;
+    if (total < 0)
+        goto end;
+    wire = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
+    if (wire == NULL)
+        goto end;
+    uint8_t *target = (uint8_t *)PyBytes_AsString(wire);
+    bool written;
+    Py_BEGIN_ALLOW_THREADS
+    written = write_sends(&sends, target, target + total);
+    Py_END_ALLOW_THREADS
+    if (!written)
+        Py_CLEAR(wire);
+end:
+    PyBuffer_Release(&sends.values.data);
+    PyBuffer_Release(&sends.values.borders);
+    PyBuffer_Release(&sends.prefixes.data);
+    PyBuffer_Release(&sends.prefixes.borders);
+    PyBuffer_Release(&sends.backs.data);
+    PyBuffer_Release(&sends.backs.borders);
+    PyBuffer_Release(&sends.codes);
+    PyBuffer_Release(&sends.rows);
+    PyBuffer_Release(&sends.places.data);
+    PyBuffer_Release(&sends.places.borders);
+    PyBuffer_Release(&sends.counts);
+    return wire != NULL || PyErr_Occurred() ? wire : Py_NewRef(Py_None);
+}
+
+/* ---- answers to sends (SendMessageResponseB2P) */
+
+enum {
+    SHORTEST_ANSWER = 20, /* the chunk; its lengths are written as one byte up to the longest */
+    LONGEST_ANSWER = 127,
+    TAG_APPEND_OFFSET = 0x38,
+    NOT_ASCII = 0x80,
+};
+
+/* Compare what an answer of success begins with, up to its text. */
+static bool pass_answer_head(Cursor *chunk) {
+    const uint8_t size = (uint8_t)(chunk->end - chunk->at);
+    const uint8_t head[] = {
+        2, 0x08, 1,                                     /* RpcConnHeader{flag=1} */
+        4, 0x08, 0, 0x18, 3,                            /* ResponseHeader{status=SUCCESS, protocolVer=3} */
+        (uint8_t)(size - 9),                            /* RspResponseBody */
+        METHOD_TAG, SEND_MESSAGE, 0x12, (uint8_t)(size - 13), /* its data: */
+        0x08, 1, 0x10, 0xC8, 1, 0x1A,                   /* {success=true, errCode=200, errMsg= */
+    };
+    if (memcmp(chunk->at, head, sizeof head) != 0)
+        return false;
+    chunk->at += sizeof head;
+    return true;
+}
+
+static bool pass_ascii(Cursor *chunk) {
+    const uint8_t *start, *end;
+    uint8_t bits = 0;
+    if (!read_piece(chunk, &start, &end))
+        return false;
+    for (; start < end; start++)
+        bits |= *start;
+    return bits < NOT_ASCII;
+}
+
+/* Read the numbers behind the text, in any order; the last append offset counts. */
+static bool read_append_offset(Cursor *chunk, uint64_t *offset) {
+    uint64_t number;
+    *offset = 0;
+    while (chunk->at < chunk->end)
+        switch (*chunk->at++) {
+        case TAG_APPEND_OFFSET:
+            if (!read_varint(chunk, offset))
+                return false;
+            break;
+        case 0x20: /* requireAuth */
+        case 0x28: /* messageId */
+        case 0x30: /* appendTime */
+            if (!read_varint(chunk, &number))
+                return false;
+            break;
+        default:
+            return false;
+        }
+    return *offset > 0 && *offset <= INT64_MAX && *offset % INDEX_ENTRY_BYTES == 0;
+}
+
+static bool next_answer(Cursor *cursor, uint32_t *serial_no, uint64_t *offset) {
+    const uint8_t *at = cursor->at;
+    if (cursor->end - at < FRAME_HEAD_BYTES + SHORTEST_ANSWER)
+        return false;
+    uint32_t size = load_big_endian(at + 12);
+    if (load_big_endian(at) != FRAME_TOKEN || load_big_endian(at + 8) != 1 || size < SHORTEST_ANSWER ||
+        size > LONGEST_ANSWER || size > cursor->end - at - FRAME_HEAD_BYTES)
+        return false;
+    Cursor chunk = {at + FRAME_HEAD_BYTES, at + FRAME_HEAD_BYTES + size};
+    *serial_no = load_big_endian(at + 4);
+    cursor->at = chunk.end;
+    return pass_answer_head(&chunk) && pass_ascii(&chunk) && read_append_offset(&chunk, offset);
+}
+
+/* Read answers into two columns of equal length until one is unusual; return how many. */
+static Py_ssize_t read_answers(Cursor *cursor, const Py_buffer *serial_nos, const Py_buffer *offsets) {
+    Py_ssize_t count = 0;
+    uint32_t serial_no;
+    uint64_t offset;
+    for (Cursor ahead = *cursor; count < count_of(serial_nos); count++) {
+        if (!next_answer(&ahead, &serial_no, &offset))
+            break;
+        put_number(serial_nos, count, (int32_t)serial_no);
+        put_number(offsets, count, (int64_t)offset);
+        *cursor = ahead;
+    }
+    return count;
+}
+
+PyDoc_STRVAR(read_send_answers_doc,
+             "read_send_answers(data, position, serial_nos, offsets, /)\n--\n\n"
+             "Read answers to sends into two buffers of int64 of equal length, from a position on.\n\n"
+             "Return the position behind those of the usual layout, and how many they are.\n\n"
+             "Raises ValueError for a position outside the data and for buffers of two lengths.");
+
+static PyObject *read_send_answers(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Py_buffer data, serial_nos, offsets;
+    Py_ssize_t position, count;
+    PyObject *answer = NULL;
+    if (!PyArg_ParseTuple(arguments, "y*nw*w*:read_send_answers", &data, &position, &serial_nos, &offsets))
+        return NULL;
+    if (position < 0 || position > data.len || serial_nos.len != offsets.len) {
+        PyErr_SetString(PyExc_ValueError, "a position outside the data, or buffers of two lengths");
+        goto end;
+    }
+    const uint8_t *origin = data.buf;
+    Cursor cursor = {origin + position, origin + data.len};
+    Py_BEGIN_ALLOW_THREADS
+    count = read_answers(&cursor, &serial_nos, &offsets);
+    Py_END_ALLOW_THREADS
+    answer = Py_BuildValue("(nn)", (Py_ssize_t)(cursor.at - origin), count);
+end:
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&serial_nos);
+    PyBuffer_Release(&offsets);
+    return answer;
+}
+
 /* ---- the module */
 
 static PyMethodDef methods[] = {
@@ -494,6 +828,8 @@ static PyMethodDef methods[] = {
     {"outline_fetch", outline_fetch, METH_O, outline_fetch_doc},
     {"scan_fetch", scan_fetch, METH_VARARGS, scan_fetch_doc},
     {"gather", gather, METH_O, gather_doc},
+    {"encode_sends", encode_sends, METH_VARARGS, encode_sends_doc},
+    {"read_send_answers", read_send_answers, METH_VARARGS, read_send_answers_doc},
     {NULL, NULL, 0, NULL},
 };
 

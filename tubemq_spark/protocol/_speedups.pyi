@@ -1,5 +1,25 @@
-from _typeshed import ReadableBuffer as Buffer
+from _typeshed import ReadableBuffer as Buffer, WriteableBuffer
 
+def crc32(data: Buffer, by_tables: bool, /) -> int: ...
 def outline_fetch(body: Buffer, /) -> tuple[bytes, int] | None: ...
 def scan_fetch(body: Buffer, count: int, /) -> tuple[bytes, bytes] | None: ...
 def gather(pieces: list[tuple[Buffer, Buffer, Buffer]], /) -> tuple[bytes, bytes]: ...
+def encode_sends(
+    values: Buffer,
+    value_borders: Buffer,
+    prefixes: Buffer,
+    prefix_borders: Buffer,
+    backs: Buffer,
+    back_borders: Buffer,
+    codes: Buffer,
+    rows: Buffer,
+    places: Buffer,
+    place_borders: Buffer,
+    counts: Buffer,
+    timeout_ms: int,
+    first_serial_no: int,
+    /,
+) -> bytes | None: ...
+def read_send_answers(
+    data: Buffer, position: int, serial_nos: WriteableBuffer, offsets: WriteableBuffer, /
+) -> tuple[int, int]: ...

@@ -5,14 +5,24 @@ which also say what is wrong with those that make no sense.
 """
 
 import dataclasses
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.constants import FRAME_TOKEN, Method
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.usual_send_answers import FRAME_HEAD, LONGEST, SHORTEST, read_send_answers
+from tubemq_spark.protocol.send_batch import Int64s
+from tubemq_spark.protocol.usual_send_answers import (
+    FRAME_HEAD,
+    LONGEST,
+    SHORTEST,
+    most_answers,
+    read_send_answers,
+)
 
 _SUCCESS: Final = 200
 
@@ -25,8 +35,15 @@ class Refusal:
     text: str
 
 
-Answer = tuple[int, int | Refusal | rpc.Failure]
-"""Serial number of the request, and the append offset of the stored message or why there is none."""
+class Answers(NamedTuple):
+    """What a broker has answered, each part in the order of the answers."""
+
+    serial_nos: Int64s
+    """Those of the requests whose messages are stored."""
+    offsets: Int64s
+    """Their append offsets."""
+    failures: list[tuple[int, Refusal | rpc.Failure]]
+    """Serial numbers of the others, and why their messages are not stored."""
 
 
 class SendAnswerReader:
@@ -36,24 +53,28 @@ class SendAnswerReader:
         self._rest = b""
         self._decoder = framing.FrameDecoder()
 
-    def receive_data(self, data: bytes) -> list[Answer]:
+    def receive_data(self, data: bytes) -> Answers:
         """Take bytes from the broker and return the answers they complete.
 
         Raises:
             RemoteProtocolError: the bytes are not frames, an answer does not parse or is not one to a
                 SendMessage, or it says success without a sound append offset.
         """
-        answers: list[Answer] = []
         if self._decoder.mid_frame:
-            self._read_any(data, answers)
-            return answers
+            return _answers(self._decoder.receive_data(data))
         if self._rest:
             data = self._rest + data
-        self._rest = data[_read_usual(data, answers) :]
-        if self._is_unusual(self._rest):
-            data, self._rest = self._rest, b""
-            self._read_any(data, answers)
-        return answers
+        usual, position = _read_usual(data)
+        self._rest = data[position:]
+        if not self._is_unusual(self._rest):
+            return usual
+        data, self._rest = self._rest, b""
+        others = _answers(self._decoder.receive_data(data))
+        return Answers(
+            np.concatenate((usual.serial_nos, others.serial_nos)),
+            np.concatenate((usual.offsets, others.offsets)),
+            others.failures,
+        )
 
     def _is_unusual(self, data: bytes) -> bool:
         """Whether these bytes are more than the beginning of a usual frame."""
@@ -62,17 +83,27 @@ class SendAnswerReader:
         token, _, chunk_count, length = FRAME_HEAD.unpack_from(data)
         return len(data) >= FRAME_HEAD.size + length or not _looks_usual(token, chunk_count, length)
 
-    def _read_any(self, data: bytes, answers: list[Answer]) -> None:
-        answers.extend((frame.serial_no, _decode(frame)) for frame in self._decoder.receive_data(data))
+
+def _read_usual(data: bytes) -> tuple[Answers, int]:
+    """Read what is usual; return where the first other or partial frame begins, too."""
+    most = most_answers(data)
+    serial_nos, offsets = np.empty(most, np.int64), np.empty(most, np.int64)
+    position, count = read_send_answers(data, 0, serial_nos, offsets)
+    return Answers(serial_nos[:count], offsets[:count], []), position
 
 
-def _read_usual(data: bytes, answers: list[Answer]) -> int:
-    """Read what is usual; return where the first other or partial frame begins."""
+def _answers(frames: Sequence[framing.Frame]) -> Answers:
     serial_nos: list[int] = []
     offsets: list[int] = []
-    position = read_send_answers(data, 0, serial_nos, offsets)
-    answers.extend(zip(serial_nos, offsets, strict=True))
-    return position
+    failures: list[tuple[int, Refusal | rpc.Failure]] = []
+    for frame in frames:
+        outcome = _decode(frame)
+        if isinstance(outcome, int):
+            serial_nos.append(frame.serial_no)
+            offsets.append(outcome)
+        else:
+            failures.append((frame.serial_no, outcome))
+    return Answers(np.array(serial_nos, np.int64), np.array(offsets, np.int64), failures)
 
 
 def _looks_usual(token: int, chunk_count: int, length: int) -> bool:

@@ -1,8 +1,8 @@
 """Messages on their way to TubeMQ, many at a time and by columns: what a sender takes."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,24 @@ class BytesColumn(NamedTuple):
     nulls: Bools | None = None
     """Which rows have no value; None: every row has one."""
 
+    @classmethod
+    def of(cls, texts: Sequence[bytes]) -> Self:
+        """Put byte strings one behind the other."""
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(text) for text in texts], out=offsets[1:])
+        return cls(b"".join(texts), offsets)
+
     def value(self, row: int) -> bytes | None:
         """Return the bytes of a row."""
         if self.nulls is not None and self.nulls[row]:
             return None
         return bytes(self.data[self.offsets[row] : self.offsets[row + 1]])
+
+    def values(self, rows: Int64s) -> list[bytes | memoryview]:
+        """Return the bytes of many rows, none of which is null, without copying those of a memoryview."""
+        data = self.data
+        starts, ends = self.offsets[rows].tolist(), self.offsets[rows + 1].tolist()
+        return [data[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 class MessageHeader(NamedTuple):

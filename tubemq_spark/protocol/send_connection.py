@@ -6,69 +6,35 @@ numbers; each of them is then *in flight*, until it is
 - *answered*: ``receive_data`` tells its outcome, once and with the run it belongs to, or
 - *given up* by ``give_up`` or ``give_up_all``; an answer that comes later is passed over.
 
-**Invariants.** A serial number in flight belongs to one message. Numbers count up from 1 and go on, as
-Java's int does, from the largest to the smallest; those of one flight are consecutive. ``_in_flight`` is in
-the order of sending. A connection that has raised is broken: its owner gives everything up and makes another
-one.
-
-**Frames.** A sink builds one per row, and the general way (two protobuf messages, then framing) costs ten
-times as much. A frame is *front*, payload and *back*. The front depends on sizes but for the *place* (client,
-topic and partition), the back on type, time and credentials, and all of these repeat from message to message.
-The payload is a *prefix* (the attributes), which repeats too, and the value. The bytes are those of the
-general way.
+**Invariants.** Serial numbers count up from 1 and go on, as Java's int does, from the largest to the
+smallest; those of one flight are consecutive. Inside, a message has a *number*, which does not wrap: an
+answer is to the last number before ``_next`` whose lowest 32 bits are those of its serial number.
+``_flights`` has the flights of which a message is in flight, by their first number and in the order of
+sending. ``_firsts`` has these numbers, ascending, and perhaps those of flights that have ended.
+``_in_flight`` counts messages. A connection that has raised is broken: its owner gives everything up and
+makes another one.
 """
 
+import collections
 import dataclasses
-import functools
-import itertools
-import struct
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from tubemq_spark.errors import LocalProtocolError
-from tubemq_spark.protocol import framing
-from tubemq_spark.protocol.constants import (
-    CHUNK_BYTES,
-    FRAME_TOKEN,
-    PROTOCOL_VERSION,
-    UNDEFINED,
-    Method,
-    ServiceType,
-)
-from tubemq_spark.protocol.payload import FLAG_ATTRIBUTES
-from tubemq_spark.protocol.pb import broker_pb2, common_pb2
-from tubemq_spark.protocol.rpc import Failure, encode_varint
-from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader
-from tubemq_spark.protocol.send_batch import MessageHeader
+import numpy as np
 
-_HEAD: Final = struct.Struct(">Ii")
-_CHUNK_HEAD: Final = struct.Struct(">ii")
-_ENVELOPE: Final = bytes((2, 0x08, 0, 4, 0x08, ServiceType.BROKER_WRITE, 0x10, PROTOCOL_VERSION))
-"""RpcConnHeader and RequestHeader, delimited."""
-_METHOD: Final = bytes((0x08, Method.SEND_MESSAGE))
-_TAG_TIMEOUT: Final = b"\x10"
-_TAG_REQUEST: Final = b"\x1a"
-_TAG_DATA: Final = b"\x22"
-_CHECKSUM_BY_BROKER: Final = -1
-_CACHED_FRONTS: Final = 16_384
-"""How many combinations of sizes are remembered in a process; about 300 bytes each."""
-_CACHED_BACKS: Final = 4096
-"""How many pairs of type and time are remembered per producer."""
-_SERIAL_MIN: Final = -(1 << 31)
+from tubemq_spark.protocol.rpc import Failure
+from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader
+from tubemq_spark.protocol.send_batch import BytesColumn, Int64s
+from tubemq_spark.protocol.send_frames import Payloads, Places, Rows, encode_sends
+
 _SERIAL_MAX: Final = (1 << 31) - 1
+_SERIALS: Final = 1 << 32
+_ENDED: Final = b"\x01"
+_FEW: Final = 64
+"""First numbers of ended flights that are not worth being removed."""
 
 Owner = TypeVar("Owner")
-
-
-class Payloads(NamedTuple):
-    """What the messages of one batch carry: row r is ``prefixes[codes[r]]`` and then its value."""
-
-    data: bytes | memoryview
-    """The values, one behind the other."""
-    offsets: Sequence[int]
-    """Where in ``data`` each value begins, and where the last one ends."""
-    prefixes: Sequence[bytes]
-    codes: Sequence[int]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -76,17 +42,26 @@ class Flight(Generic[Owner]):
     """The messages of one run that left together."""
 
     run: Owner
-    first_serial_no: int
+    first: int
+    """The number of the first message."""
     count: int
+    ended: bytearray
+    """For each message 1 when it is answered or given up, otherwise 0."""
+
+    def in_flight(self, start: int, end: int) -> Sequence[int]:
+        """Return which of some messages are in flight."""
+        if self.ended.find(_ENDED, start, end) < 0:
+            return range(start, end)
+        return [position for position in range(start, end) if not self.ended[position]]
 
 
 class Stored(NamedTuple, Generic[Owner]):
-    """Messages of one run that the broker has stored."""
+    """Messages of one run that the broker has stored; others of the run may be told of separately."""
 
     run: Owner
-    positions: list[int]
-    """Which messages of the run these are, counted from 0."""
-    offsets: list[int]
+    positions: Sequence[int]
+    """Which messages of the run these are, counted from 0 and ascending; a range where none is left out."""
+    offsets: Int64s
     """Where each begins in its store's index, in bytes."""
 
 
@@ -104,51 +79,48 @@ class SendConnection(Generic[Owner]):
     def __init__(self, timeout_ms: int, next_serial_no: int = 1) -> None:
         """Begin a connection; brokers are told that an answer is wanted within ``timeout_ms``."""
         self._timeout_ms = timeout_ms
-        self._next_serial_no = next_serial_no
         self._reader = SendAnswerReader()
-        self._in_flight: dict[int, Flight[Owner]] = {}
+        self._next = next_serial_no
+        # An OrderedDict finds its first entry at once, a dict passes over all that were removed before it.
+        self._flights: collections.OrderedDict[int, Flight[Owner]] = collections.OrderedDict()
+        self._firsts: list[int] = []
+        self._in_flight = 0
 
     def __len__(self) -> int:
         """How many messages are in flight."""
-        return len(self._in_flight)
+        return self._in_flight
 
     @property
     def oldest(self) -> Flight[Owner] | None:
         """The flight sent first of those that are not answered wholly."""
-        return next(iter(self._in_flight.values()), None)
+        return next(iter(self._flights.values()), None)
 
     @property
     def flights(self) -> list[Flight[Owner]]:
         """All flights that are not answered wholly, in the order of sending."""
-        return list(dict.fromkeys(self._in_flight.values()))
+        return list(self._flights.values())
 
-    def send(
-        self,
-        run: Owner,
-        payloads: Payloads,
-        backs: Sequence[bytes],
-        rows: Sequence[int],
-        places: Sequence[bytes],
-    ) -> bytes:
-        """Put the messages of a run in flight and return their frames.
+    def send(self, run: Owner, payloads: Payloads, backs: BytesColumn, rows: Rows, places: Places) -> bytes:
+        """Put the messages of a run in flight and return their frames; there is at least one.
 
         Args:
             run: what the outcomes are told of; position 0 is the message of ``rows[0]``.
             payloads: the batch they belong to.
             backs: what follows the payload of a row with each of the prefixes.
             rows: which messages of the batch these are.
-            places: where each of them goes, as ``encode_place`` gives it.
+            places: where they go, in the order of ``rows``.
 
         Raises:
             LocalProtocolError: the time-out is not positive, or a frame would be longer than 28 MiB.
         """
-        first = self._next_serial_no
-        if first + len(rows) - 1 > _SERIAL_MAX:
-            first = _SERIAL_MIN
-        wire = encode_sends(payloads, backs, self._timeout_ms, first, rows, places)
-        after = first + len(rows)
-        self._in_flight.update(dict.fromkeys(range(first, after), Flight(run, first, len(rows))))
-        self._next_serial_no = after if after <= _SERIAL_MAX else _SERIAL_MIN
+        first, count = self._next, len(rows)
+        if _serial_no(first) + count - 1 > _SERIAL_MAX:
+            first += _SERIAL_MAX + 1 - _serial_no(first)
+        wire = encode_sends(payloads, backs, self._timeout_ms, _serial_no(first), rows, places)
+        self._flights[first] = Flight(run, first, count, bytearray(count))
+        self._firsts.append(first)
+        self._next = first + count
+        self._in_flight += count
         return wire
 
     def receive_data(self, data: bytes) -> tuple[list[Stored[Owner]], list[NotStored[Owner]]]:
@@ -157,143 +129,77 @@ class SendConnection(Generic[Owner]):
         Raises:
             RemoteProtocolError: the bytes make no sense as answers; see ``SendAnswerReader``.
         """
-        stored: dict[Flight[Owner], Stored[Owner]] = {}
-        not_stored: list[NotStored[Owner]] = []
-        for serial_no, outcome in self._reader.receive_data(data):
-            flight = self._in_flight.pop(serial_no, None)
-            if flight is None:
-                continue  # given up
-            position = serial_no - flight.first_serial_no
-            if isinstance(outcome, int):
-                found = stored.get(flight)
-                if found is None:
-                    found = stored[flight] = Stored(flight.run, [], [])
-                found.positions.append(position)
-                found.offsets.append(outcome)
-            else:
-                not_stored.append(NotStored(flight.run, position, outcome))
-        return list(stored.values()), not_stored
+        serial_nos, offsets, failures = self._reader.receive_data(data)
+        stored = []
+        for number, start, end in _consecutive(self._numbers(serial_nos)):
+            for flight, positions in self._end(number, end - start):
+                shift = start + flight.first - number
+                stored.append(Stored(flight.run, positions, _picked(offsets, positions, shift)))
+        not_stored = []
+        refused = self._numbers(np.array([serial_no for serial_no, _ in failures], np.int64))
+        for number, (_, answer) in zip(refused.tolist(), failures, strict=True):
+            for flight, positions in self._end(number, 1):
+                not_stored.append(NotStored(flight.run, positions[0], answer))
+        return stored, not_stored
 
-    def unanswered(self, flight: Flight[Owner]) -> list[int]:
+    def unanswered(self, flight: Flight[Owner]) -> Sequence[int]:
         """Return the positions of a flight's messages that are still in flight."""
-        first = flight.first_serial_no
-        return [
-            position for position in range(flight.count) if self._in_flight.get(first + position) is flight
-        ]
+        return flight.in_flight(0, flight.count)
 
-    def give_up(self, flight: Flight[Owner]) -> list[int]:
+    def give_up(self, flight: Flight[Owner]) -> Sequence[int]:
         """Wait for the answers of a flight no longer; return the positions that had none."""
-        positions = self.unanswered(flight)
-        for position in positions:
-            del self._in_flight[flight.first_serial_no + position]
-        return positions
+        return self._end_part(flight, 0, flight.count)
 
-    def give_up_all(self) -> list[tuple[Owner, list[int]]]:
+    def give_up_all(self) -> list[tuple[Owner, Sequence[int]]]:
         """Give up everything in flight, in the order of sending."""
         return [(flight.run, self.give_up(flight)) for flight in self.flights]
 
+    def _numbers(self, serial_nos: Int64s) -> Int64s:
+        last = self._next - 1
+        return np.asarray(last - ((last - serial_nos) & (_SERIALS - 1)), np.int64)
 
-class SendCredentials:
-    """What proves to brokers who sends; a new token needs a new one."""
+    def _end(self, number: int, count: int) -> Iterator[tuple[Flight[Owner], Sequence[int]]]:
+        """End messages of consecutive numbers; yield flight by flight those that were in flight."""
+        after = number + count
+        while number < after:
+            index = bisect_right(self._firsts, number)
+            flight = self._flights.get(self._firsts[index - 1]) if index else None
+            if flight is None or number >= flight.first + flight.count:
+                number = self._firsts[index] if index < len(self._firsts) else after
+                continue
+            end = min(flight.first + flight.count, after)
+            positions = self._end_part(flight, number - flight.first, end - flight.first)
+            if positions:
+                yield flight, positions
+            number = end
 
-    def __init__(self, sent_addr: int, visit_token: int = UNDEFINED, user_token: str = "") -> None:
-        """Remember what all messages carry.
-
-        Args:
-            sent_addr: our IPv4 address as ``payload.sent_address`` gives it.
-            visit_token: the master's latest token; -2 before there is one.
-            user_token: the master's latest proof of the user (``authAuthorizedToken``); blank without one.
-        """
-        self._sent_addr = sent_addr
-        self._credentials = common_pb2.AuthorizedInfo(visitAuthorizedToken=visit_token)
-        if user_token:
-            self._credentials.authAuthorizedToken = user_token
-        self._backs: dict[tuple[bool, str | None, str | None], bytes] = {}
-
-    def backs(self, prefixes: Sequence[bytes], headers: Sequence[MessageHeader]) -> list[bytes]:
-        """Return what follows the payloads of messages; type and time must be those inside the prefix."""
-        return [
-            self.back(bool(prefix), header.message_type, header.message_time)
-            for prefix, header in zip(prefixes, headers, strict=True)
-        ]
-
-    def back(self, has_attributes: bool, message_type: str | None, message_time: str | None) -> bytes:
-        """Return what follows one payload."""
-        key = has_attributes, message_type, message_time
-        found = self._backs.get(key)
-        if found is None:
-            if len(self._backs) >= _CACHED_BACKS:
-                self._backs.clear()
-            found = self._backs[key] = self._encode_back(*key)
-        return found
-
-    def _encode_back(self, has_attributes: bool, message_type: str | None, message_time: str | None) -> bytes:
-        return broker_pb2.SendMessageRequestP2B(
-            flag=FLAG_ATTRIBUTES if has_attributes else 0,
-            checkSum=_CHECKSUM_BY_BROKER,
-            sentAddr=self._sent_addr,
-            msgType=message_type,
-            msgTime=message_time,
-            authInfo=self._credentials,
-        ).SerializePartialToString()
+    def _end_part(self, flight: Flight[Owner], start: int, end: int) -> Sequence[int]:
+        """End some messages of a flight; return which of them were in flight."""
+        positions = flight.in_flight(start, end)
+        flight.ended[start:end] = _ENDED * (end - start)
+        self._in_flight -= len(positions)
+        if positions and 0 not in flight.ended:
+            del self._flights[flight.first]
+            if len(self._firsts) > 2 * len(self._flights) + _FEW:
+                self._firsts = list(self._flights)
+        return positions
 
 
-def encode_place(client_id: str, topic: str, partition_id: int) -> bytes:
-    """Return what every message of a producer to one partition carries.
-
-    Args:
-        client_id: the producer's id, as registered at the master.
-        topic: the topic's name.
-        partition_id: store * 10000 + index.
-    """
-    return broker_pb2.SendMessageRequestP2B(
-        clientId=client_id, topicName=topic, partitionId=partition_id
-    ).SerializePartialToString()
+def _serial_no(number: int) -> int:
+    return (number + _SERIAL_MAX + 1) % _SERIALS - _SERIAL_MAX - 1
 
 
-def encode_sends(
-    payloads: Payloads,
-    backs: Sequence[bytes],
-    timeout_ms: int,
-    first_serial_no: int,
-    rows: Sequence[int],
-    places: Sequence[bytes],
-) -> bytes:
-    """Return the frames that send rows of a batch to one place each, under consecutive serial numbers.
-
-    Raises:
-        LocalProtocolError: the time-out is not positive, or a frame would be longer than 28 MiB.
-    """
-    data, offsets, prefixes, codes = payloads
-    pack = _HEAD.pack
-    pieces: list[bytes | memoryview] = []
-    for serial_no, row, place in zip(itertools.count(first_serial_no), rows, places, strict=False):
-        start, end = offsets[row], offsets[row + 1]
-        code = codes[row]
-        prefix, back = prefixes[code], backs[code]
-        front, tag, in_one_chunk = _front(len(place), len(prefix) + end - start, len(back), timeout_ms)
-        if in_one_chunk:
-            pieces += (pack(FRAME_TOKEN, serial_no), front, place, tag, prefix, data[start:end], back)
-        else:
-            stream = b"".join((front, place, tag, prefix, data[start:end], back))
-            pieces.append(framing.encode_frame(serial_no, stream))
-    return b"".join(pieces)
+def _consecutive(numbers: Int64s) -> Iterator[tuple[int, int, int]]:
+    """Cut numbers where one does not follow the one before; yield the first number, and where each run is."""
+    if not len(numbers):
+        return
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    starts = [0, *cuts.tolist()]
+    yield from zip(numbers[starts].tolist(), starts, [*starts[1:], len(numbers)], strict=True)
 
 
-@functools.lru_cache(_CACHED_FRONTS)
-def _front(place_size: int, data_size: int, back_size: int, timeout_ms: int) -> tuple[bytes, bytes, bool]:
-    """Return what precedes the place, what stands between it and the payload, and whether one chunk does.
-
-    The front of a frame of one chunk includes the chunk's head.
-    """
-    if timeout_ms <= 0:
-        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a request with time-out {timeout_ms} ms")
-    tag = _TAG_DATA + encode_varint(data_size)
-    request_size = place_size + len(tag) + data_size + back_size
-    sizes = (_TAG_TIMEOUT, encode_varint(timeout_ms), _TAG_REQUEST, encode_varint(request_size))
-    call = b"".join((_METHOD, *sizes))
-    front = b"".join((_ENVELOPE, encode_varint(len(call) + request_size), call))
-    stream_size = len(front) + request_size
-    if stream_size > CHUNK_BYTES:
-        return front, tag, False
-    return _CHUNK_HEAD.pack(1, stream_size) + front, tag, True
+def _picked(offsets: Int64s, positions: Sequence[int], shift: int) -> Int64s:
+    if isinstance(positions, range):
+        return offsets[positions.start + shift : positions.stop + shift]
+    picked: Int64s = offsets[np.array(positions, np.int64) + shift]
+    return picked
