@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+enum { SEND_NUMBERS = 16, SEND_HEAD_BYTES = 9 };
+
 void prepare_target(void) { prepare_checksums(); }
 
 static void *copy_of(const void *data, size_t size) {
@@ -71,10 +73,74 @@ static void gather_anything(Py_buffer *body) {
     free(ends);
 }
 
+/* Checksums do not depend on the way they are computed. */
+static void sum_up(const Py_buffer *body) {
+    if (crc32_of(body->buf, (size_t)body->len) != ~add_by_tables(~0u, body->buf, (size_t)body->len))
+        abort();
+}
+
+static void read_all_answers(const Py_buffer *body) {
+    size_t most = (size_t)body->len / (FRAME_HEAD_BYTES + SHORTEST_ANSWER), size = most * sizeof(int64_t);
+    void *numbers = malloc(size ? size : 1), *more = malloc(size ? size : 1);
+    if (numbers == NULL || more == NULL)
+        abort();
+    Py_buffer serial_nos = buffer_of(numbers, size), offsets = buffer_of(more, size);
+    const uint8_t *origin = body->buf;
+    Cursor cursor = {origin, origin + body->len};
+    Py_ssize_t count = read_answers(&cursor, &serial_nos, &offsets);
+    for (Py_ssize_t row = 0; row < count; row++)
+        if (number_at(&offsets, row) <= 0 || number_at(&offsets, row) % INDEX_ENTRY_BYTES != 0)
+            abort();
+    free(numbers);
+    free(more);
+}
+
+/* Take the next numbers of two bytes; the largest and the smallest stand for those of eight. */
+static Py_buffer take_numbers(const uint8_t **at, const uint8_t *end, uint8_t count) {
+    int64_t numbers[SEND_NUMBERS];
+    size_t taken = 0;
+    for (count %= SEND_NUMBERS; taken < count && end - *at >= 2; taken++, *at += 2) {
+        int16_t number = (int16_t)((*at)[0] | (*at)[1] << 8);
+        numbers[taken] = number == INT16_MAX ? INT64_MAX : number == INT16_MIN ? INT64_MIN : number;
+    }
+    return buffer_of(copy_of(numbers, taken * sizeof *numbers), taken * sizeof *numbers);
+}
+
+/* Take the input as columns of sends: how long they are, their numbers, and the bytes of all texts.
+ * fuzz/speedups.py reads it in the same way. */
+static void send_anything(const Py_buffer *body) {
+    const uint8_t *at = body->buf, *end = at + body->len;
+    if (body->len < SEND_HEAD_BYTES)
+        return;
+    const uint8_t *counts = at;
+    Sends sends = {.timeout_ms = counts[7], .first_serial_no = (int8_t)counts[8] * ((int64_t)1 << 24)};
+    at += SEND_HEAD_BYTES;
+    Py_buffer *columns[] = {&sends.values.borders, &sends.prefixes.borders, &sends.backs.borders,
+                            &sends.places.borders, &sends.codes, &sends.rows, &sends.counts};
+    for (size_t column = 0; column < 7; column++)
+        *columns[column] = take_numbers(&at, end, counts[column]);
+    size_t size = (size_t)(end - at);
+    void *texts = copy_of(at, size);
+    sends.values.data = sends.prefixes.data = sends.backs.data = sends.places.data = buffer_of(texts, size);
+    int64_t total = measure_sends(&sends);
+    if (total >= 0) {
+        uint8_t *wire = malloc(total ? (size_t)total : 1);
+        if (wire == NULL || !write_sends(&sends, wire, wire + total))
+            abort();
+        free(wire);
+    }
+    free(texts);
+    for (size_t column = 0; column < 7; column++)
+        free(columns[column]->buf);
+}
+
 void run_target(const uint8_t *data, size_t size) {
     void *copy = copy_of(data, size);
     Py_buffer body = buffer_of(copy, size);
     decode(&body);
     gather_anything(&body);
+    sum_up(&body);
+    read_all_answers(&body);
+    send_anything(&body);
     free(copy);
 }

@@ -1,6 +1,7 @@
 """The fuzzer of the compiled module notices what it is there for."""
 
 import random
+import types
 
 import pytest
 
@@ -11,23 +12,37 @@ from tubemq_spark.protocol import speedups
 compiled = pytest.importorskip("tubemq_spark.protocol._speedups", exc_type=ImportError)
 
 
-class Forgetful:
-    """A twin that says that no message is damaged."""
+def overlook_damage(body, count):
+    """Say that no message is damaged."""
+    found = compiled.scan_fetch(body, count)
+    return found and (found[0], bytes(count))
 
-    outline_fetch = staticmethod(compiled.outline_fetch)
-    gather = staticmethod(compiled.gather)
 
-    @staticmethod
-    def scan_fetch(body, count):
-        found = compiled.scan_fetch(body, count)
-        return found and (found[0], bytes(count))
+def miscount_answers(data, position, serial_nos, offsets):
+    """Say that one answer was to another message."""
+    found = compiled.read_send_answers(data, position, serial_nos, offsets)
+    serial_nos[:1] += 1
+    return found
+
+
+def forget_a_byte(*columns):
+    """Leave out the last byte."""
+    wire = compiled.encode_sends(*columns)
+    return wire and wire[:-1]
+
+
+FAULTS = {
+    "scan_fetch": overlook_damage,
+    "read_send_answers": miscount_answers,
+    "encode_sends": forget_a_byte,
+}
 
 
 @pytest.fixture
 def inputs(tmp_path):
-    """Answers as brokers write them, one with a damaged message."""
+    """What the fuzzer begins with, and an answer with a damaged message."""
     made = fuzzing.seeds(random.Random(1))
-    damaged = bytearray(made[-1])
+    damaged = bytearray(fuzzing.fetch_answer(random.Random(1), 9))
     # Behind the last payload stand the flag and currOffset, each with its tag.
     damaged[-5] ^= 1
     for number, body in enumerate([*made, damaged]):
@@ -39,8 +54,10 @@ def test_twins_that_are_equal_agree(inputs):
     assert fuzzing.disagreements(inputs) == []
 
 
-def test_a_twin_that_overlooks_damage_is_found_out(inputs, monkeypatch):
-    monkeypatch.setattr(speedups, "compiled", Forgetful)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_twin_that_says_something_else_is_found_out(inputs, monkeypatch, name):
+    faulty = types.SimpleNamespace(**vars(compiled) | {name: FAULTS[name]})
+    monkeypatch.setattr(speedups, "compiled", faulty)
     assert fuzzing.disagreements(inputs)
 
 
