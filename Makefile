@@ -18,7 +18,7 @@ NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-read-path bench-planning bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-read-path bench-send-path bench-planning bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -98,6 +98,9 @@ bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server r
 
 bench-read-path: $(STAMP) ## what a row costs from the answer to a fetch to the record batch, compiled and in Python
 	$(BIN)/python benchmarks/read_path.py $(ARGS)
+
+bench-send-path: $(STAMP) ## what a message costs to the wire, and from the answer to the receipt, compiled and in Python
+	$(BIN)/python benchmarks/send_path.py $(ARGS)
 
 bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source on one machine, in turns (needs Maven)
 	$(VENV42)/bin/python benchmarks/against_kafka.py $(ARGS)
