@@ -18,7 +18,7 @@ NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-read-path bench-send-path bench-planning bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-read-path bench-send-path bench-planning bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -104,6 +104,9 @@ bench-send-path: $(STAMP) ## what a message costs to the wire, and from the answ
 
 bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source on one machine, in turns (needs Maven)
 	$(VENV42)/bin/python benchmarks/against_kafka.py $(ARGS)
+
+bench-produce: java $(STAMP) ## our producer and df.write beside TubeMQ's own load generator, in turns (needs Maven)
+	$(BIN)/python benchmarks/produce.py $(ARGS)
 
 bench-planning: $(STAMP) ## what a stream's questions cost the driver; ARGS="--idle-stores 400" for an idle stream
 	$(BIN)/python benchmarks/planning.py $(ARGS)

@@ -58,19 +58,36 @@ def produce(master: str, topic: str, messages: int, *, size: int = 100, timeout_
     # Each client sends the same number. Clients that do not wait are faster, but on a busy
     # machine their backlog runs into time-outs, and then nobody knows what was stored.
     clients = next(count for count in range(MAX_CLIENTS, 0, -1) if messages % count == 0)
+    waiting = ["--sync-produce", f"--client-count={clients}", f"--num-send-threads={clients}"]
+    return _produce(master, topic, messages // clients, size, waiting, timeout_s)
+
+
+def produce_ahead(
+    master: str, topic: str, messages: int, *, size: int = 100, timeout_s: float = 600.0
+) -> Produced:
+    """Send messages of `size` bytes from one client that does not wait for answers: the generator's default.
+
+    Raises:
+        TimeoutError: the generator was not done in time.
+        RuntimeError: it ended without telling its counts.
+    """
+    return _produce(master, topic, messages, size, ["--client-count=1"], timeout_s)
+
+
+def _produce(
+    master: str, topic: str, per_client: int, size: int, how: list[str], timeout_s: float
+) -> Produced:
     output = _run(
         [
             PRODUCER_CLASS,
             f"--master-servers={master}",
             f"--topicName={topic}",
-            f"--messages={messages // clients}",
+            f"--messages={per_client}",
             f"--message-data-size={size}",
             "--without-delay",
-            "--sync-produce",
-            f"--client-count={clients}",
-            f"--num-send-threads={clients}",
             "--conn-reuse=true",
             f"--rpc-timeout={RPC_TIMEOUT_MS}",
+            *how,
         ],
         timeout_s,
     )
