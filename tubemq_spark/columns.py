@@ -129,7 +129,8 @@ TABLE: Final = (
         written=Written(
             _BYTES,
             "string or binary",
-            "Rows with equal keys go to the same partition. The key is not stored.",
+            "Rows with equal keys go to the same partition. The key is not stored. Rows with neither key nor "
+            "partition go to all partitions in turn, up to 32 rows at a time.",
         ),
     ),
 )

@@ -98,10 +98,10 @@ def test_values_of_any_size_arrive_whole(cluster, size):
 def test_messages_without_key_take_turns_over_all_partitions():
     with scripted_cluster(2, demo="1:2:2,2:2:1#") as cluster:
         with cluster.producer() as producer:
-            for _ in range(60):
+            for _ in range(6 * 32):
                 producer.send("demo", b"x")
         counts = {(b.broker_id, p): len(s) for b in cluster.brokers for (_, p), s in b.stored.items()}
-        assert counts == dict.fromkeys([(1, 0), (1, 1), (1, 10_000), (1, 10_001), (2, 0), (2, 1)], 10)
+        assert counts == dict.fromkeys([(1, 0), (1, 1), (1, 10_000), (1, 10_001), (2, 0), (2, 1)], 32)
 
 
 def test_producers_begin_their_turns_at_different_partitions():

@@ -92,10 +92,10 @@ def test_a_refused_partition_makes_the_routing_be_asked_for_once(cluster):
         producer.send("demo", b"a")
         cluster.master.topics["demo"] = "1:1:4#"
         cluster.broker.script = lambda message, _: refuse(403) if message.partitionId in (1, 2) else STORE
-        for _ in range(20):
+        for _ in range(3 * 32):  # a turn for each partition
             producer.send("demo", b"b")
         producer.flush()
-    assert sorted(cluster.stored()) == [b"a"] + [b"b"] * 20
+    assert sorted(cluster.stored()) == [b"a"] + [b"b"] * 96
     assert cluster.master.seen.count(Method.PRODUCER_HEARTBEAT) == 2
 
 

@@ -68,9 +68,19 @@ def test_single_messages_and_batches_keep_their_order(cluster):
 
 def test_rows_without_key_take_turns(cluster):
     with cluster.producer() as producer:
-        producer.send_batch(batch_of([b"x"] * 300))
+        for count in (100, 150, 38):
+            producer.send_batch(batch_of([b"x"] * count))
         producer.flush()
-        assert [receipt.count for receipt in producer.receipts()] == [100, 100, 100]
+        assert [receipt.count for receipt in producer.receipts()] == [96, 96, 96]
+
+
+def test_few_rows_without_key_share_a_partition(cluster):
+    with cluster.producer() as producer:
+        producer.send_batch(batch_of([b"x"] * 20))
+        for _ in range(12):
+            producer.send("demo", b"x")
+        producer.flush()
+        assert [receipt.count for receipt in producer.receipts()] == [32]
 
 
 def test_equal_keys_share_a_partition_with_single_messages(cluster):
@@ -85,9 +95,9 @@ def test_equal_keys_share_a_partition_with_single_messages(cluster):
 
 def test_a_null_key_is_no_key(cluster):
     with cluster.producer() as producer:
-        producer.send_batch(batch_of([b"x"] * 30, keys=[None] * 30))
+        producer.send_batch(batch_of([b"x"] * 96, keys=[None] * 96))
         producer.flush()
-        assert [receipt.count for receipt in producer.receipts()] == [10, 10, 10]
+        assert [receipt.count for receipt in producer.receipts()] == [32, 32, 32]
 
 
 def test_headers_travel_with_their_rows(cluster):

@@ -268,21 +268,21 @@ def test_time_between_calls_does_not_run_out():
 
 
 def test_answers_out_of_order_reach_their_messages():
-    net, window = run([Fate(delay_s=0.05 - number / 1_000) for number in range(40)], partitions=4)
-    send_all(net, window, 40)
+    net, window = run([Fate(delay_s=0.2 - number / 1_000) for number in range(128)], partitions=4)
+    send_all(net, window, 128)
     offsets = {one.partition.partition_id: one.receipt() for one in net.partitioner.targets}
     for number, receipt in offsets.items():
         assert (receipt.count, receipt.first_offset, receipt.last_offset) == (
-            10,
-            28 * number,
-            28 * (36 + number),
+            32,
+            28 * 32 * number,
+            28 * (32 * number + 31),
         )
 
 
 def test_round_robin_goes_around_a_broker_in_trouble():
     net = VirtualBrokers(lambda _: GOOD, brokers=3)
     net.links.avoid(net.links.to(2, Endpoint("b", 2)), net.now)
-    chosen = [net.partitioner.by_turn(net.links.passed_over).partition.broker_id for _ in range(6)]
+    chosen = [net.partitioner.by_turn(1, 1, net.links.passed_over)[0].partition.broker_id for _ in range(6)]
     assert chosen == [1, 3, 1, 3, 1, 3]
     net.links.forgive(net.now + 4)
     assert net.links.passed_over == frozenset()

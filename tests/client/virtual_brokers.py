@@ -9,7 +9,8 @@ import numpy as np
 
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.outgoing import OutgoingBatch
-from tubemq_spark.client.partitioner import Partitioner
+from tubemq_spark.client.partitioner import Partitioner, PublishedTopic
+from tubemq_spark.client.producer_session import PublishRoutes
 from tubemq_spark.client.runs import Destination, Run
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -119,6 +120,7 @@ class VirtualBrokers:
             for partition in range(partitions)
         ]
         self.partitioner = Partitioner(targets, 0)
+        self.topic = PublishedTopic("demo", PublishRoutes({}, 1 << 20), self.partitioner, self.links)
 
     def clock(self) -> float:
         return self.now
@@ -128,7 +130,7 @@ class VirtualBrokers:
 
     def choose(self, key: bytes | None = None) -> Destination:
         if key is None:
-            return self.partitioner.by_turn(self.links.passed_over, self.links.failing)
+            return self.topic.choose(key)
         return self.partitioner.by_key(key)
 
     # What the window asks of the network.
@@ -164,7 +166,8 @@ class VirtualBrokers:
 
     def redirect(self, message: Run) -> str:
         if message.key is None and not self.nowhere:
-            message.destinations = (self.partitioner.by_turn(self.links.passed_over, self.links.failing),)
+            self.partitioner.end_turn(message.destination)
+            message.destinations = (self.topic.choose(None),)
         return self.nowhere
 
     def refresh(self) -> None:

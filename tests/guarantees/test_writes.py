@@ -25,7 +25,8 @@ SCHEMA = StructType(
 )
 COLUMNS = {"Batch write", "Stream write", "Sending task"}
 IMPATIENT = {"deliverytimeoutms": "1500"}
-COUNT = 30
+COUNT = 120
+"""Enough for each broker's turn: rows that name no partition go to one broker 32 at a time."""
 
 
 class Batches:

@@ -7,6 +7,10 @@ from tubemq_spark.model import Endpoint
 
 _AVOID_S: Final = 3.0
 _AVOID_AT_MOST_S: Final = 48.0
+_LONGEST_TURN: Final = 32
+"""Messages that one partition gets before the next one: choosing a partition and keeping account of it costs
+as much for one message as for a run of them. Longer turns save little more, and a task of few messages would
+reach few partitions."""
 
 
 class BrokerLinks:
@@ -25,6 +29,8 @@ class BrokerLinks:
         self._crowded: set[BrokerLink] = set()
         self._share_messages = 1
         self._share_bytes = 1
+        self.longest_turn = _LONGEST_TURN
+        """How many messages a partition gets before the next one; few where a broker's share is small."""
         self.all: tuple[BrokerLink, ...] = ()
         """Every broker met so far."""
         self.passed_over: frozenset[int] = frozenset()
@@ -67,6 +73,7 @@ class BrokerLinks:
             return
         self._share_messages = max(1, messages // brokers)
         self._share_bytes = max(1, size // brokers)
+        self.longest_turn = max(1, min(_LONGEST_TURN, self._share_messages // 2))
         for link in self.all:
             if link.held >= self._share_messages or link.held_bytes >= self._share_bytes:
                 self.crowd(link)

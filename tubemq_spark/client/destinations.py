@@ -77,6 +77,7 @@ class Destinations:
                 return f"the master does not list {partition} now, only {topic.partitioner.listed()}"
             message.destinations = (same,)
         else:
+            topic.partitioner.end_turn(message.destination)
             message.destinations = (topic.choose(message.key),)
         return ""
 

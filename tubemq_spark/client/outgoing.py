@@ -6,7 +6,7 @@ import numpy as np
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.payload import empty_value, encode_prefix
-from tubemq_spark.protocol.send_batch import BytesColumn, Int64s, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
 from tubemq_spark.receipts import describe_message
 
@@ -19,6 +19,7 @@ class OutgoingBatch:
         "_credentials",
         "_headers",
         "_keys",
+        "_longest",
         "_partitions",
         "_topics",
         "ends",
@@ -36,7 +37,10 @@ class OutgoingBatch:
         partitions: Sequence[tuple[int, int] | None] | None = None,
         first_row: int = 1,
     ) -> None:
-        """Take columns of equal length; ``headers`` belong to the prefixes of ``payloads``."""
+        """Take columns of equal length; ``headers`` belong to the prefixes of ``payloads``.
+
+        ``topics`` may be one for all messages.
+        """
         self.payloads = payloads
         self.ends = ends
         """The size of all payloads before each message, and of all together at the end."""
@@ -46,6 +50,7 @@ class OutgoingBatch:
         self._headers = headers
         self._keys = keys
         self._partitions = partitions
+        self._longest = -1
         self._credentials: SendCredentials | None = None
         self._backs: BytesColumn
 
@@ -54,7 +59,7 @@ class OutgoingBatch:
 
     def topic(self, row: int) -> str:
         """Return the topic of a message."""
-        return self._topics[row]
+        return self._topics[row if len(self._topics) > 1 else 0]
 
     def key(self, row: int) -> bytes | None:
         """Return the key of a message, which chooses its partition whenever the partitions change."""
@@ -63,6 +68,18 @@ class OutgoingBatch:
     def partition(self, row: int) -> tuple[int, int] | None:
         """Return broker id and partition id when the caller named them: no other will do."""
         return None if self._partitions is None else self._partitions[row]
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether all messages have one topic and none has a key or a named partition."""
+        return len(self._topics) == 1 and self._keys is None and self._partitions is None
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest payload."""
+        if self._longest < 0:
+            self._longest = int(np.diff(self.ends).max())
+        return self._longest
 
     def size(self, row: int) -> int:
         """Return the length of a message's payload."""
@@ -106,10 +123,10 @@ def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]
     sizes = np.diff(batch.values.offsets)
     count, error = _first_refused(codes, sizes, errors)
     totals = sizes[:count] + np.diff(prefixes.offsets)[codes[:count]]
-    topics, keys, partitions = batch.topics, batch.keys, batch.partitions
+    keys, partitions = batch.keys, batch.partitions
     return (
         OutgoingBatch(
-            [topics.values[code] for code in topics.codes.tolist()],
+            _topics(batch.topics),
             Payloads(batch.values, prefixes, codes),
             batch.headers.values,
             [0, *totals.cumsum().tolist()],
@@ -119,6 +136,13 @@ def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]
         ),
         error,
     )
+
+
+def _topics(column: Coded[str]) -> Sequence[str]:
+    """Return the topic of each message, or one for all."""
+    if len(column.values) == 1:
+        return column.values
+    return [column.values[code] for code in column.codes.tolist()]
 
 
 def _prefixes(headers: Sequence[MessageHeader]) -> tuple[BytesColumn, dict[int, OptionError]]:

@@ -42,7 +42,9 @@ class Partitioner(Generic[Target]):
     partitions choose the same one for a key, in any process and on any platform; when partitions leave,
     only their own keys move; when partitions join, keys move only to them.
 
-    **Turns** alternate between brokers, so that passing over one costs few steps.
+    **Turns** give a partition some messages and then the next one. They alternate between brokers, so that
+    passing over one costs few steps. A turn ends early when its broker is to be passed over, or when a
+    message has to go elsewhere.
     """
 
     def __init__(self, targets: Iterable[Target], first_turn: int) -> None:
@@ -55,6 +57,8 @@ class Partitioner(Generic[Target]):
         turns = _alternate(self._targets)
         first = first_turn % len(turns)
         self._turns = itertools.cycle(turns[first:] + turns[:first])
+        self._turn: Target | None = None
+        self._taken = 0
         self._seeds = _seeds(self._targets)
         self._owners: list[list[Target] | None] = [None] * (_SLOTS // _BLOCK)
 
@@ -63,19 +67,30 @@ class Partitioner(Generic[Target]):
         """All partitions, by broker and partition id."""
         return tuple(self._targets)
 
-    def by_turn(self, *passed_over: Collection[int]) -> Target:
-        """Return the next partition, passing over some brokers.
+    def by_turn(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
+        """Return the partition whose turn it is, and how many messages it gets now.
 
         Args:
+            most: how many messages there are, at least 1.
+            longest: how many messages a turn has, at least 1.
             passed_over: ids of brokers, in several choices: the first one that leaves a broker counts.
         """
-        target = next(self._turns)
-        for brokers in passed_over:
-            if not self._brokers.issubset(brokers):
-                while target.partition.broker_id in brokers:
-                    target = next(self._turns)
-                break
-        return target
+        avoided = self._avoided(passed_over) if passed_over else ()
+        turn = self._turn
+        if turn is None or self._taken >= longest or turn.partition.broker_id in avoided:
+            turn = next(self._turns)
+            while turn.partition.broker_id in avoided:
+                turn = next(self._turns)
+            self._turn = turn
+            self._taken = 0
+        taken = min(most, longest - self._taken)
+        self._taken += taken
+        return turn, taken
+
+    def end_turn(self, target: Target) -> None:
+        """Let the next messages go to another partition than this one, if there is another."""
+        if self._turn is target:
+            self._turn = None
 
     def by_key(self, key: bytes) -> Target:
         """Return the partition of a key."""
@@ -91,6 +106,9 @@ class Partitioner(Generic[Target]):
         names = [target.partition.local_id for target in self._targets[:_LISTED_PARTITIONS]]
         more = len(self._targets) - len(names)
         return ", ".join(names) + (f" and {more} more" if more else "")
+
+    def _avoided(self, choices: Iterable[Collection[int]]) -> Collection[int]:
+        return next((brokers for brokers in choices if not self._brokers.issubset(brokers)), ())
 
     def _own(self, block: int) -> list[Target]:
         slots = np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64)
@@ -135,16 +153,17 @@ class PublishedTopic:
 
     def choose(self, key: bytes | None) -> Destination:
         """Return where a message goes whose partition was not named: that of its key, or the next one."""
-        if key is not None:
-            return self.partitioner.by_key(key)
+        return self.choose_run(1)[0] if key is None else self.partitioner.by_key(key)
+
+    def choose_run(self, most: int) -> tuple[Destination, int]:
+        """Return where the next messages without key go, and how many of them: from 1 to ``most``."""
         links = self.links
-        if links.passed_over:
-            chosen = self.partitioner.by_turn(links.passed_over, links.failing)
-        else:
-            chosen = self.partitioner.by_turn()
+        avoided = (links.passed_over, links.failing) if links.passed_over else ()
+        chosen, count = self.partitioner.by_turn(most, links.longest_turn, *avoided)
         if chosen.link.troubles:
             links.crowd(chosen.link)  # at once, not when it is submitted: one message is enough to see
-        return chosen
+            return chosen, 1
+        return chosen, count
 
 
 def _alternate(targets: Sequence[Target]) -> list[Target]:

@@ -15,7 +15,7 @@ from tubemq_spark.client.outgoing import OutgoingBatch, outgoing_batch
 from tubemq_spark.client.partitioner import PublishedTopic
 from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.publishing import Publishing
-from tubemq_spark.client.runs import Destination, runs
+from tubemq_spark.client.runs import Destination, Run, runs
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.errors import OptionError, ProduceError
@@ -129,7 +129,7 @@ class Producer:
             key: messages of equal keys go to the same partition, as long as the topic keeps its
                 partitions; the key itself is not stored.
             partition: broker id and partition id; by default the key decides, and without a key the
-                partitions take turns.
+                partitions take turns of up to 32 messages.
 
         Raises:
             ProduceError: an earlier message could not be stored; or this one is too long, or its topic
@@ -222,15 +222,30 @@ class Producer:
         Those before one that is refused are accepted.
         """
         after = first + self._window.room(batch.ends, first)
-        destinations: list[Destination] = []
+        accepted: list[Run] = []
         try:
-            for row in range(first, after):
-                destinations.append(self._destination(batch, row))  # noqa: PERF401 (kept when one is refused)
+            self._route(batch, first, after, accepted)
         finally:
-            if destinations and self._window.error is None:
-                self._accepted += len(destinations)
-                self._window.submit(runs(batch, first, destinations))
+            if accepted and self._window.error is None:
+                self._accepted += sum([len(run.rows) for run in accepted])
+                self._window.submit(accepted)
         return after
+
+    def _route(self, batch: OutgoingBatch, first: int, after: int, accepted: list[Run]) -> None:
+        """Put messages into runs; those before one that is refused are in ``accepted`` when it raises."""
+        topic = self._topic(batch.topic(first))
+        if batch.longest > topic.max_message_bytes or not batch.takes_turns:
+            destinations: list[Destination] = []
+            try:
+                for row in range(first, after):
+                    destinations.append(self._destination(batch, row))  # noqa: PERF401 (kept when one is refused)
+            finally:
+                accepted += runs(batch, first, destinations)
+            return
+        while first < after:
+            destination, count = topic.choose_run(after - first)
+            accepted.append(Run(batch, range(first, first + count), (destination,)))
+            first += count
 
     def _destination(self, batch: OutgoingBatch, row: int) -> Destination:
         topic = self._topic(batch.topic(row))

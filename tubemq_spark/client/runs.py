@@ -38,7 +38,10 @@ class Troubles:
 
 
 class Run:
-    """Messages of one batch that go to one broker and have had the same fate so far."""
+    """Messages of one batch that go to one broker and have had the same fate so far.
+
+    ``rows`` is a range when they follow one another in the batch, which keeps a run as cheap as a message.
+    """
 
     __slots__ = ("_troubles", "attempts", "batch", "destinations", "give_up_at", "rows", "sent_at", "size")
 
@@ -49,7 +52,7 @@ class Run:
         self.rows = rows
         """Which messages of the batch these are."""
         self.destinations = destinations
-        """Where each of them goes, for now."""
+        """Where each of them goes, for now; or one place for all."""
         self.size = batch.size_of(rows)
         """The length of all payloads together."""
         self.attempts = 0
@@ -110,14 +113,14 @@ class Run:
 
     def places(self) -> Places:
         """Return where the messages go, as requests say it."""
-        if self._to_one_partition:
+        if len(self.destinations) == 1:
             return [(self.destination.place, len(self.rows))]
         by_destination = itertools.groupby(self.destinations)
         return [(destination.place, len(list(same))) for destination, same in by_destination]
 
     def acknowledge(self, positions: Sequence[int], offsets: Int64s) -> None:
         """Count stored messages, each for its partition."""
-        if self._to_one_partition:
+        if len(self.destinations) == 1:
             self.destination.acknowledge(offsets.tolist(), self.attempts, self.unanswered)
             return
         by_destination: dict[Destination, list[int]] = {}
@@ -126,12 +129,9 @@ class Run:
         for destination, stored in by_destination.items():
             destination.acknowledge(stored, self.attempts, self.unanswered)
 
-    @property
-    def _to_one_partition(self) -> bool:
-        return self.destinations.count(self.destination) == len(self.destinations)
-
     def _message(self, position: int) -> "Run":
-        one = Run(self.batch, (self.rows[position],), (self.destinations[position],))
+        destination = self.destinations[position if len(self.destinations) > 1 else 0]
+        one = Run(self.batch, (self.rows[position],), (destination,))
         one.attempts = self.attempts
         one.sent_at = self.sent_at
         one.give_up_at = self.give_up_at
