@@ -35,7 +35,7 @@ class ClientConfig:
     """How long a message that a producer accepted may take until a broker has stored it, and how long a
     producer waits for its masters and for a topic's partitions. A broker that restarts accepts messages again
     after 35 s."""
-    max_in_flight: int = 256
+    max_in_flight: int = 512
     """Messages a producer sends before it waits for an answer."""
     max_in_flight_bytes: int = 16 << 20
 
