@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from testkit.git import ROOT
 from tests.changed import REST, changed_files, distance_from
+from tubemq_spark.cluster.kept_producers import process_producers
 from tubemq_spark.protocol import speedups
 
 GRACE_SECONDS = 3.0
@@ -68,6 +69,7 @@ def nothing_left_behind():
     """Fail a test that leaves a running thread or an open socket."""
     threads, sockets = set(threading.enumerate()), open_sockets()
     yield
+    process_producers().close_idle()
     deadline = time.monotonic() + GRACE_SECONDS
     left = left_behind(threads, sockets)
     while any(left) and time.monotonic() < deadline:

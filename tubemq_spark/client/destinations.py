@@ -97,6 +97,11 @@ class Destinations:
         used = [one for one in self._by_partition.values() if one.count]
         return sorted((one.receipt() for one in used), key=lambda receipt: receipt.partition)
 
+    def forget_receipts(self) -> None:
+        """Let every partition begin as if it had acknowledged nothing; everything was acknowledged."""
+        for one in self._by_partition.values():
+            one.forget()
+
     def _partitioner(self, routes: PublishRoutes) -> Partitioner[Destination]:
         targets = [self.of(*item) for item in routes.partitions.items()]
         return Partitioner(targets, random.randrange(len(targets)))  # noqa: S311 (keeps no secret)

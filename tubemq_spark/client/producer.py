@@ -197,6 +197,30 @@ class Producer:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
         return self._destinations.receipts()
 
+    def rest(self) -> None:
+        """End a piece of work that was flushed; registration and connections stay for ``resume``.
+
+        Receipts and counts begin anew, as those of another producer would.
+        """
+        self._summarise()
+        self._accepted = 0
+        self._window.retried = 0
+        self._destinations.forget_receipts()
+
+    def resume(self, name: str = "") -> None:
+        """Begin the next piece of work under a name; call ``rest`` before.
+
+        Raises:
+            ProduceError: a broker has sent nonsense in the meantime.
+        """
+        self._log.begin(name or f"producer {self._session.client_id}")
+        self._window.resume()
+
+    def abandon(self) -> None:
+        """Drop the connections without closing them; in a forked child they belong to the parent."""
+        self._closed = True
+        self._window.abandon()
+
     def close(self) -> None:
         """Close the connections and leave the master; messages not acknowledged are abandoned.
 
@@ -213,6 +237,9 @@ class Producer:
             )
         self._window.close()
         self._session.close()
+        self._summarise()
+
+    def _summarise(self) -> None:
         if self._accepted:
             self._log.summary(summarise(self.receipts()))
 

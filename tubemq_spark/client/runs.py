@@ -157,6 +157,10 @@ class Destination:
         self.link = link
         self.place = place
         """What all requests to this partition have in common (``encode_place``)."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin as if nothing had been acknowledged."""
         self.count = 0
         self.first_offset = -1
         self.last_offset = -1

@@ -33,12 +33,16 @@ class SendLog:
     """The log of one producer, whose name stands in each line."""
 
     def __init__(self, sender: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.begin(sender)
+
+    def begin(self, sender: str) -> None:
+        """Begin anew, under another name."""
         self.sender = sender
         self.outages = 0
         """How many there were."""
         self.outage_s = 0.0
         """How long those took that are over."""
-        self._clock = clock
         self._now: dict[str, _Outage] = {}
         self._told_at: dict[str, float] = {}
         self._events: dict[str, _Events] = {}

@@ -185,6 +185,26 @@ class SendWindow:
                 ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=unacknowledged)
             )
 
+    def resume(self) -> None:
+        """Begin again after a long pause without messages: connections that ended meanwhile are made anew.
+
+        That is no failure of their brokers, and no message was lost with them.
+
+        Raises:
+            ProduceError: a broker has sent nonsense in the meantime.
+        """
+        self._pass_time(None)
+        while arrivals := self._pipelines.drive(0.0):
+            for pipeline, arrival in arrivals:
+                if isinstance(arrival, TubeMQConnectionError):
+                    self._owners.pop(pipeline).detach()
+                else:
+                    self._receive(pipeline, arrival)
+
+    def abandon(self) -> None:
+        """Drop every connection without closing it for another process that shares it."""
+        self._pipelines.abandon()
+
     def close(self) -> None:
         """Close every connection; what is not acknowledged is forgotten."""
         self._pipelines.close()

@@ -9,8 +9,8 @@ of ``model``, ``receipts``, ``offsets`` or ``protocol`` and could travel over a 
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Protocol, Self
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 from tubemq_spark.model import OffsetBounds, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.retry import Wait
@@ -21,19 +21,7 @@ from tubemq_spark.receipts import Receipt
 
 
 class Sender(Protocol):
-    """Sends messages to any number of topics, at least once; for use by one thread.
-
-    As a context manager it flushes and closes; when the block fails, it closes at once.
-    """
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    """Sends messages to any number of topics, at least once; for use by one thread."""
 
     def send(
         self,
@@ -142,5 +130,8 @@ class Cluster(Protocol):
             TubeMQConnectionError: no master answered.
         """
 
-    def sender(self, name: str = "") -> Sender:
-        """Return a new sender, for use as a context manager; errors and the log call it by that name."""
+    def sender(self, name: str = "") -> AbstractContextManager[Sender]:
+        """Return a sender that has sent nothing; errors and the log call it by that name.
+
+        It belongs to the ``with`` block, whose end flushes it; when the block fails, it is closed at once.
+        """

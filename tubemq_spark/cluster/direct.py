@@ -3,6 +3,7 @@
 import concurrent.futures
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Final
 
 from tubemq_spark.client.bounds import store_bounds
@@ -13,6 +14,7 @@ from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.topics import refuse_unknown_topic
 from tubemq_spark.cluster.base import Cluster, Sender
+from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.model import (
     OffsetBounds,
     RangeRequest,
@@ -31,11 +33,17 @@ _MOST_THREADS: Final = 16
 
 
 class DirectCluster(Cluster):
-    """A cluster over a pool of channels, which it shares with others and does not close."""
+    """A cluster over a pool of channels, which it shares with others and does not close.
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool) -> None:
+    Its senders are new producers, or those of ``producers``, which may have served others before.
+    """
+
+    def __init__(
+        self, config: ClientConfig, pool: ChannelPool, producers: KeptProducers | None = None
+    ) -> None:
         self._config = config
         self._pool = pool
+        self._producers = producers
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask in a short session under the user's group."""
@@ -77,6 +85,8 @@ class DirectCluster(Cluster):
         """Ask the master as a producer, and only if it lists no partition as a reader too."""
         refuse_unknown_topic(self._config, self._pool, topic)
 
-    def sender(self, name: str = "") -> Sender:
-        """Return a producer with connections of its own."""
-        return Producer(self._config, self._pool, name=name)
+    def sender(self, name: str = "") -> AbstractContextManager[Sender]:
+        """Return a producer, which nobody else uses until the end of the block."""
+        if self._producers is None:
+            return Producer(self._config, self._pool, name=name)
+        return self._producers.sender(self._config, name)

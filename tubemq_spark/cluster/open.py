@@ -3,6 +3,7 @@
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.cluster.kept_producers import process_producers
 from tubemq_spark.errors import OptionError
 from tubemq_spark.net.pool import process_pool
 
@@ -10,11 +11,11 @@ from tubemq_spark.net.pool import process_pool
 def open_cluster(config: ClusterConfig) -> Cluster:
     """Return the cluster a configuration names; cheap, since a process shares its channels.
 
-    Spark reuses its Python workers for many tasks, so the channels outlive a task.
+    Spark reuses its Python workers for many tasks, so channels and producers outlive a task.
 
     Raises:
         OptionError: the configuration names gateways.
     """
     if config.gateways:
         raise OptionError("TUBEMQ_GATEWAY_UNSUPPORTED", gateways=", ".join(map(str, config.gateways)))
-    return DirectCluster(config.client, process_pool())
+    return DirectCluster(config.client, process_pool(), process_producers())

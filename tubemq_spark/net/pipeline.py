@@ -85,6 +85,12 @@ class Pipeline:
             self._socket = None
         self._unsent = memoryview(b"")
 
+    def abandon(self) -> None:
+        """Drop the socket; the selector, which the parent process shares, is not told."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     def handle(self, events: int) -> bytes | None:
         """Do what the selector says is possible; return the bytes read, or nothing.
 
@@ -227,6 +233,13 @@ class Pipelines:
         """Close every connection and the selector; doing it twice is harmless."""
         for pipeline in self._open:
             pipeline.close()
+        self._open.clear()
+        self._selector.close()
+
+    def abandon(self) -> None:
+        """Drop every connection in a forked child, and tell neither the peers nor the shared selector."""
+        for pipeline in self._open:
+            pipeline.abandon()
         self._open.clear()
         self._selector.close()
 

@@ -1,0 +1,155 @@
+"""Producers that outlive their task, for the next one in the same process.
+
+Spark's Python workers run one task after the other, and a small task takes less time than to register at the
+master and to connect to the brokers.
+
+**States of a producer here.**
+
+- *in use*: one ``with`` block of ``sender`` has it, and nobody else knows it;
+- *idle*: in ``_idle``, with everything acknowledged; its heartbeats go on, so it stays registered;
+- *closed*.
+
+``sender`` takes an idle producer of the same settings, or makes one. A block that ends well makes it idle;
+any other block closes it. An idle one is closed after ``idle_ms`` by the process's scheduler, and when the
+process ends.
+
+**Invariants.** A producer leaves ``_idle`` under ``_lock`` before anybody uses or closes it, so it has one
+user at a time. A block sees receipts and counts of its own messages only (``Producer.rest``). A forked child
+has no idle producers, and closes no connection of its parent.
+"""
+
+import atexit
+import dataclasses
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer import Producer
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.net.pool import ChannelPool, process_pool
+from tubemq_spark.net.scheduler import Task, process_scheduler
+
+logger = logging.getLogger(__name__)
+
+_IDLE_MS: Final = 30_000
+"""Longer than most pauses between micro-batches; Spark keeps an idle Python worker for a minute."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Idle:
+    """An idle producer, and what closes it when its time is over."""
+
+    config: ClientConfig
+    producer: Producer
+    expiry: Task | None = None
+
+
+class KeptProducers:
+    """The producers of a process over one pool of channels; threads may share it."""
+
+    def __init__(self, pool: ChannelPool, idle_ms: float = _IDLE_MS) -> None:
+        """Have none yet."""
+        self._pool = pool
+        self._idle_ms = idle_ms
+        self._lock = threading.Lock()
+        self._idle: list[_Idle] = []
+        _all.add(self)
+
+    def __len__(self) -> int:
+        """How many are idle."""
+        return len(self._idle)
+
+    @contextmanager
+    def sender(self, config: ClientConfig, name: str = "") -> Iterator[Producer]:
+        """Lend a producer, whose messages are flushed at the end of the block; when it fails, it is closed.
+
+        Raises:
+            TubeMQError: as ``Producer.flush``.
+        """
+        producer = self._take(config, name)
+        try:
+            yield producer
+            producer.flush()
+            producer.rest()
+        except BaseException:
+            producer.close()
+            raise
+        self._keep(_Idle(config, producer))
+
+    def close_idle(self) -> None:
+        """Close those that are idle now."""
+        with self._lock:
+            found, self._idle = self._idle, []
+        for one in found:
+            _close(one)
+
+    def start_anew(self) -> None:
+        """Forget the idle ones without closing them for the parent process; for a forked child."""
+        found, self._idle = self._idle, []
+        self._lock = threading.Lock()
+        for one in found:
+            one.producer.abandon()
+
+    def _take(self, config: ClientConfig, name: str) -> Producer:
+        while (found := self._pop(config)) is not None:
+            try:
+                found.producer.resume(name)
+            except TubeMQError as error:
+                logger.info("a producer cannot be used again: %s", error)
+                found.producer.close()
+            else:
+                return found.producer
+        return Producer(config, self._pool, name=name)
+
+    def _pop(self, config: ClientConfig) -> _Idle | None:
+        with self._lock:
+            found = next((one for one in self._idle if one.config == config), None)
+            if found is None:
+                return None
+            self._idle.remove(found)
+        if found.expiry is not None:
+            found.expiry.cancel()
+        return found
+
+    def _keep(self, one: _Idle) -> None:
+        with self._lock:
+            self._idle.append(one)
+            one.expiry = process_scheduler().every(
+                self._idle_ms, lambda: self._expire(one), "closing an idle producer"
+            )
+
+    def _expire(self, one: _Idle) -> None:
+        with self._lock:
+            if one not in self._idle:
+                return
+            self._idle.remove(one)
+        _close(one)
+
+
+def _close(one: _Idle) -> None:
+    if one.expiry is not None:
+        one.expiry.cancel()
+    one.producer.close()
+
+
+_all: "weakref.WeakSet[KeptProducers]" = weakref.WeakSet()
+_process_producers: Final = KeptProducers(process_pool())
+
+
+def process_producers() -> KeptProducers:
+    """Return the producers that everything in this process shares; the idle ones are closed when it ends."""
+    return _process_producers
+
+
+def _after_fork_in_child() -> None:
+    for producers in list(_all):
+        producers.start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_process_producers.close_idle)
