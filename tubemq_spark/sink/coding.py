@@ -58,7 +58,7 @@ def bytes_column(column: pa.Array) -> BytesColumn:
     offsets = np.frombuffer(offsets_buffer, np.int64)[values.offset : values.offset + len(values) + 1]
     start, end = int(offsets[0]), int(offsets[-1])
     return BytesColumn(
-        b"" if data is None else data.slice(start, end - start).to_pybytes(),
+        b"" if data is None else memoryview(data).cast("B")[start:end],
         offsets - start,
         nulls(column) if column.null_count else None,
     )
