@@ -22,9 +22,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -136,25 +137,30 @@ class Bench:
         }
         before = self._java.message_count(case.topic)
         began = time.perf_counter()
+        done = threading.Event()
         with ThreadPoolExecutor(1) as executor:
-            told = executor.submit(works[way])
-            looks = self._looks(case.topic, way, told)
+            looking = executor.submit(self._looks, case.topic, way, done)
+            try:
+                # In this thread: Spark finds Python data sources only in the one that made the session.
+                told = works[way]()
+            finally:
+                done.set()
+            looks = looking.result()
         seconds = time.perf_counter() - began
-        check(told.result(), count, self._java.message_count(case.topic) - before)
+        check(told, count, self._java.message_count(case.topic) - before)
         first, last = steady(looks, before)
         stored = max(1, last.stored - first.stored)
         return Figures(
             stored / max(last.at - first.at, 1e-6),
             {name: (spent - first.cpu_s.get(name, 0.0)) / stored * 1e6 for name, spent in last.cpu_s.items()},
-            told.result().refused / count,
+            told.refused / count,
             seconds,
         )
 
-    def _looks(self, topic: str, way: str, told: Future[Told]) -> list[Look]:
+    def _looks(self, topic: str, way: str, done: threading.Event) -> list[Look]:
         looks = []
-        while not told.done():
+        while not looks or not done.wait(LOOK_EVERY_S):
             looks.append(Look(time.perf_counter(), self._java.message_count(topic), cpu_seconds(way)))
-            time.sleep(LOOK_EVERY_S)
         return looks
 
     def _bare(self, case: Case, way: str, count: int) -> Told:
