@@ -444,9 +444,9 @@ def test_a_producer_goes_on_with_the_brokers_that_the_master_lists(start, client
     server = start(brokers=3, settings=IMPATIENT)
     connected = client(server)
     server.faults.stop_broker(2)
-    connected.send("demo", *(str(number) for number in range(30)))
+    connected.send("demo", *(str(number) for number in range(200)))
     server.faults.start_broker(2)
-    assert len(connected.values("demo")) == 30
+    assert len(connected.values("demo")) == 200
     held = {place.broker_id: bounds.latest for place, bounds in server.overview().stores.items()}
     assert held[2] == 0 < min(held[1], held[3])
 
