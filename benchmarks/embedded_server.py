@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,23 +26,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.bare_fetch import fetching, only_partition
 from integration_tests.produce import client_config
 from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.server_process import ServerProcess
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.range_reader import read_range
-from tubemq_spark.client.reader_groups import ReaderGroupHolder
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
-from tubemq_spark.net.channel import PendingCall
+from tubemq_spark.model import OffsetRange, RangeRequest, Route
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.constants import Method, ServiceType
-from tubemq_spark.protocol.pb import broker_pb2 as pb
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SEND_SIZES: Final = {"100 B": 100, "1 KiB": KIB}
@@ -112,48 +109,9 @@ class Bench:
         yield used
         used.append(self.process.cpu_s - before if self.process else 0.0)
 
-    def partition(self, topic: str) -> tuple[TopicPartition, Endpoint, int, int]:
-        """Return a topic's only partition, its broker, a visit token and the offset where it ends."""
-        cluster = open_cluster(ClusterConfig(self.config))
-        layout = cluster.layout([topic])
-        ((partition, endpoint),) = layout.partitions.items()
-        return (
-            partition,
-            endpoint,
-            layout.visit_token,
-            cluster.bounds(layout).known[partition.store_id].latest,
-        )
-
-    @contextlib.contextmanager
-    def fetching(self, topic: str) -> Iterator[tuple[Callable[[], PendingCall], Callable[[], int], int]]:
-        """Lease a topic's only partition from its start, for readers that look into no message.
-
-        Gives what starts a fetch, what commits it and returns the position, and where the topic ends.
-        """
-        partition, endpoint, token, end = self.partition(topic)
-        pool = ChannelPool(self.config.connect_timeout_ms)
-        holder = ReaderGroupHolder(self.config, pool, partition, Route(endpoint, token))
-        with contextlib.closing(pool), holder:
-            holder.acquire(0)
-            session, claim = holder.lease.session, holder.lease.claim
-            request = pb.GetMessageRequestC2B(
-                clientId=claim.client_id,
-                groupName=claim.group,
-                topicName=partition.topic,
-                partitionId=partition.partition_id,
-                lastPackConsumed=True,
-            )
-
-            def start() -> PendingCall:
-                return session.channel.start(
-                    ServiceType.BROKER_READ, Method.GET_MESSAGE, request, timeout_ms=10_000, during="reading"
-                )
-
-            yield start, lambda: session.commit(claim).current, end
-
     def fetch_all(self, topic: str, size: int) -> float:
         """Fetch and commit in turn; return MB of values a second."""
-        with self.fetching(topic) as (start, commit, end):
+        with fetching(self.config, topic) as (start, commit, end):
             position, began = 0, time.perf_counter()
             while position < end:
                 start().body("reading")
@@ -165,7 +123,7 @@ class Bench:
 
         A connection's requests are served in turn here; the Java broker may serve them in another order.
         """
-        with self.fetching(topic) as (start, _, end):
+        with fetching(self.config, topic) as (start, _, end):
             began = time.perf_counter()
             current, following = start(), start()
             while len(current.body("reading")) > size:  # the answer at the end carries no message
@@ -175,8 +133,9 @@ class Bench:
 
     def read_all(self, topic: str, size: int) -> float:
         """Read as the source does, checks and all; return MB of values a second."""
-        partition, endpoint, token, end = self.partition(topic)
-        work = RangeRequest(OffsetRange(partition, 0, end), Route(endpoint, token), own_store=True)
+        found = only_partition(self.config, topic)
+        asked = OffsetRange(found.partition, 0, found.end)
+        work = RangeRequest(asked, Route(found.endpoint, found.visit_token), own_store=True)
         pool = ChannelPool(self.config.connect_timeout_ms)
         with contextlib.closing(pool):
             start = time.perf_counter()

@@ -1,0 +1,103 @@
+"""A reader that looks into no message: it fetches and confirms, for the bound of what a server gives."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tubemq_spark.client import ClientConfig
+from tubemq_spark.client.broker import MEMORY_TOO
+from tubemq_spark.client.reader_groups import ReaderGroupHolder
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.model import Endpoint, Route, TopicPartition
+from tubemq_spark.net.channel import PendingCall
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import broker_pb2 as pb
+
+_TIMEOUT_MS: Final = 10_000
+_LARGEST_REFUSAL: Final = 4096
+"""An answer without messages is shorter than that, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyPartition:
+    """A topic's only partition, and where it ends."""
+
+    partition: TopicPartition
+    endpoint: Endpoint
+    visit_token: int
+    end: int
+    """In bytes of the index."""
+
+
+def only_partition(config: ClientConfig, topic: str) -> OnlyPartition:
+    """Ask the cluster for the only partition of a topic."""
+    cluster = open_cluster(ClusterConfig(config))
+    layout = cluster.layout([topic])
+    ((partition, endpoint),) = layout.partitions.items()
+    end = cluster.bounds(layout).known[partition.store_id].latest
+    return OnlyPartition(partition, endpoint, layout.visit_token, end)
+
+
+@contextlib.contextmanager
+def fetching(
+    config: ClientConfig, topic: str
+) -> Iterator[tuple[Callable[[], PendingCall], Callable[[], int], int]]:
+    """Lease a topic's only partition from its start.
+
+    Gives what starts a fetch, which confirms the one before; what commits it and returns the position; and
+    where the topic ends.
+    """
+    found = only_partition(config, topic)
+    pool = ChannelPool(config.connect_timeout_ms)
+    route = Route(found.endpoint, found.visit_token)
+    holder = ReaderGroupHolder(config, pool, found.partition, route, query_priority=MEMORY_TOO)
+    with contextlib.closing(pool), holder:
+        holder.acquire(0)
+        session, claim = holder.lease.session, holder.lease.claim
+        request = pb.GetMessageRequestC2B(
+            clientId=claim.client_id,
+            groupName=claim.group,
+            topicName=claim.partition.topic,
+            partitionId=claim.partition.partition_id,
+            lastPackConsumed=True,
+        )
+
+        def start() -> PendingCall:
+            return session.channel.start(
+                ServiceType.BROKER_READ,
+                Method.GET_MESSAGE,
+                request,
+                timeout_ms=_TIMEOUT_MS,
+                during="reading",
+            )
+
+        yield start, lambda: session.commit(claim).current, found.end
+
+
+def fetch_all(config: ClientConfig, topic: str) -> int:
+    """Fetch a topic to its end, one request per fetch and one under way; return the bytes of all answers.
+
+    Raises:
+        RuntimeError: the broker refused for another reason than the topic's end.
+    """
+    total = 0
+    with fetching(config, topic) as (start, _, _end):
+        while not _is_end(body := start().body("reading")):
+            total += len(body)
+    return total
+
+
+def _is_end(body: bytes) -> bool:
+    if len(body) >= _LARGEST_REFUSAL:
+        return False
+    answer = rpc.parse_message(pb.GetMessageResponseB2C, body)
+    if answer.success:
+        return False
+    if answer.errCode != ErrCode.NOT_FOUND:
+        raise RuntimeError(f"the broker refused a fetch with {answer.errCode}: {answer.errMsg}")
+    return True
