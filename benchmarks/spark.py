@@ -24,6 +24,7 @@ def session(folder: Path, master: str = "local[2]", **settings: str) -> Iterator
     builder = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

@@ -26,13 +26,14 @@ def server_jars() -> Path:
     return _fetched(f"kafka-{KAFKA_VERSION}", SERVER, alone=False)
 
 
-def connector_jars() -> Path:
-    """Return a directory with what Spark's Kafka connector needs besides Spark.
+def connector_jars() -> str:
+    """Return what Spark's Kafka connector needs besides Spark, as Spark's setting ``spark.jars`` has it.
 
     Raises:
         ArtifactsUnavailableError: Maven cannot bring it.
     """
-    return _fetched(f"spark-kafka-{SPARK_VERSION}", CONNECTOR, alone=True)
+    home = _fetched(f"spark-kafka-{SPARK_VERSION}", CONNECTOR, alone=True)
+    return ",".join(str(path) for path in sorted(home.glob("*.jar")))
 
 
 def _fetched(name: str, coordinates: tuple[str, ...], *, alone: bool) -> Path:
