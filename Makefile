@@ -18,7 +18,7 @@ NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-read-path bench-send-path bench-planning bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-read-path bench-send-path bench-growth bench-planning bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -102,11 +102,14 @@ bench-read-path: $(STAMP) ## what a row costs from the answer to a fetch to the 
 bench-send-path: $(STAMP) ## what a message costs to the wire, and from the answer to the receipt, compiled and in Python
 	$(BIN)/python benchmarks/send_path.py $(ARGS)
 
-bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source on one machine, in turns (needs Maven)
+bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source, in turns (needs Maven); ARGS="--only read,live --rounds 3"
 	$(VENV42)/bin/python benchmarks/against_kafka.py $(ARGS)
 
 bench-produce: java $(STAMP) ## our producer and df.write beside TubeMQ's own load generator, in turns (needs Maven)
 	$(BIN)/python benchmarks/produce.py $(ARGS)
+
+bench-growth: java $(STAMP) ## what queries cost against their work, drawn as docs/growth.svg; ARGS=--quick to try it
+	$(BIN)/python benchmarks/growth.py $(ARGS)
 
 bench-planning: $(STAMP) ## what a stream's questions cost the driver; ARGS="--idle-stores 400" for an idle stream
 	$(BIN)/python benchmarks/planning.py $(ARGS)

@@ -1,0 +1,1 @@
+"""Cost against work: what is measured, what its slopes say, and the picture."""
