@@ -205,7 +205,8 @@ def spared_of(rows, trouble):
 
 
 FREE, NAMED = False, True
-COUNT = 30
+COUNT = 160
+"""Rows without key take turns of 32, and each of three brokers has to get some."""
 MANY = 500
 COLUMNS = "value string, brokerId int, partition int"
 
