@@ -55,6 +55,11 @@ def test_a_turn_has_so_many_messages_however_they_come(pieces, longest):
     assert chosen == [IN_TURN[number // longest % 4] for number in range(sum(pieces))]
 
 
+def test_the_only_partition_gets_all_at_once():
+    partitioner = Partitioner(targets((1, 0)), 0)
+    assert [partitioner.by_turn(100, 32, {1}) for _ in range(2)] == [(*targets((1, 0)), 100)] * 2
+
+
 def test_a_turn_ends_when_its_broker_is_avoided():
     partitioner = Partitioner(PARTITIONS, 0)
     taken = [partitioner.by_turn(2, 8), partitioner.by_turn(3, 8, {1}), partitioner.by_turn(9, 8, {1})]

@@ -68,13 +68,15 @@ class Partitioner(Generic[Target]):
         return tuple(self._targets)
 
     def by_turn(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
-        """Return the partition whose turn it is, and how many messages it gets now.
+        """Return the partition whose turn it is, and how many messages it gets now; the only one gets all.
 
         Args:
             most: how many messages there are, at least 1.
             longest: how many messages a turn has, at least 1.
             passed_over: ids of brokers, in several choices: the first one that leaves a broker counts.
         """
+        if len(self._targets) == 1:
+            return self._targets[0], most
         avoided = self._avoided(passed_over) if passed_over else ()
         turn = self._turn
         if turn is None or self._taken >= longest or turn.partition.broker_id in avoided:
