@@ -8,9 +8,11 @@ anything: README's blocks, a stand-alone cluster whose executors have the packag
 import argparse
 import contextlib
 import importlib.util
+import re
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -126,6 +128,17 @@ def _whole(trial: Trial) -> None:
 def _build(trial: Trial) -> None:
     with trial.step("build sdist, wheel and zip"):
         build(trial.dist)
+    _check_description(trial.distribution(WHEEL))
+
+
+def _check_description(wheel: Path) -> None:
+    """The package index shows it, where links to files of the repository are dead."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        description = archive.read(name).decode()
+    dead = re.findall(r"\]\((?!\w+:)[^)]*\)", description)
+    if dead or "docs/options.md" not in description:
+        raise FailedError(f"links to files, or no description: {dead}")
 
 
 def _check_compiled(environment: Environment, directory: Path) -> None:
