@@ -122,9 +122,9 @@ class Comparison:
         left, parted = list(servers.embedded), False
         for number, (call, said) in enumerate(servers.run(calls)):
             self.made += 1
-            real = flat(said["real"], servers.real)
+            real = flat(call, said["real"], servers.real)
             for target in list(left):
-                found = compare(call, flat(said[target.name], target), real)
+                found = compare(call, flat(call, said[target.name], target), real)
                 reasons = [explanation(d, by_default=target.name == "by default") for d in found]
                 self.compared[target.name] += 1
                 self.rows[target.name] |= {row.id for row in reasons if row is not None and not row.by_time}

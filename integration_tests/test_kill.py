@@ -17,7 +17,7 @@ from integration_tests.runs import form
 from integration_tests.truth import assert_same_rows
 
 PROGRAM = Path(__file__).parent / "programs" / "stream_to_files.py"
-START_SECONDS = 120
+START_SECONDS = 300
 KILLS_PER_JOB = form(short=3, long=5)
 
 

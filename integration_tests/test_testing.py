@@ -11,6 +11,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(400)
 def test_the_example_of_the_page(pytester):
     example = re.search(
         r"<!-- the example .*?-->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL

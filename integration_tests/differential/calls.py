@@ -105,6 +105,12 @@ class Call:
         partition = self.fields.get("partitionId", 0)
         return int(partition) // PARTITIONS_PER_STORE
 
+    @property
+    def payload_size(self) -> int:
+        """How long the payload is that it sends."""
+        data = self.fields.get("data", {"text": "", "times": 0})
+        return len(data["text"].encode("latin-1")) * data["times"]
+
     def plain(self) -> dict[str, Plain]:
         """Return it as JSON can hold it; what is as usual is left out."""
         fields = {name: getattr(self, name) for name in ("port", "service", "method", "fields")}

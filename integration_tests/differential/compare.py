@@ -10,6 +10,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from integration_tests.differential.calls import BROKER, Call
 from integration_tests.differential.drive import Outcome, Target
+from tubemq_spark.protocol.errcodes import ErrCode
 
 Flat = Mapping[str, Any]
 """An answer as one value a field, by path: ``messages.0.flag``. What is absent has no entry."""
@@ -30,7 +31,7 @@ OPAQUE: Final = frozenset(
 UNORDERED: Final = frozenset({"topicInfos", "topicMetaInfoList", "brokerInfos", "brokerConfigList"})
 """Lists whose order is that of a Java hash table."""
 
-
+_WITHOUT_MESSAGES: Final = frozenset({ErrCode.MOVED, ErrCode.NOT_FOUND})
 _SHOWN_CHARACTERS: Final = 300
 
 
@@ -65,7 +66,7 @@ def compare(call: Call, embedded: Flat, real: Flat) -> list[Difference]:
     ]
 
 
-def flat(outcome: Outcome, target: Target) -> Flat:
+def flat(call: Call, outcome: Outcome, target: Target) -> Flat:
     """Return an answer's fields, without what only this server can know."""
     if not isinstance(outcome, ProtobufMessage):
         return {
@@ -73,7 +74,16 @@ def flat(outcome: Outcome, target: Target) -> Flat:
             "exception": outcome.exception_name,
             "text": _text(outcome.text, target),
         }
-    return {"answer": outcome.DESCRIPTOR.name, **dict(_fields("", outcome, target))}
+    fields = {"answer": outcome.DESCRIPTOR.name, **dict(_fields("", outcome, target))}
+    if _tells_data_end(fields):
+        # Where one server refused a message, a filler stands that may be longer or shorter.
+        fields["minLimitTime"] -= target.stored_bytes[call.topic, call.store]
+    return fields
+
+
+def _tells_data_end(fields: Flat) -> bool:
+    """Whether the time to wait is none, but where the store's data ends, as Java leaves it there."""
+    return fields.get("errCode") in _WITHOUT_MESSAGES and fields.get("minLimitTime", 0) > 0
 
 
 def _fields(prefix: str, message: ProtobufMessage, target: Target) -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -80,6 +81,8 @@ class Target:
     """By the name of the field it came in."""
     sent: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     """Topic and offset of each message, by its id."""
+    stored_bytes: Counter[StoreKey] = dataclasses.field(default_factory=Counter)
+    """How long the payloads together are that it has stored since we drive it."""
 
     def __post_init__(self) -> None:
         self._lines = {"master": Line(self.master), "broker": Line(self.broker)}
@@ -148,6 +151,7 @@ class Target:
             sentAddr=0,
         )
         self._ask(Method.SEND_MESSAGE, request)
+        self.stored_bytes[topic, partition_id // PARTITIONS_PER_STORE] += len(request.data)
 
     def _ask(self, method: Method, request: ProtobufMessage) -> bytes:
         """Make a sound call at the broker and return the body of its answer."""
@@ -167,6 +171,7 @@ class Target:
                 self.known["configId"] = value.configId
         if isinstance(message, broker_pb2.SendMessageResponseB2P) and message.success:
             self.sent[message.messageId] = (call.topic, message.appendOffset)
+            self.stored_bytes[call.topic, call.store] += call.payload_size
 
 
 @dataclasses.dataclass
