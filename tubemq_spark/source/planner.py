@@ -220,7 +220,7 @@ class Planner:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""
         idle = (time.monotonic() - self._changed_at) * _IDLE_SHARE
         stores = 0 if self._layouts.last is None else len(self._layouts.last.stores)
-        oldest = max(_MAX_AGE_SECONDS, self._options.max_idle_interval_ms / 1000)
+        oldest = self._options.max_idle_interval_ms / 1000
         return min(max(_MAX_AGE_SECONDS, idle, stores * _MAX_AGE_SECONDS_PER_STORE), oldest)
 
     def _ask_as_far_as_brokers_answer(self, positions: Mapping[TopicPartition, int]) -> Snapshot:
