@@ -92,7 +92,7 @@ def fetch_all(config: ClientConfig, topic: str) -> int:
     return total
 
 
-def _is_end(body: bytes) -> bool:
+def _is_end(body: bytes | memoryview) -> bool:
     if len(body) >= _LARGEST_REFUSAL:
         return False
     answer = rpc.parse_message(pb.GetMessageResponseB2C, body)

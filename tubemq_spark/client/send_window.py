@@ -188,7 +188,7 @@ class SendWindow:
     def resume(self) -> None:
         """Begin again after a long pause without messages: connections that ended meanwhile are made anew.
 
-        That is no failure of their brokers, and no message was lost with them.
+        Their brokers have not failed, and nothing was in flight.
 
         Raises:
             ProduceError: a broker has sent nonsense in the meantime.
