@@ -7,9 +7,6 @@ The *stream* of a frame is its chunks put together; chunk borders mean nothing
 import struct
 from typing import Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tubemq_spark.errors import HttpAnswerError, LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol.constants import CHUNK_BYTES, FRAME_TOKEN, MAX_CHUNKS, MAX_FRAME_BYTES
 
@@ -17,22 +14,18 @@ _HEADER: Final = struct.Struct(">Iii")
 _LENGTH: Final = struct.Struct(">i")
 _ONE_CHUNK: Final = struct.Struct(">Iiii")
 """The header, and the length of the first chunk."""
-_FULL_CHUNK_BYTES: Final = _LENGTH.size + CHUNK_BYTES
-_FULL_LENGTH: Final = np.frombuffer(_LENGTH.pack(CHUNK_BYTES), np.uint8)
-_WORTHWHILE: Final = 4
-"""Chunks that are worth being taken at once."""
 _HTTP_STARTS: Final = (b"HTTP", b"<!DO", b"<htm", b"<HTM")
 """How the answer of an HTTP server begins, which takes a frame for a bad request."""
 
 
 class Frame(NamedTuple):
-    """One framed RPC message: its number on this connection and its stream; that of a long one is a view.
+    """One framed RPC message: its number on this connection and its stream.
 
     A named tuple: one is made for every message sent.
     """
 
     serial_no: int
-    stream: bytes | memoryview
+    stream: bytes
 
 
 def encode_frame(serial_no: int, stream: bytes, head: bytes = b"") -> bytes:
@@ -77,7 +70,7 @@ class FrameDecoder:
         """How long the rest must get before anything of it can be taken."""
         self._serial_no = 0
         self._chunks_left = 0
-        self._chunks: list[memoryview | NDArray[np.uint8]] = []
+        self._chunks: list[memoryview] = []
         self._stream_size = 0
         self._broken: RemoteProtocolError | None = None
         self.frame_count = 0
@@ -144,7 +137,7 @@ class FrameDecoder:
             position = self._take_chunks(data, position)
             if self._chunks_left:
                 return position
-            frames.append(Frame(self._serial_no, _put_together(self._chunks, self._stream_size)))
+            frames.append(Frame(self._serial_no, b"".join(self._chunks)))
             self._chunks.clear()
 
     def _begin_frame(self, token: int, serial_no: int, chunk_count: int) -> None:
@@ -161,7 +154,6 @@ class FrameDecoder:
 
     def _take_chunks(self, data: bytes, position: int) -> int:
         """Take whole chunks; return where the first missing byte is expected."""
-        position = self._take_full_chunks(data, position)
         end = len(data)
         view = memoryview(data)
         self._awaited = _LENGTH.size
@@ -181,36 +173,6 @@ class FrameDecoder:
             self._stream_size += length
             self._chunks_left -= 1
         return position
-
-    def _take_full_chunks(self, data: bytes, position: int) -> int:
-        """Take chunks of 8192 bytes at once: all chunks of a frame but the last one are that long."""
-        most = (MAX_FRAME_BYTES - self._stream_size) // CHUNK_BYTES
-        count = min(self._chunks_left, (len(data) - position) // _FULL_CHUNK_BYTES, most)
-        if count < _WORTHWHILE:
-            return position
-        rows = np.frombuffer(data, np.uint8, count * _FULL_CHUNK_BYTES, position)
-        rows = rows.reshape(count, _FULL_CHUNK_BYTES)
-        full = (rows[:, : _LENGTH.size] == _FULL_LENGTH).all(axis=1)
-        if not full.all():
-            count = int(full.argmin())
-        self._chunks.append(rows[:count, _LENGTH.size :])
-        self._stream_size += count * CHUNK_BYTES
-        self._chunks_left -= count
-        return position + count * _FULL_CHUNK_BYTES
-
-
-def _put_together(chunks: list[memoryview | NDArray[np.uint8]], size: int) -> bytes | memoryview:
-    """Return chunks as one stream; rows of full chunks are copied straight to their places."""
-    stream = np.empty(size, np.uint8)
-    at = 0
-    for chunk in chunks:
-        length = chunk.nbytes
-        if isinstance(chunk, memoryview):
-            stream.data[at : at + length] = chunk
-        else:
-            stream[at : at + length].reshape(chunk.shape)[:] = chunk
-        at += length
-    return stream.data.toreadonly()
 
 
 def _take_small_frames(data: bytes, position: int, frames: list[Frame]) -> int:

@@ -45,7 +45,7 @@ class Request(NamedTuple):
 class Response(NamedTuple):
     """A successful answer; ``body`` is the serialised response message of ``method``.
 
-    That of a long frame is a view of its stream: a copy of every fetch would be felt.
+    A long one is a view of what has come: a copy of every fetch would be felt.
     """
 
     serial_no: int
@@ -96,7 +96,7 @@ def encode_failure(failure: Failure) -> bytes:
     return b"".join((_RESPONSE_FLAG, _delimited(header), _delimited(body)))
 
 
-def decode_request(serial_no: int, stream: bytes | memoryview) -> Request:
+def decode_request(serial_no: int, stream: bytes) -> Request:
     """Read a request's stream.
 
     Raises:
@@ -112,7 +112,7 @@ def decode_request(serial_no: int, stream: bytes | memoryview) -> Request:
     return Request(serial_no, header.serviceType, body.method, body.timeout, body.request, header.protocolVer)
 
 
-def decode_answer(serial_no: int, stream: bytes | memoryview) -> Response | Failure:
+def decode_answer(serial_no: int, stream: bytes) -> Response | Failure:
     """Read the stream of an answer, whichever kind its status says.
 
     Raises:
@@ -215,7 +215,7 @@ def answer_head(method: int, size: int) -> bytes:
 class _Parts:
     """Read delimited messages from a stream, one after the other."""
 
-    def __init__(self, stream: bytes | memoryview) -> None:
+    def __init__(self, stream: bytes) -> None:
         self._stream = stream
         self._position = 0
 

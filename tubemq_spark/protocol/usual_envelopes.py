@@ -33,11 +33,13 @@ _USUAL_ANSWER: Final = re.compile(
 _SERVICE_AT: Final = 5
 _VERSION_AT: Final = 7
 _BODY_SIZE_AT: Final = 8
+_VIEWED_BYTES: Final = 1 << 14
+"""Messages of this length and more are not copied."""
 _CACHED_HEADS: Final = 4096
 """How many envelopes are remembered; one for every length of a message. About 300 bytes each."""
 
 
-def usual_request(stream: bytes | memoryview) -> tuple[int, int, int, bytes, int] | None:
+def usual_request(stream: bytes) -> tuple[int, int, int, bytes, int] | None:
     """Return service, method, time-out in ms, the request's own bytes and the protocol version.
 
     Returns:
@@ -47,14 +49,14 @@ def usual_request(stream: bytes | memoryview) -> tuple[int, int, int, bytes, int
     if usual is None:
         return None
     at = usual.end()
-    service, method, timeout_ms, size, version = _read_request_head(bytes(stream[:at]))
+    service, method, timeout_ms, size, version = _read_request_head(stream[:at])
     if not 0 <= size <= len(stream) - at:
         return None
-    return service, method, timeout_ms, bytes(stream[at : at + size]), version
+    return service, method, timeout_ms, stream[at : at + size], version
 
 
-def usual_answer(stream: bytes | memoryview) -> tuple[int, bytes | memoryview] | None:
-    """Return the method and the message's own bytes of a successful answer; of a view, a view.
+def usual_answer(stream: bytes) -> tuple[int, bytes | memoryview] | None:
+    """Return the method and the message's own bytes of a successful answer, long ones as a view.
 
     Returns:
         None for any other answer, and for one that is laid out in another way or is damaged.
@@ -63,10 +65,11 @@ def usual_answer(stream: bytes | memoryview) -> tuple[int, bytes | memoryview] |
     if usual is None:
         return None
     at = usual.end()
-    method, size = _read_answer_head(bytes(stream[:at]))
+    method, size = _read_answer_head(stream[:at])
     if not 0 <= size <= len(stream) - at:
         return None
-    return method, stream[at : at + size]
+    held = stream if size < _VIEWED_BYTES else memoryview(stream)
+    return method, held[at : at + size]
 
 
 @functools.lru_cache(_CACHED_HEADS)
