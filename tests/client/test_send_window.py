@@ -43,7 +43,7 @@ def run(
     net = VirtualBrokers(lambda number: fates[number] if number < len(fates) else GOOD, brokers, partitions)
     settings = {"rpc_timeout_ms": 500, "delivery_timeout_ms": 60_000, **settings}
     config = ClientConfig(masters=(Endpoint("m", 1),), group="test", **settings)
-    return net, SendWindow(config, net, net.links, net, SendLog("test", net.clock), net.clock, net.pause)
+    return net, SendWindow(config, net, net.links, net, SendLog("test", net.clock), net.clock)
 
 
 def send_all(net: VirtualBrokers, window: SendWindow, count: int, key: bytes | None = None) -> list[bytes]:

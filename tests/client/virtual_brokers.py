@@ -157,13 +157,6 @@ class VirtualBrokers:
         arrived, self.arrived = self.arrived, []
         return arrived
 
-    def pause(self, seconds: float) -> None:
-        until = self.now + seconds
-        while self._events and self._events[0][0] <= until:
-            self.now, _, happen = self._events.pop(0)
-            happen()
-        self.now = until
-
     def close(self) -> None:
         self.closed = True
 

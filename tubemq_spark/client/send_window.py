@@ -23,11 +23,6 @@ waits is a run of its own.
 - ``_now`` is the time spent inside the window's methods. All due times are of this clock. A pause of the
   caller between calls counts for at most ``_IDLE_COUNTS_S``, so that it does not find its messages timed out.
 
-**Few large reads.** Each answer wakes a thread that waits for one, and a system call costs as much as reading
-dozens of answers. So a full window, all of whose bytes have left, first lets answers gather for
-``_READ_AFTER_S``. Brokers have the rest of the window to work on meanwhile, and a connection that has bytes
-left to write is served at once. ``flush`` does not pause: its caller waits for the last answer.
-
 **Who changes what.** Everything happens in the thread that calls the window: no thread of its own, no lock.
 Only the window moves messages between the places. Only ``Destinations`` changes ``run.destinations`` and
 ``destination.link``, inside ``follow`` and ``redirect``; it may change them for a message in any place, which
@@ -48,7 +43,6 @@ from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_verdicts import Reaction
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
-from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol.send_connection import Stored
 
 _MESSAGES_PER_RUN: Final = 128
@@ -59,8 +53,6 @@ _WRITE_BYTES: Final = 1 << 18
 """A piece of data for one connection is encoded up to this length, then written."""
 _REFILL_AT: Final = 4
 """A full window is waited on until a quarter of it is free: answers are then read in batches."""
-_READ_AFTER_S: Final = 0.000_5
-"""While the window is full, answers gather for so long before they are read."""
 _IDLE_COUNTS_S: Final = 1.0
 _FOLLOW_EVERY_S: Final = 0.1
 """Heartbeats bring routes every 13 s; looking at each topic each time would cost more than sending."""
@@ -80,7 +72,6 @@ class SendWindow:
         pipelines: Pipelines,
         log: SendLog,
         clock: Callable[[], float] = time.monotonic,
-        pause: Wait = time.sleep,
     ) -> None:
         """Open no connection yet; own ``pipelines``; ``clock`` is monotonic and counts seconds."""
         self._timeout_s = config.rpc_timeout_ms / 1000
@@ -89,7 +80,6 @@ class SendWindow:
         self._max_bytes = config.max_in_flight_bytes
         self._destinations = destinations
         self._clock = clock
-        self._pause = pause
         self._pipelines = pipelines
         self._links = links
         self._log = log
@@ -219,8 +209,6 @@ class SendWindow:
             self._messages > self._limit - max(1, self._limit // _REFILL_AT)
             or self._bytes + size > self._max_bytes
         ):
-            if not any(link.writing for link in self._links.all):
-                self._pause(_READ_AFTER_S)
             self._drive(block=True)
 
     def _drive(self, *, block: bool) -> None:
