@@ -197,7 +197,7 @@ class Producer:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
         return self._destinations.receipts()
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """End a piece of work that was flushed; registration and connections stay for ``resume``.
 
         Receipts and counts begin anew, as those of another producer would.
@@ -208,7 +208,7 @@ class Producer:
         self._destinations.forget_receipts()
 
     def resume(self, name: str = "") -> None:
-        """Begin the next piece of work under a name; call ``rest`` before.
+        """Begin the next piece of work under a name; call ``pause`` before.
 
         Raises:
             ProduceError: a broker has sent nonsense in the meantime.

@@ -14,7 +14,7 @@ any other block closes it. An idle one is closed after ``idle_ms`` by the proces
 process ends.
 
 **Invariants.** A producer leaves ``_idle`` under ``_lock`` before anybody uses or closes it, so it has one
-user at a time. A block sees receipts and counts of its own messages only (``Producer.rest``). A forked child
+user at a time. A block sees receipts and counts of its own messages only (``Producer.pause``). A forked child
 has no idle producers, and closes no connection of its parent.
 """
 
@@ -75,7 +75,7 @@ class KeptProducers:
         try:
             yield producer
             producer.flush()
-            producer.rest()
+            producer.pause()
         except BaseException:
             producer.close()
             raise
