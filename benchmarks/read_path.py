@@ -6,8 +6,6 @@
 The answers are made here; no server and no Spark run. Figures are CPU time per row, the best of all rounds.
 """
 
-import argparse
-import json
 import sys
 import time
 import zoneinfo
@@ -17,12 +15,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pyspark.sql.types import StructField, StructType
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.twins import Row, compare
 from tubemq_spark.columns import READ
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol import speedups
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.protocol.payload import checksum, encode_payload
@@ -36,7 +32,6 @@ SIZES = {"100 B": 100, "1 KiB": 1024}
 MINUTES = 4
 """How many distinct message times there are in an answer."""
 PARTITION = TopicPartition("demo", 1, 0)
-screen = Console(stderr=True)
 
 
 def answer(size: int) -> tuple[bytes, int]:
@@ -79,38 +74,15 @@ def build(body: bytes, count: int, schema: StructType) -> None:
         pass
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    built = speedups.compiled
-    twins = {"python": None} | ({"compiled": built} if built is not None else {})
-    best: dict[tuple[str, str, str], float] = {}
-    for _ in range(arguments.rounds):
-        for label, size in SIZES.items():
-            body, count = answer(size)
-            for name, way in ways(body, count):
-                for twin, module in twins.items():
-                    speedups.compiled = module
-                    began = time.process_time()
-                    way()
-                    cost = (time.process_time() - began) / (FETCHES * count) * 1e6
-                    key = (label, name, twin)
-                    best[key] = min(cost, best.get(key, cost))
-    show(best, list(twins))
-    sys.stdout.write(json.dumps({" / ".join(key): round(cost, 4) for key, cost in best.items()}) + "\n")
-
-
-def show(best: dict[tuple[str, str, str], float], twins: list[str]) -> None:
-    """Draw the table."""
-    table = Table("message", "what", *(f"{twin}, us/row" for twin in twins))
-    for label, name in dict.fromkeys((label, name) for label, name, _ in best):
-        table.add_row(label, name, *(f"{best[label, name, twin]:.3f}" for twin in twins))
-    screen.print(table)
+def measure() -> Iterator[tuple[Row, float]]:
+    """Measure everything once; yield CPU us per row."""
+    for label, size in SIZES.items():
+        body, count = answer(size)
+        for name, way in ways(body, count):
+            began = time.process_time()
+            way()
+            yield (label, name), (time.process_time() - began) / (FETCHES * count) * 1e6
 
 
 if __name__ == "__main__":
-    main()
+    compare(__doc__, ("message", "what"), "us/row", measure)

@@ -7,25 +7,22 @@ The answers are made here; no broker and no network run. Figures are CPU time pe
 rounds.
 """
 
-import argparse
 import itertools
-import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.twins import Row, compare
 from tubemq_spark.client.outgoing import outgoing_batch
 from tubemq_spark.client.runs import BrokerLink, Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.protocol import framing, rpc, speedups
+from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
@@ -34,17 +31,16 @@ from tubemq_spark.protocol.send_frames import SendCredentials, encode_place
 
 MESSAGES: Final = 10_000
 BATCHES: Final = 10
-RUN: Final = 64
-"""Messages that are written together, as the send window does."""
+RUN: Final = 128
+"""How many messages the send window accepts together."""
 READ_BYTES: Final = 1 << 16
 """What arrives of answers at a time."""
 SIZES: Final = {"100 B": 100, "1 KiB": 1024}
-TURNS: Final = {"one partition": RUN, "turns of 32": 32, "another each time": 1}
+TURNS: Final = {"the only partition": RUN, "turns of 32": 32, "another each time": 1}
 """How many messages after each other go to the same partition."""
 MINUTES: Final = 4
 """How many distinct message times there are in a batch."""
 WAYS: Final = ("to the wire", "to the receipt")
-screen = Console(stderr=True)
 
 
 def batch_of(size: int) -> SendBatch:
@@ -83,15 +79,16 @@ def answers() -> list[bytes]:
     return [data[start : start + READ_BYTES] for start in range(0, len(data), READ_BYTES)]
 
 
-def send(connection: SendConnection[Run], batch: SendBatch, targets: Sequence[Destination]) -> None:
-    """Encode as a producer does."""
-    credentials = SendCredentials(0x0A000001, 1_735_689_600_000)
+def send(connection: SendConnection[Run], batch: SendBatch, turn: int) -> None:
+    """Encode as a producer does: a run per turn, or rows of a run that go to one partition each."""
+    credentials, partitions = SendCredentials(0x0A000001, 1_735_689_600_000), itertools.cycle(destinations())
     for _ in range(BATCHES):
         writable, _ = outgoing_batch(batch)
         backs = writable.backs(credentials)
-        for first in range(0, MESSAGES, RUN):
-            rows = range(first, min(first + RUN, MESSAGES))
-            run = Run(writable, rows, targets[: len(rows)])
+        step = turn if turn > 1 else RUN
+        for first in range(0, MESSAGES, step):
+            rows = range(first, min(first + step, MESSAGES))
+            run = Run(writable, rows, list(itertools.islice(partitions, 1 if turn > 1 else len(rows))))
             connection.send(run, writable.payloads, backs, rows, run.places())
 
 
@@ -108,46 +105,22 @@ def receive(connection: SendConnection[Run], arrivals: Sequence[bytes]) -> None:
 
 def measure(size: int, turn: int, arrivals: Sequence[bytes]) -> tuple[float, float]:
     """Return CPU seconds to the wire and to the receipt."""
-    batch, partitions = batch_of(size), itertools.cycle(destinations())
-    targets = [target for _ in range(RUN // turn) for target in [next(partitions)] for _ in range(turn)]
+    batch = batch_of(size)
     connection: SendConnection[Run] = SendConnection(10_000)
     began = time.process_time()
-    send(connection, batch, targets)
+    send(connection, batch, turn)
     sent = time.process_time()
     receive(connection, arrivals)
     return sent - began, time.process_time() - sent
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    built = speedups.compiled
-    twins = {"python": None} | ({"compiled": built} if built is not None else {})
+def measure_all() -> Iterator[tuple[Row, float]]:
+    """Measure everything once; yield CPU us per message."""
     arrivals = answers()
-    best: dict[tuple[str, str, str, str], float] = {}
-    for _ in range(arguments.rounds):
-        for (label, size), (turns, turn) in itertools.product(SIZES.items(), TURNS.items()):
-            for twin, module in twins.items():
-                speedups.compiled = module
-                for way, seconds in zip(WAYS, measure(size, turn, arrivals), strict=True):
-                    key = (label, turns, way, twin)
-                    cost = seconds / (BATCHES * MESSAGES) * 1e6
-                    best[key] = min(cost, best.get(key, cost))
-    show(best, list(twins))
-    sys.stdout.write(json.dumps({" / ".join(key): round(cost, 4) for key, cost in best.items()}) + "\n")
-
-
-def show(best: dict[tuple[str, str, str, str], float], twins: list[str]) -> None:
-    """Draw the table."""
-    table = Table("message", "partitions", "what", *(f"{twin}, us/message" for twin in twins))
-    for row in dict.fromkeys(key[:3] for key in best):
-        table.add_row(*row, *(f"{best[*row, twin]:.3f}" for twin in twins))
-    screen.print(table)
+    for (label, size), (turns, turn) in itertools.product(SIZES.items(), TURNS.items()):
+        for way, seconds in zip(WAYS, measure(size, turn, arrivals), strict=True):
+            yield (label, turns, way), seconds / (BATCHES * MESSAGES) * 1e6
 
 
 if __name__ == "__main__":
-    main()
+    compare(__doc__, ("message", "partitions", "what"), "us/message", measure_all)
