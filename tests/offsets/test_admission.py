@@ -43,6 +43,12 @@ def test_shares(sizes, limit, shares):
     assert taken(*stores(*sizes), limit) == shares
 
 
+@pytest.mark.parametrize(("sizes", "taken_rows"), [((3, 6), [0, 0]), ((3, 7), [3, 7]), ((30, 70), [3, 7])])
+def test_nothing_is_taken_below_the_minimum(sizes, taken_rows):
+    positions, latest = stores(*sizes)
+    assert [end // 28 for end in admit(positions, latest, 10, 10).values()] == taken_rows
+
+
 @st.composite
 def backlogs(draw):
     """Partitions anywhere in their stores' logs, some in stores without a known end."""

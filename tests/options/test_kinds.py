@@ -29,6 +29,7 @@ def lists(items, fewest=1):
         groups.map(lambda value: (kinds.GROUP, value)),
         lists(groups).map(lambda value: (kinds.GROUPS, value)),
         lists(servers).map(lambda value: (kinds.SERVERS, value)),
+        st.integers(0, 10**11).map(lambda value: (kinds.DURATION, value)),
         own.positions.map(lambda value: (kinds.offset_spec("startingOffsets"), value)),
     )
 )
@@ -49,6 +50,29 @@ def test_integers_have_bounds(text, value):
 )
 def test_other_texts_are_no_integers(text):
     assert kinds.integer(-(10**30), 10**30).parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("15m", 900_000),
+        ("2 min", 120_000),
+        (" 30S ", 30_000),
+        ("500ms", 500),
+        ("7", 7),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+        ("0s", 0),
+        ("1.5s", None),
+        ("-1s", None),
+        ("1 week", None),
+        ("s", None),
+        ("", None),
+        ("9" * 13, None),
+    ],
+)
+def test_durations(text, value):
+    assert kinds.DURATION.parse(text) == value
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ def test_every_option_of_a_stream_arrives():
             "subscribe": "demo, orders",
             "startingOffsets": '{"demo":{"1:0":280},"orders":"earliest"}',
             "maxOffsetsPerTrigger": "1000",
+            "minOffsetsPerTrigger": "10",
+            "maxTriggerDelay": "1m",
+            "minPartitions": "7",
+            "maxRecordsPerPartition": "8",
+            "maxRangesPerTask": "9",
             "failOnDataLoss": "false",
             "includeAttributes": "true",
             "messageTimeZone": "Asia/Shanghai",
@@ -93,6 +98,11 @@ def test_every_option_of_a_stream_arrives():
         ("demo", "orders"),
         starting=Specific({"demo": {tp("demo/1:0"): 280}, "orders": Edge.EARLIEST}),
         max_offsets_per_trigger=1000,
+        min_offsets_per_trigger=10,
+        max_trigger_delay_ms=60_000,
+        min_partitions=7,
+        max_records_per_partition=8,
+        max_ranges_per_task=9,
         fail_on_data_loss=False,
         include_attributes=True,
         message_time_zone="Asia/Shanghai",
@@ -219,11 +229,28 @@ def test_named_reader_groups_have_no_number():
     assert "'readerGroups' and 'readerGroups.size'" in text
 
 
+def test_a_minimum_above_the_maximum_is_refused():
+    limits = {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}
+    text = refused("TUBEMQ_MINIMUM_ABOVE_MAXIMUM", stream, **limits)
+    assert "'minOffsetsPerTrigger' is 11, which is higher than 'maxOffsetsPerTrigger', 10" in text
+    assert stream(minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10").min_offsets_per_trigger == 10
+
+
+def test_a_delay_for_nothing_is_named(caplog):
+    stream(maxTriggerDelay="1m")
+    assert "option 'maxTriggerDelay' has no effect without 'minOffsetsPerTrigger'" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("maxOffsetsPerTrigger", "0"),
         ("maxOffsetsPerTrigger", str(2**63)),
+        ("minOffsetsPerTrigger", "0"),
+        ("maxTriggerDelay", "soon"),
+        ("minPartitions", "0"),
+        ("maxRecordsPerPartition", "-1"),
+        ("maxRangesPerTask", "many"),
         ("failOnDataLoss", "maybe"),
         ("subscribe", "no-topic"),
         ("topic", ""),

@@ -53,7 +53,7 @@ def test_defaults_and_examples_are_values_of_their_kind(spec):
 @each_spec
 def test_a_number_has_its_unit_in_its_name(spec):
     if "whole number" in spec.kind.expected:
-        assert re.search("Ms|Bytes|Messages|Offsets|Retries|size", spec.name)
+        assert re.search("Ms|Bytes|Messages|Offsets|Partitions|Ranges|Records|Retries|size", spec.name)
 
 
 def test_the_module_lists_every_spec_once():

@@ -375,6 +375,30 @@ def test_a_task_has_all_it_needs_and_travels(planner, cluster):
     assert requests_of(None) == ()
 
 
+def test_a_long_range_is_cut_for_more_tasks(cluster, clock):
+    planner = planner_with(minPartitions="3")
+    ranges = [OffsetRange(partition(0), 28, 28 * 10)]
+
+    tasks = planner.partitions(ranges, cluster.partitions, fail_on_loss)
+
+    assert [work.range for task in tasks for work in task.requests] == [
+        OffsetRange(partition(0), 28, 28 * 4),
+        OffsetRange(partition(0), 28 * 4, 28 * 7),
+        OffsetRange(partition(0), 28 * 7, 28 * 10),
+    ]
+    assert len(tasks) == 3
+
+
+def test_a_range_that_is_gone_is_reported_once_however_it_would_be_cut(cluster, clock):
+    planner = planner_with(maxRecordsPerPartition="1")
+    planned = set(cluster.partitions)
+    cluster.partitions.discard(partition(10_000))
+    recorder = LossRecorder()
+
+    assert planner.partitions([OffsetRange(partition(10_000), 28, 28 * 9)], planned, recorder) == []
+    assert len(recorder.records) == 1
+
+
 def test_a_partition_added_later_does_not_change_a_planned_micro_batch(planner, cluster):
     """Its replay must give the same rows, with the same offsets."""
     planned = set(cluster.partitions)

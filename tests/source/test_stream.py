@@ -76,6 +76,82 @@ def test_a_limit_is_the_option_s(cluster, clock):
     assert rows(stream, end, stream.latestOffset(end, limit)) == {0: 2, 10_000: 3, 20_000: 4, 20_001: 4}
 
 
+def test_few_rows_wait_for_others(cluster, clock):
+    """The first micro-batch takes what is there, whatever the minimum."""
+    stream = reader(minoffsetspertrigger="4", maxtriggerdelay="10s")
+    limit = stream.getDefaultReadLimit()
+    begin = stream.initialOffset()
+
+    end = stream.latestOffset(begin, limit)
+    assert rows(stream, begin, end) == {0: 5, 10_000: 7, 20_000: 9, 20_001: 9}
+    cluster.rows[0] += 3
+    clock[0] += 5
+    assert text(stream.latestOffset(end, limit)) == text(end)
+    cluster.rows[1] += 1
+    clock[0] += 1
+    later = stream.latestOffset(end, limit)
+    assert rows(stream, end, later) == {0: 3, 10_000: 1}
+
+
+def test_few_rows_wait_for_the_longest_delay_only(cluster, clock):
+    stream = reader(minoffsetspertrigger="100", maxtriggerdelay="10s")
+    limit = stream.getDefaultReadLimit()
+    end = stream.latestOffset(stream.initialOffset(), limit)
+    cluster.rows[0] += 1
+    clock[0] += 9.9
+    assert text(stream.latestOffset(end, limit)) == text(end)
+
+    clock[0] += 0.2
+    later = stream.latestOffset(end, limit)
+
+    assert rows(stream, end, later) == {0: 1}
+    assert stream.latestOffset(end, limit) == later, "what was told once is not taken back"
+    cluster.rows[0] += 1
+    clock[0] += 9.9
+    assert text(stream.latestOffset(later, limit)) == text(later), "the delay begins anew"
+
+
+def test_a_partition_that_appears_does_not_make_rows_wait_longer(cluster, clock):
+    stream = reader(minoffsetspertrigger="100", maxtriggerdelay="100s")
+    limit = stream.getDefaultReadLimit()
+    first = stream.latestOffset(stream.initialOffset(), limit)
+    cluster.rows |= {0: 6, 3: 0}
+    cluster.partitions.add(partition(30_000))
+    clock[0] += 60
+
+    second = stream.latestOffset(first, limit)
+    assert text(second) != text(first)
+    assert rows(stream, first, second) == {}
+    clock[0] += 50
+    assert rows(stream, second, stream.latestOffset(second, limit)) == {0: 1}
+
+
+def test_a_minimum_and_a_maximum_go_together(cluster, clock):
+    stream = reader(minoffsetspertrigger="8", maxoffsetspertrigger="10")
+    limit = stream.getDefaultReadLimit()
+    end = stream.latestOffset(stream.initialOffset(), limit)
+    assert rows(stream, stream.initialOffset(), end) == {0: 2, 10_000: 3, 20_000: 4, 20_001: 4}
+    clock[0] += 1
+    second = stream.latestOffset(end, limit)
+    assert rows(stream, end, second) == {0: 2, 10_000: 3, 20_000: 4, 20_001: 4}
+    clock[0] += 1
+    assert text(stream.latestOffset(second, limit)) == text(second), "three rows are left"
+
+
+def test_triggers_that_take_everything_wait_for_no_other_rows(cluster, clock):
+    """``once`` asks for all there is, and ``availableNow`` has to come to its end."""
+    stream = reader(minoffsetspertrigger="100")
+    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    cluster.rows[0] += 1
+    clock[0] += 1
+    assert rows(stream, end, stream.latestOffset(end, EVERYTHING)) == {0: 1}
+
+    again = reader(minoffsetspertrigger="100")
+    again.latestOffset(end, again.getDefaultReadLimit())
+    again.prepareForTriggerAvailableNow()
+    assert rows(again, end, again.latestOffset(end, again.getDefaultReadLimit())) == {0: 1}
+
+
 def test_available_now_ends_where_the_topic_ended_at_its_start(cluster, clock):
     stream = reader()
     stream.prepareForTriggerAvailableNow()

@@ -1,4 +1,6 @@
-"""How much of the backlog one trigger admits: ``maxOffsetsPerTrigger``, distributed over the stores.
+"""How much of the backlog one trigger admits: ``minOffsetsPerTrigger`` and ``maxOffsetsPerTrigger``.
+
+The maximum is distributed over the stores. While there are fewer rows than the minimum, none is admitted.
 
 Rows are counted per store, since a store's log holds the messages of all its partitions and only their sum is
 known: ``(end - start) / 28``. Partitions of a store that have the same offset therefore move together. Those
@@ -17,7 +19,10 @@ StoreOffset = tuple[StoreId, int]
 
 
 def admit(
-    positions: Mapping[TopicPartition, int], latest: Mapping[StoreId, int], max_rows: int | None = None
+    positions: Mapping[TopicPartition, int],
+    latest: Mapping[StoreId, int],
+    max_rows: int | None = None,
+    min_rows: int = 0,
 ) -> dict[TopicPartition, int]:
     """Return where each partition's part of the next micro-batch ends.
 
@@ -30,11 +35,14 @@ def admit(
         latest: where the stores end; a partition whose store is missing here does not move, and neither does
             one that is beyond the end.
         max_rows: the maximum of rows in the micro-batch, 1 or more; None admits the whole backlog.
+        min_rows: nothing is admitted as long as the backlog has fewer rows.
     """
     places = [(partition.store_id, offset) for partition, offset in positions.items()]
     backlog = {
         place: rows for place in places if (rows := rows_between(place[1], latest.get(place[0], 0))) > 0
     }
+    if sum(backlog.values()) < min_rows:
+        return dict(positions)
     shares = backlog if max_rows is None else _prorate(backlog, max_rows)
     return {
         partition: place[1] + INDEX_ENTRY_BYTES * shares.get(place, 0)

@@ -17,6 +17,7 @@ def next_offset(
     *,
     on_loss: LossPolicy,
     max_rows: int | None = None,
+    min_rows: int = 0,
     target: Mapping[TopicPartition, int] | None = None,
 ) -> SourceOffset:
     """Return the end of the next micro-batch; ``start`` itself when there is nothing new.
@@ -30,6 +31,7 @@ def next_offset(
         bounds: what their stores hold, as far as brokers answered.
         on_loss: what to do about records that are gone.
         max_rows: the maximum of rows in the micro-batch, see ``admit``; None admits all there is.
+        min_rows: no row is admitted as long as there are fewer.
         target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every partition
             that existed then. Stores that did not exist then are not read; those whose broker does not answer
             now are read nevertheless: their tasks wait for it. None for the other triggers.
@@ -51,7 +53,7 @@ def next_offset(
         ends = {partition.store_id: end for partition, end in target.items()}
         # Including stores without bounds: the run is not over before it has read them too.
         latest = {store: min(end, latest.get(store, end)) for store, end in ends.items()}
-    next_offsets = admit(found.positions, latest, max_rows)
+    next_offsets = admit(found.positions, latest, max_rows, min_rows)
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
     return SourceOffset(next_offsets, {**first, **found.appeared})

@@ -17,6 +17,17 @@ T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)")
+_MS: Final[dict[str, int]] = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+"""Milliseconds per unit, by Spark's names of units (``JavaUtils.timeStringAs``)."""
 _BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
 _TOPIC: Final = re.compile(rf"{TOPIC_NAME.pattern}|{OFFSET_HISTORY_TOPIC}", TOPIC_NAME.flags)
 
@@ -92,6 +103,17 @@ def _parse_servers(text: str) -> tuple[Endpoint, ...] | None:
         return None
 
 
+def _parse_duration(text: str) -> int | None:
+    found = _DURATION.fullmatch(text.strip().lower())
+    return int(found[1]) * _MS[found[2]] if found is not None and found[2] in _MS else None
+
+
+def _show_duration(ms: int) -> str:
+    fitting = [unit for unit in ("d", "h", "m", "s") if ms and ms % _MS[unit] == 0]
+    unit = fitting[0] if fitting else "ms"
+    return f"{ms // _MS[unit]}{unit}"
+
+
 def _parse_time_zone(text: str) -> str | None:
     try:
         return zoneinfo.ZoneInfo(text.strip()).key
@@ -121,4 +143,6 @@ GROUPS: Final = Kind(
     f"group names separated by commas, each {GROUP_NAME_RULE}", _parse_names(GROUP_NAME, 1), _show_list
 )
 SERVERS: Final = Kind("host:port addresses separated by commas", _parse_servers, _show_list)
+DURATION: Final = Kind("a time such as 15m, 30s or 500ms", _parse_duration, _show_duration)
+"""In milliseconds."""
 TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)

@@ -45,6 +45,16 @@ class ReadOptions:
     """Where a batch read ends; None for a stream."""
     max_offsets_per_trigger: int | None = None
     """The most rows of a micro-batch; None takes all there is."""
+    min_offsets_per_trigger: int = 0
+    """The fewest rows of a micro-batch, unless it has waited for too long."""
+    max_trigger_delay_ms: int = 900_000
+    """How long rows may wait for others."""
+    min_partitions: int | None = None
+    """How many tasks should read at least; None for no wish."""
+    max_records_per_partition: int | None = None
+    """The most rows per task; None for no limit."""
+    max_ranges_per_task: int | None = None
+    """The most ranges per task; None for the usual number."""
     fail_on_data_loss: bool = True
     """Fail when records are gone, or warn and go on."""
     include_attributes: bool = False
@@ -119,7 +129,7 @@ class OptionSet:
         ending = self._value(table.ENDING_OFFSETS)
         _refuse_edge(table.STARTING_OFFSETS, starting, Edge.LATEST)
         _refuse_edge(table.ENDING_OFFSETS, ending, Edge.EARLIEST)
-        return self._read_options(starting, ending, max_offsets_per_trigger=None)
+        return self._read_options(starting, ending)
 
     def for_stream_read(self) -> ReadOptions:
         """Return the options of ``spark.readStream``.
@@ -131,8 +141,12 @@ class OptionSet:
             raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=table.ENDING_OFFSETS.name)
         self._enter(Mode.STREAM_READ)
         starting = self._value(table.STARTING_OFFSETS, Edge.LATEST)
-        limit = self._optional(table.MAX_OFFSETS)
-        return self._read_options(starting, None, max_offsets_per_trigger=limit)
+        return dataclasses.replace(
+            self._read_options(starting, None),
+            max_offsets_per_trigger=self._optional(table.MAX_OFFSETS),
+            min_offsets_per_trigger=self._value(table.MIN_OFFSETS, 0),
+            max_trigger_delay_ms=self._value(table.MAX_TRIGGER_DELAY),
+        )
 
     def for_write(self) -> WriteOptions:
         """Return the options of ``df.write`` and ``df.writeStream``.
@@ -162,9 +176,7 @@ class OptionSet:
         )
         return f"{type(self).__name__}({shown})"
 
-    def _read_options(
-        self, starting: OffsetSpec, ending: OffsetSpec | None, *, max_offsets_per_trigger: int | None
-    ) -> ReadOptions:
+    def _read_options(self, starting: OffsetSpec, ending: OffsetSpec | None) -> ReadOptions:
         topics = self._value(table.SUBSCRIBE)
         client = self._client(group=self._value(table.GROUP_NAME, _default_group(topics)))
         groups = self._optional(table.READER_GROUPS) or default_reader_groups(
@@ -178,7 +190,9 @@ class OptionSet:
             topics=topics,
             starting=starting,
             ending=ending,
-            max_offsets_per_trigger=max_offsets_per_trigger,
+            min_partitions=self._optional(table.MIN_PARTITIONS),
+            max_records_per_partition=self._optional(table.MAX_RECORDS_PER_PARTITION),
+            max_ranges_per_task=self._optional(table.MAX_RANGES_PER_TASK),
             fail_on_data_loss=self._value(table.FAIL_ON_DATA_LOSS),
             include_attributes=self.include_attributes,
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
@@ -227,6 +241,22 @@ class OptionSet:
                 "TUBEMQ_OPTIONS_EXCLUSIVE",
                 option=table.READER_GROUPS.name,
                 other=table.READER_GROUPS_SIZE.name,
+            )
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        fewest, most = self._given.get(table.MIN_OFFSETS.name, 0), self._given.get(table.MAX_OFFSETS.name)
+        if most is not None and fewest > most:
+            raise OptionError(
+                "TUBEMQ_MINIMUM_ABOVE_MAXIMUM",
+                option=table.MIN_OFFSETS.name,
+                least=fewest,
+                other=table.MAX_OFFSETS.name,
+                most=most,
+            )
+        if table.MAX_TRIGGER_DELAY.name in self._given and not fewest:
+            logger.warning(
+                "option '%s' has no effect without '%s'", table.MAX_TRIGGER_DELAY.name, table.MIN_OFFSETS.name
             )
 
     def _value(self, spec: OptionSpec[T], default: T | None = None) -> T:

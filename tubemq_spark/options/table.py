@@ -11,9 +11,11 @@ from typing import Any, Final, Generic, TypeVar
 
 from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
 from tubemq_spark.errors import OptionError
+from tubemq_spark.offsets.grouping import MOST_RANGES, MOST_ROWS
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.options.kinds import (
     BOOLEAN,
+    DURATION,
     GROUP,
     GROUPS,
     SERVERS,
@@ -181,6 +183,48 @@ MAX_OFFSETS: Final = OptionSpec(
     "store.",
     default_doc="no limit",
 )
+MIN_OFFSETS: Final = OptionSpec(
+    "minOffsetsPerTrigger",
+    integer(1, _MAX_LONG),
+    frozenset({Mode.STREAM_READ}),
+    "The fewest rows for which a micro-batch starts. While there are fewer, the stream waits for more, until "
+    "`maxTriggerDelay` has passed since the last micro-batch. The first micro-batch of a run does not wait, "
+    "and neither do the triggers `once` and `availableNow`.",
+    default_doc="1",
+)
+MAX_TRIGGER_DELAY: Final = OptionSpec(
+    "maxTriggerDelay",
+    DURATION,
+    frozenset({Mode.STREAM_READ}),
+    "How long `minOffsetsPerTrigger` may hold rows back.",
+    15 * 60_000,
+)
+MIN_PARTITIONS: Final = OptionSpec(
+    "minPartitions",
+    integer(1, _MAX_INT),
+    _READS,
+    "How many tasks should read at least. When there are fewer ranges than that, long ones are cut in "
+    "proportion, as Spark's Kafka source does; the number of tasks may differ a little by rounding. "
+    "Several tasks then read one partition under different reader groups, so there should be as many "
+    "of those as tasks of one partition that run at once.",
+    default_doc="one task for each range, or for several short ones",
+)
+MAX_RECORDS_PER_PARTITION: Final = OptionSpec(
+    "maxRecordsPerPartition",
+    integer(1, _MAX_LONG),
+    _READS,
+    "The most rows per task: longer ranges are cut. Where several partitions share a store, a task gets "
+    "fewer, since the rows of all of them count.",
+    default_doc="no limit",
+)
+MAX_RANGES_PER_TASK: Final = OptionSpec(
+    "maxRangesPerTask",
+    integer(1, _MAX_INT),
+    _READS,
+    "The most ranges that one task reads, one after the other. Only short ranges of one broker share a "
+    "task; with `1` none do.",
+    default_doc=f"{MOST_RANGES}, with at most {MOST_ROWS:,} rows together",
+)
 FAIL_ON_DATA_LOSS: Final = OptionSpec(
     "failOnDataLoss",
     BOOLEAN,
@@ -291,6 +335,11 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     STARTING_OFFSETS,
     ENDING_OFFSETS,
     MAX_OFFSETS,
+    MIN_OFFSETS,
+    MAX_TRIGGER_DELAY,
+    MIN_PARTITIONS,
+    MAX_RECORDS_PER_PARTITION,
+    MAX_RANGES_PER_TASK,
     FAIL_ON_DATA_LOSS,
     INCLUDE_ATTRIBUTES,
     SINK_TOPIC,
@@ -327,10 +376,6 @@ REFUSED: Final[dict[str, str]] = {
     "startingOffsetsByTimestampStrategy": "use startingOffsets",
     "endingTimestamp": "use endingOffsets",
     "endingOffsetsByTimestamp": "use endingOffsets",
-    "minOffsetsPerTrigger": "use a longer trigger interval",
-    "maxTriggerDelay": "use a longer trigger interval",
-    "minPartitions": "add partitions to the topics; each is one task",
-    "maxRecordsPerPartition": "use maxOffsetsPerTrigger, or repartition the DataFrame",
 }
 """Options of Spark's Kafka source that users bring along, and what to do instead."""
 

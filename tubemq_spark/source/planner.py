@@ -28,7 +28,7 @@ Invariants:
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
@@ -46,10 +46,11 @@ from tubemq_spark.model import (
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import FixedPauses, Result, with_retries
 from tubemq_spark.offsets.audit import removal
+from tubemq_spark.offsets.grouping import grouped
 from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.offsets.splitting import split_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.source.grouping import grouped
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages
 from tubemq_spark.source.partition import OffsetRangePartition
@@ -191,7 +192,7 @@ class Planner:
         return {**snapshot.bounds, **lifted}
 
     def partitions(
-        self, ranges: Iterable[OffsetRange], planned: Collection[TopicPartition], on_loss: LossPolicy
+        self, ranges: Sequence[OffsetRange], planned: Collection[TopicPartition], on_loss: LossPolicy
     ) -> list[OffsetRangePartition]:
         """Return the tasks of some ranges, with the addresses of their brokers; brokers are not asked.
 
@@ -205,16 +206,24 @@ class Planner:
             DataLossError: by the policy.
             TubeMQError: as ``snapshot``.
         """
-        ranges, requests = list(ranges), []
+        options, listed = self._options, []
         layout = self._layout_listing([range_.partition for range_ in ranges])
-        alone = alone_in_store(planned)
         for range_ in ranges:
-            if range_.partition not in layout.partitions:
+            if range_.partition in layout.partitions:
+                listed.append(range_)
+            else:
                 on_loss(removal(range_.partition, range_.start, range_.end, layout.partitions))
-                continue
-            own_store = range_.partition.store_id in alone
-            requests.append(layout.request(range_, own_store=own_store))
-        return [OffsetRangePartition(task) for task in grouped(requests)]
+        parts = split_ranges(
+            listed, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
+        )
+        alone = alone_in_store(planned)
+        tasks = grouped(
+            [layout.request(part, own_store=part.partition.store_id in alone) for part in parts],
+            most_ranges=options.max_ranges_per_task,
+            most_rows=options.max_records_per_partition,
+            fewest_tasks=options.min_partitions,
+        )
+        return [OffsetRangePartition(task) for task in tasks]
 
     def _max_age(self) -> float:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""

@@ -1,7 +1,7 @@
 """The streaming source: ``spark.readStream.format("tubemq")``; Spark's checkpoint keeps the offsets."""
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,6 +21,9 @@ from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.stream_driver import StreamDriver
 from tubemq_spark.source.task import read_rows
 from tubemq_spark.spark_edge import at_sparks_edge
+
+_NO_MAXIMUM: Final = 2**63 - 1
+"""Spark's limits are signed 64-bit integers."""
 
 
 @at_sparks_edge
@@ -42,8 +45,14 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StartToken(self._options.starting).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return ``maxOffsetsPerTrigger``, or no limit."""
+        """Return ``maxOffsetsPerTrigger``, or no limit.
+
+        Spark knows no limit that is a minimum and a maximum. So ``minOffsetsPerTrigger`` alone is a maximum
+        that nothing reaches: what counts is that Spark gives it back, and not "all" as ``Trigger.Once`` does.
+        """
         rows = self._options.max_offsets_per_trigger
+        if rows is None and self._options.min_offsets_per_trigger:
+            rows = _NO_MAXIMUM
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

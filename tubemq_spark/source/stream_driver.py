@@ -13,8 +13,10 @@ Invariants:
 
 import dataclasses
 import logging
+import math
+import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
@@ -37,18 +39,30 @@ class _LastEnd:
     """The end offset that was computed last, and from what."""
 
     snapshot: Snapshot
-    max_rows: int | None
+    limits: "_Limits"
     start: Mapping[str, Any]
     start_offset: StreamOffset
     end: dict[str, Any]
     end_offset: StreamOffset
 
-    def holds_for(self, snapshot: Snapshot, start: Mapping[str, Any], max_rows: int | None) -> bool:
+    def holds_for(self, snapshot: Snapshot, start: Mapping[str, Any], limits: "_Limits") -> bool:
         """Tell whether the end is the same for these arguments."""
-        if self.snapshot is not snapshot or self.max_rows != max_rows:
+        if self.snapshot is not snapshot or self.limits != limits:
             return False
         # Without a limit the end is the end of all stores: nothing comes after it.
-        return self.start == start or (max_rows is None and self.end == start)
+        return self.start == start or (limits == _UNLIMITED and self.end == start)
+
+
+class _Limits(NamedTuple):
+    """How many rows a micro-batch may have."""
+
+    max_rows: int | None
+    """None for no limit."""
+    min_rows: int
+    """As long as there are fewer, there is none at all."""
+
+
+_UNLIMITED: Final = _Limits(None, 0)
 
 
 class StreamDriver:
@@ -61,6 +75,7 @@ class StreamDriver:
         self._planner = Planner(options)
         self._on_loss = loss_policy(options)
         self._target: dict[TopicPartition, int] | None = None
+        self._triggered_at = -math.inf
         self._last_end: _LastEnd | None = None
         self._report: tuple[Snapshot, dict[str, Any]] | None = None
         self._warned_of_others = False
@@ -68,14 +83,19 @@ class StreamDriver:
     def latest_offset(self, start: dict[str, Any], max_rows: int | None) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` itself when there is nothing new.
 
+        Args:
+            start: where it begins.
+            max_rows: the most rows it may have; None also overrides ``minOffsetsPerTrigger``.
+
         Raises:
             TubeMQError: a start cannot be resolved, records are gone (by the policy), or the checkpoint
                 belongs to a query that read other topics.
         """
         offset = self._parsed(start)
         snapshot = self._snapshot_for(offset)
+        limits = _Limits(max_rows, 0 if max_rows is None else self._min_rows(start))
         last = self._last_end
-        if last is not None and last.holds_for(snapshot, start, max_rows):
+        if last is not None and last.holds_for(snapshot, start, limits):
             return last.end
         self._null_offsets.check(snapshot.layout.partitions)
         bounds = self._readable_bounds(snapshot, offset)
@@ -84,12 +104,15 @@ class StreamDriver:
             snapshot.partitions,
             bounds,
             on_loss=self._on_loss,
-            max_rows=max_rows,
+            max_rows=limits.max_rows,
+            min_rows=limits.min_rows,
             target=self._target,
         )
+        if end is not offset and _is_moved(offset, end):
+            self._triggered_at = time.monotonic()
         data = start if end is offset else end.to_json()
         complete = len(bounds) == len(snapshot.bounds)
-        self._last_end = _LastEnd(snapshot, max_rows, start, offset, data, end) if complete else None
+        self._last_end = _LastEnd(snapshot, limits, start, offset, data, end) if complete else None
         return data
 
     def report(self) -> dict[str, Any] | None:
@@ -131,6 +154,14 @@ class StreamDriver:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a micro-batch ends at {end}")
         ranges = ranges_between(begin, stop, self._on_loss)
         return self._planner.partitions(ranges, stop.next_offsets.keys(), self._on_loss) if ranges else []
+
+    def _min_rows(self, start: Mapping[str, Any]) -> int:
+        """Return how many rows a micro-batch waits for now."""
+        waited_s = time.monotonic() - self._triggered_at
+        over = waited_s >= self._options.max_trigger_delay_ms / 1000
+        last = self._last_end
+        told = last is not None and last.start == start and last.end != start
+        return 0 if over or told or self._target is not None else self._options.min_offsets_per_trigger
 
     def _parsed(self, offset: Mapping[str, Any]) -> StreamOffset:
         last = self._last_end
@@ -179,6 +210,14 @@ class StreamDriver:
         if not self._warned_of_others:
             logger.warning("topics of the checkpoint that are no longer subscribed to: %s", ", ".join(others))
         self._warned_of_others = True
+
+
+def _is_moved(start: StreamOffset, end: SourceOffset) -> bool:
+    """Tell whether a micro-batch does more than to begin with new partitions."""
+    ends = end.next_offsets
+    return isinstance(start, StartToken) or any(
+        ends.get(partition) != offset for partition, offset in start.next_offsets.items()
+    )
 
 
 def _of_topics(offsets: Mapping[TopicPartition, int], topics: set[str]) -> dict[TopicPartition, int]:

@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 
 from tests.source.fake_cluster import partition
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
-from tubemq_spark.source.grouping import MOST_RANGES, MOST_ROWS, SMALL_RANGE_ROWS, grouped
+from tubemq_spark.offsets.grouping import MOST_RANGES, MOST_ROWS, SMALL_RANGE_ROWS, grouped
 
 
 def request(number, rows, broker=1):
@@ -13,7 +13,7 @@ def request(number, rows, broker=1):
 
 
 def sizes(requests):
-    return [len(task) for task in grouped(requests)]
+    return [len(task) for task in grouped(list(requests))]
 
 
 def test_one_new_record_of_many_partitions_is_one_task():
@@ -30,6 +30,23 @@ def test_brokers_do_not_share_tasks():
     """One that is away must not hold up ranges of others."""
     tasks = grouped([request(0, 1, broker=1), request(1, 1, broker=2), request(2, 1, broker=1)])
     assert [{one.range.partition.broker_id for one in task} for task in tasks] == [{1}, {2}]
+
+
+def test_the_user_says_how_many_ranges_share_a_task():
+    ranges = [request(number, 1) for number in range(5)]
+    assert [len(task) for task in grouped(ranges, most_ranges=2)] == [2, 2, 1]
+    assert [len(task) for task in grouped(ranges, most_ranges=1)] == [1] * 5
+
+
+def test_ranges_of_a_task_have_no_more_rows_than_the_user_allows():
+    ranges = [request(number, 40) for number in range(5)]
+    assert [len(task) for task in grouped(ranges, most_rows=100)] == [2, 2, 1]
+
+
+def test_ranges_share_no_task_when_the_user_wants_more_tasks():
+    ranges = [request(number, 1) for number in range(5)]
+    assert [len(task) for task in grouped(ranges, fewest_tasks=2)] == [1] * 5
+    assert [len(task) for task in grouped(ranges, fewest_tasks=1)] == [5]
 
 
 @given(st.lists(st.tuples(st.integers(1, 2 * SMALL_RANGE_ROWS), st.integers(1, 3)), max_size=100))

@@ -1,0 +1,56 @@
+"""Which ranges one task reads.
+
+A task costs Spark about ten milliseconds, and a range of few rows costs three or four requests. So a task
+reads several small ranges of one broker, one after another. A range of many rows is a task of its own.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tubemq_spark.model import RangeRequest
+from tubemq_spark.offsets.units import rows_between
+
+SMALL_RANGE_ROWS: Final = 1_000
+"""A range of at most so many rows, including those of other partitions of its store, may share a task."""
+MOST_RANGES: Final = 32
+"""The maximum of ranges per task."""
+MOST_ROWS: Final = 8_000
+"""The maximum of rows in all ranges of a shared task."""
+
+
+def grouped(
+    requests: Sequence[RangeRequest],
+    *,
+    most_ranges: int | None = None,
+    most_rows: int | None = None,
+    fewest_tasks: int | None = None,
+) -> list[list[RangeRequest]]:
+    """Return the ranges of each task, every range in exactly one task, in the given order.
+
+    Args:
+        requests: what is read.
+        most_ranges: the maximum of ranges per task, 1 or more; by default ``MOST_RANGES``.
+        most_rows: the maximum of rows per task, where the ranges allow it; ``MOST_ROWS`` or fewer.
+        fewest_tasks: how many tasks are wanted; ranges share no task if there would be fewer then.
+    """
+    tasks = _shared(requests, most_ranges or MOST_RANGES, min(most_rows or MOST_ROWS, MOST_ROWS))
+    if fewest_tasks is not None and len(tasks) < fewest_tasks:
+        return [[request] for request in requests]
+    return tasks
+
+
+def _shared(requests: Iterable[RangeRequest], most_ranges: int, most_rows: int) -> list[list[RangeRequest]]:
+    tasks: list[list[RangeRequest]] = []
+    filling: dict[int, tuple[list[RangeRequest], int]] = {}
+    for request in requests:
+        rows = rows_between(request.range.start, request.range.end)
+        task, held = filling.get(request.range.partition.broker_id, ([], most_rows))
+        if rows > SMALL_RANGE_ROWS:
+            tasks.append([request])
+            continue
+        if held + rows > most_rows or len(task) >= most_ranges:
+            task, held = [], 0
+            tasks.append(task)
+        task.append(request)
+        filling[request.range.partition.broker_id] = task, held + rows
+    return tasks
