@@ -36,6 +36,9 @@ class MemoryCluster:
         found = sorted(one for topic in topics for one in self.partitions.get(topic, ()))
         return TopicsLayout(dict.fromkeys(found, Endpoint("memory", 1)), 0, missing)
 
+    def topics(self):
+        return self.partitions.keys()
+
     def bounds(self, layout, stores=None, *, timeout_ms=None):
         return StoreBounds({one: self.held(one) for one in (layout.stores if stores is None else stores)}, {})
 

@@ -157,6 +157,8 @@ class TopicsLayout:
     visit_token: int
     missing_topics: frozenset[str] = frozenset()
     """Topics that were asked for and do not exist."""
+    unread: frozenset[TopicPartition] = frozenset()
+    """Other partitions of the topics, which nobody asked for; they may be in the same stores."""
 
     @functools.cached_property
     def stores(self) -> Mapping[StoreId, Endpoint]:
@@ -165,8 +167,9 @@ class TopicsLayout:
 
     @functools.cached_property
     def alone_in_store(self) -> Mapping[StoreId, TopicPartition]:
-        """The stores that hold only one of the partitions; see the function of this name."""
-        return alone_in_store(self.partitions)
+        """The stores with only one partition, if it is one of these; see the function of this name."""
+        alone = alone_in_store([*self.partitions, *self.unread])
+        return {store: partition for store, partition in alone.items() if partition in self.partitions}
 
     def request(self, wanted: OffsetRange, *, own_store: bool = False) -> RangeRequest:
         """Return what a task needs to read a range; see ``RangeRequest.own_store``.

@@ -7,7 +7,9 @@ import threading
 import pytest
 
 from tubemq_spark.client import TubeMQClient
+from tubemq_spark.client.topics import existing_topics
 from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint
 
 
 @contextlib.contextmanager
@@ -42,3 +44,24 @@ def web_server(answer):
 def test_what_is_not_an_answer_of_tubemq_is_no_answer(answer, said):
     with web_server(answer) as address, pytest.raises(TubeMQConnectionError, match=said):
         TubeMQClient.admin(address).call("admin_query_topic_info")
+
+
+TOPICS = b"""{"result": true, "errCode": 0, "data": [
+    {"topicName": "demo", "topicInfo": [{"topicStatusId": 1}, {"topicStatusId": 0}]},
+    {"topicName": "deleted", "topicInfo": [{"topicStatusId": 1}]}
+]}"""
+NOBODY = Endpoint("127.0.0.1", 1)
+
+
+def test_the_first_master_that_answers_lists_the_topics():
+    """A topic that was deleted on every broker is none of them."""
+    with web_server(TOPICS) as address:
+        assert existing_topics([NOBODY, Endpoint.parse(address)], timeout_s=5) == {"demo"}
+
+
+def test_without_an_answer_the_error_says_what_to_do():
+    with pytest.raises(TubeMQConnectionError) as caught:
+        existing_topics([NOBODY], timeout_s=5)
+    assert caught.value.condition == "TUBEMQ_TOPICS_NOT_LISTED"
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "'tubemq.master.web'" in str(caught.value)

@@ -27,7 +27,7 @@ ROW = 28
 def direct():
     with EmbeddedTubeMQ(topics=TOPICS, brokers=3) as server:
         config = ClientConfig((Endpoint.parse(server.master),), "contract", rpc_timeout_ms=2_000)
-        yield open_cluster(ClusterConfig(config).validate())
+        yield open_cluster(ClusterConfig(config, web=(Endpoint.parse(server.master_web),)).validate())
 
 
 @contextlib.contextmanager
@@ -85,6 +85,10 @@ def test_a_topic_that_does_not_exist_is_refused_or_named(cluster):
     layout = cluster.layout(["plain", "nowhere"], missing_ok=True)
     assert layout.missing_topics == {"nowhere"}
     assert {one.topic for one in layout.partitions} == {"plain"}
+
+
+def test_all_topics_are_listed(cluster):
+    assert set(cluster.topics()) == TOPICS.keys()
 
 
 def test_an_empty_store_has_equal_bounds(cluster):

@@ -48,6 +48,15 @@ def test_a_token_waits_for_all_stores():
         next_offset(LATEST, [ZERO, tp("demo/9:0")], BOUNDS, on_loss=fail_on_loss)
 
 
+def test_a_partition_that_the_user_adds_begins_at_the_beginning():
+    """It was there before; one that appears by itself has nothing before the others' position."""
+    start, partitions = SourceOffset({ZERO: 560}), [ZERO, TWIN]
+    added = next_offset(start, partitions, BOUNDS, on_loss=fail_on_loss, max_rows=1, chosen_one_by_one=True)
+    assert added.first_offsets == {TWIN: 280}
+    appeared = next_offset(start, partitions, BOUNDS, on_loss=fail_on_loss, max_rows=1)
+    assert appeared.first_offsets == {TWIN: 560}
+
+
 def test_nothing_new_gives_the_very_start():
     start = SourceOffset({ZERO: 560, ONE: 0}, {ZERO: 280, ONE: 0})
     assert next_offset(start, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) is start

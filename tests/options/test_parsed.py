@@ -10,6 +10,7 @@ from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import Edge, Specific
+from tubemq_spark.offsets.subscription import Assignment, TopicPattern, Topics
 from tubemq_spark.options import MessageTime, OptionSet, ReadOptions, WriteOptions
 
 BASE = {"tubemq.master.servers": "m1:8000,m2"}
@@ -43,13 +44,13 @@ def refused(condition, make, **options):
 def test_defaults_of_a_batch_read():
     client = ClientConfig(masters=MASTERS, group="tubemq_spark-demo")
     assert batch() == ReadOptions(
-        ClusterConfig(client), ("demo",), starting=Edge.EARLIEST, ending=Edge.LATEST
+        ClusterConfig(client), Topics(("demo",)), starting=Edge.EARLIEST, ending=Edge.LATEST
     )
 
 
 def test_defaults_of_a_stream():
     client = ClientConfig(masters=MASTERS, group="tubemq_spark-demo")
-    assert stream() == ReadOptions(ClusterConfig(client), ("demo",), starting=Edge.LATEST)
+    assert stream() == ReadOptions(ClusterConfig(client), Topics(("demo",)), starting=Edge.LATEST)
 
 
 def test_defaults_of_a_write():
@@ -60,6 +61,8 @@ def test_every_option_of_a_stream_arrives():
     options = stream(
         **{
             "subscribe": "demo, orders",
+            "waitForTopics": "true",
+            "tubemq.master.web": "w1,w2:9090",
             "startingOffsets": '{"demo":{"1:0":280},"orders":"earliest"}',
             "maxOffsetsPerTrigger": "1000",
             "minOffsetsPerTrigger": "10",
@@ -93,9 +96,11 @@ def test_every_option_of_a_stream_arrives():
                 connect_timeout_ms=2,
                 fetch_timeout_ms=3,
                 reader_groups=("my-group_r00", "my-group_r01"),
-            )
+            ),
+            web=(Endpoint("w1", 8080), Endpoint("w2", 9090)),
         ),
-        ("demo", "orders"),
+        Topics(("demo", "orders")),
+        wait_for_topics=True,
         starting=Specific({"demo": {tp("demo/1:0"): 280}, "orders": Edge.EARLIEST}),
         max_offsets_per_trigger=1000,
         min_offsets_per_trigger=10,
@@ -167,9 +172,9 @@ def test_the_default_group_is_made_of_the_topics():
 
 
 def test_what_is_missing_is_named_with_an_example():
-    with pytest.raises(OptionError, match="Option 'subscribe' must be specified for a batch read") as caught:
+    with pytest.raises(OptionError, match=r"and assign must be .* for a batch read") as caught:
         OptionSet.parse(BASE).for_batch_read()
-    assert caught.value.condition == "TUBEMQ_OPTION_MISSING"
+    assert caught.value.condition == "TUBEMQ_NOTHING_SUBSCRIBED"
     with pytest.raises(OptionError, match=r"must be specified for a streaming read; .*subscribe=demo,orders"):
         OptionSet.parse(BASE).for_stream_read()
     for make in (OptionSet.for_batch_read, OptionSet.for_stream_read):
@@ -223,6 +228,34 @@ def test_a_user_needs_a_password_and_the_reverse(one, other):
     assert "hidden" not in text
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("subscribe", "subscribePattern"), ("subscribe", "assign"), ("subscribePattern", "assign")],
+)
+def test_topics_are_named_in_one_way_only(one, other):
+    values = {"subscribe": "demo", "subscribePattern": "de.*", "assign": '{"demo":["1:0"]}'}
+    with pytest.raises(OptionError) as caught:
+        OptionSet.parse({one: values[one], other: values[other]})
+    assert caught.value.condition == "TUBEMQ_OPTIONS_EXCLUSIVE"
+    assert f"'{one}' and '{other}'" in str(caught.value)
+
+
+def test_what_to_read_may_be_a_pattern_or_partitions():
+    base = {name: text for name, text in READ.items() if name != "subscribe"}
+    by_pattern = OptionSet.parse({**base, "subscribePattern": " orders_.* "}).for_stream_read()
+    assert by_pattern.subscription == TopicPattern("orders_.*")
+    assert by_pattern.cluster.client.group.startswith("tubemq_spark-pattern-")
+    assigned = OptionSet.parse({**base, "assign": '{"demo":["1:0","2:10000"]}'}).for_batch_read()
+    assert assigned.subscription == Assignment(frozenset({tp("demo/1:0"), tp("demo/2:10000")}))
+    assert assigned.cluster.client.group == "tubemq_spark-demo"
+
+
+def test_the_administration_api_is_at_the_masters_unless_it_is_named():
+    assert [str(server) for server in batch().cluster.web_servers] == ["m1:8080", "m2:8080"]
+    named = batch(**{"tubemq.master.web": "w1,w2:9090"}).cluster
+    assert [str(server) for server in named.web_servers] == ["w1:8080", "w2:9090"]
+
+
 def test_named_reader_groups_have_no_number():
     options = {"readerGroups": "r1", "readerGroups.size": "3"}
     text = refused("TUBEMQ_OPTIONS_EXCLUSIVE", batch, **options)
@@ -253,6 +286,10 @@ def test_a_delay_for_nothing_is_named(caplog):
         ("maxRangesPerTask", "many"),
         ("failOnDataLoss", "maybe"),
         ("subscribe", "no-topic"),
+        ("subscribePattern", "demo("),
+        ("subscribePattern", " "),
+        ("tubemq.master.web", "web:port"),
+        ("waitForTopics", "5s"),
         ("topic", ""),
         ("tubemq.group", "1"),
         ("tubemq.master.servers", "m1:port"),
@@ -331,7 +368,7 @@ def test_values_survive_pickling():
 
 
 def test_values_are_frozen():
-    for value, field in ((OptionSet.parse({}), "_given"), (batch(), "topics"), (write(), "topic")):
+    for value, field in ((OptionSet.parse({}), "_given"), (batch(), "starting"), (write(), "topic")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, field, None)
 

@@ -32,6 +32,8 @@ class FakeCluster:
         """The error with which the masters answer."""
         self.removed = set()
         """Topics that do not exist any more."""
+        self.topics_fail = None
+        """The error with which the administration API answers."""
         self.layouts = 0
         self.questions = 0
         self.timeouts = []
@@ -47,8 +49,15 @@ class FakeCluster:
         missing = self.removed & set(topics)
         if missing and not missing_ok:
             raise NO_SUCH_TOPIC
-        found = sorted(partition for partition in self.partitions if partition.topic not in missing)
+        found = sorted(
+            one for one in self.partitions if one.topic in set(topics) and one.topic not in missing
+        )
         return TopicsLayout(dict.fromkeys(found, BROKER), self.layouts, frozenset(missing))
+
+    def topics(self):
+        if self.topics_fail is not None:
+            raise self.topics_fail
+        return {partition.topic for partition in self.partitions} - self.removed
 
     def bounds(self, layout, stores=None, *, timeout_ms=None):
         self.questions += 1

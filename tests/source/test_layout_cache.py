@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
-from tests.source.fake_cluster import NO_SUCH_TOPIC
+from tests.source.fake_cluster import NO_SUCH_TOPIC, partition
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
+from tubemq_spark.offsets.subscription import TopicPattern, Topics
 from tubemq_spark.source.layout_cache import LayoutCache
 
 AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
@@ -13,7 +14,7 @@ AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
 
 @pytest.fixture
 def layouts(cluster, clock):
-    return LayoutCache(cluster, ["demo"])
+    return LayoutCache(cluster, Topics(("demo",)))
 
 
 def test_a_layout_is_recent_for_ten_seconds(layouts, cluster, clock):
@@ -34,6 +35,38 @@ def test_a_suspect_layout_is_asked_for_again_after_a_second(layouts, cluster, cl
     clock[0] += 0.6
     layouts.recent(missing_ok=True)
     assert cluster.layouts == 2
+
+
+def test_topics_are_found_by_a_pattern_each_time(cluster, clock):
+    layouts = LayoutCache(cluster, TopicPattern("demo.*"))
+    assert {one.topic for one in layouts.ask(missing_ok=False).partitions} == {"demo"}
+    cluster.partitions |= {partition(0, "demo2"), partition(0, "other")}
+    clock[0] += 11
+    assert {one.topic for one in layouts.recent(missing_ok=False).partitions} == {"demo", "demo2"}
+
+
+def test_a_pattern_that_matches_nothing_asks_for_nothing(cluster, clock):
+    layouts = LayoutCache(cluster, TopicPattern("nothing.*"))
+    assert layouts.ask(missing_ok=False).partitions == {}
+    assert cluster.layouts == 0
+
+
+def test_the_topics_found_last_are_read_while_nobody_lists_them(cluster, clock, caplog):
+    layouts = LayoutCache(cluster, TopicPattern("demo"))
+    layouts.ask(missing_ok=False)
+    cluster.topics_fail = AWAY
+    for _ in range(3):
+        clock[0] += 400
+        assert layouts.recent(missing_ok=True).partitions
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "new topics are not found as long as no master lists them"
+    ]
+
+
+def test_without_a_list_of_topics_there_is_no_layout(cluster, clock):
+    cluster.topics_fail = AWAY
+    with pytest.raises(TubeMQConnectionError):
+        LayoutCache(cluster, TopicPattern("demo")).ask(missing_ok=False)
 
 
 def test_the_last_layout_is_kept_while_no_master_answers(layouts, cluster, clock, caplog):

@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.source.fake_cluster import partition
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
+from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.source import stream_driver
 from tubemq_spark.source.schema import default_schema
 
@@ -20,7 +20,8 @@ EVERYTHING = ReadAllAvailable()
 def reader(schema=SCHEMA, **options):
     """Return a stream reader, made and copied as Spark does."""
     given = {"tubemq.master.servers": "master:8715", "subscribe": "demo", "startingoffsets": "earliest"}
-    made = TubeMQDataSource(given | options).streamReader(schema)
+    wanted = {name: value for name, value in (given | options).items() if value is not None}
+    made = TubeMQDataSource(wanted).streamReader(schema)
     return pickle.loads(pickle.dumps(made))
 
 
@@ -360,8 +361,80 @@ def test_a_topic_is_dropped_from_a_query_when_that_is_allowed(cluster, caplog):
     assert "other" not in stream.latestOffset(start, EVERYTHING)["topics"]
     assert rows(stream, start, end) == {0: 1}
     assert [record.getMessage() for record in caplog.records] == [
-        "topics of the checkpoint that are no longer subscribed to: other"
+        "what the checkpoint has and the query no longer reads: other"
     ]
+
+
+def assigned(*keys, **options):
+    text = json.dumps({"demo": list(keys)})
+    return reader(subscribe=None, assign=text, **options)
+
+
+def test_only_assigned_partitions_are_read(cluster):
+    stream = assigned("1:0", "1:20001")
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, EVERYTHING)
+    assert rows(stream, begin, end) == {0: 5, 20_001: 9}
+    own_store = {
+        request.range.partition.partition_id: request.own_store
+        for task in stream.partitions(begin, end)
+        for request in task.requests
+    }
+    assert own_store == {0: True, 20_001: False}, "another partition is in its store"
+
+
+def test_an_assigned_partition_that_does_not_exist_is_refused(cluster):
+    stream = assigned("1:0", "7:0")
+    with pytest.raises(OptionError, match="demo/7:0"):
+        stream.latestOffset(stream.initialOffset(), EVERYTHING)
+
+
+def test_a_partition_added_to_an_assignment_is_read_from_its_beginning(cluster, clock):
+    start = assigned("1:20000").latestOffset(assigned("1:20000").initialOffset(), EVERYTHING)
+    more = assigned("1:20000", "1:20001")
+    assert rows(more, start, more.latestOffset(start, EVERYTHING)) == {20_001: 9}
+
+
+def test_a_partition_left_out_of_an_assignment_is_named(cluster):
+    first = assigned("1:0", "1:10000")
+    start = first.latestOffset(first.initialOffset(), EVERYTHING)
+    with pytest.raises(OptionError, match="also read demo/1:10000, which the option 'assign'"):
+        assigned("1:0").latestOffset(start, EVERYTHING)
+    less = assigned("1:0", failondataloss="false")
+    assert set(less.latestOffset(start, EVERYTHING)["topics"]["demo"]) == {"1:0"}
+
+
+def test_a_topic_that_is_waited_for_is_read_from_its_beginning(cluster, clock):
+    cluster.removed = {"demo"}
+    with pytest.raises(RpcError):
+        reader().latestOffset(reader().initialOffset(), EVERYTHING)
+    stream = reader(waitfortopics="true", startingoffsets="latest")
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    assert first["topics"] == {}
+    cluster.removed = set()
+    clock[0] += 20
+
+    assert rows(stream, first, stream.latestOffset(first, EVERYTHING)) == {
+        0: 5,
+        10_000: 7,
+        20_000: 9,
+        20_001: 9,
+    }
+
+
+def test_a_topic_that_begins_to_match_is_read_from_its_beginning(cluster, clock):
+    cluster.removed = {"demo"}
+    stream = reader(subscribe=None, subscribepattern="de.*", startingoffsets="latest")
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.removed = set()
+    clock[0] += 20
+
+    assert rows(stream, first, stream.latestOffset(first, EVERYTHING)) == {
+        0: 5,
+        10_000: 7,
+        20_000: 9,
+        20_001: 9,
+    }
 
 
 def test_an_answer_that_is_still_true_is_not_worked_out_again(cluster, clock, monkeypatch):

@@ -20,6 +20,8 @@ from tubemq_spark.offsets.units import rows_between
 
 _NO_PARTITION: Final = 99_999_999
 """A partition id beyond every store."""
+_NOT_DELETED: Final = 0
+"""A topic's state on a broker, ``TopicStatus.STATUS_TOPIC_OK``."""
 _MOST_LIST_ITEMS: Final = 100
 """How many comma-separated values a server accepts in one parameter."""
 
@@ -234,6 +236,14 @@ class MasterAdmin(_WebApi):
         parameters = {} if topic is None else {"topicName": topic}
         items: list[dict[str, Any]] = self.call("admin_query_topic_info", **parameters)["data"]
         return items
+
+    def topics(self) -> set[str]:
+        """Return the topics that are configured on a broker and not deleted there."""
+        return {
+            item["topicName"]
+            for item in self.topic_info()
+            if any(place["topicStatusId"] == _NOT_DELETED for place in item["topicInfo"])
+        }
 
     def topic_brokers(self, topic: str) -> set[int]:
         """Return the brokers that have the topic configured, published or not."""

@@ -1,12 +1,37 @@
-"""Whether a topic exists: producers are not told, but readers are."""
+"""Which topics exist: the administration API lists them; of a single one, readers are told."""
 
+from collections.abc import Collection, Sequence
+
+from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer_session import ProducerSession
-from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.errcodes import ErrCode
+
+
+def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collection[str]:
+    """Ask the masters' administration API, one after the other, until one lists the topics.
+
+    A topic counts from its creation until it is deleted on every broker, also while its brokers are away.
+
+    Raises:
+        TubeMQConnectionError: none of them answered.
+        AdminError: one refused.
+    """
+    causes = []
+    for server in web_servers:
+        try:
+            return MasterAdmin(str(server), timeout_s=timeout_s).topics()
+        except TubeMQConnectionError as error:
+            causes.append(str(error.parameters["cause"]))
+    raise TubeMQConnectionError(
+        "TUBEMQ_TOPICS_NOT_LISTED",
+        servers=", ".join(map(str, web_servers)),
+        cause="; ".join(dict.fromkeys(causes)),
+    )
 
 
 def configured_partitions(

@@ -78,6 +78,14 @@ class Cluster(Protocol):
             TubeMQConnectionError: no master answered.
         """
 
+    def topics(self) -> Collection[str]:
+        """Ask a master which topics there are, whether they can be read now or not.
+
+        Raises:
+            TubeMQConnectionError: no master's administration API answered.
+            AdminError: a master refuses.
+        """
+
     def bounds(
         self,
         layout: TopicsLayout,

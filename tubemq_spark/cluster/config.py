@@ -5,6 +5,7 @@ import dataclasses
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.constants import DEFAULT_WEB_PORT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -15,6 +16,13 @@ class ClusterConfig:
     """The masters, and how patient to be."""
     gateways: tuple[Endpoint, ...] = ()
     """Gateways to go through; none means that this process talks to the masters and the brokers itself."""
+    web: tuple[Endpoint, ...] = ()
+    """Where the masters serve their administration API; none means at the usual port of each master."""
+
+    @property
+    def web_servers(self) -> tuple[Endpoint, ...]:
+        """Where the masters serve their administration API."""
+        return self.web or tuple(Endpoint(master.host, DEFAULT_WEB_PORT) for master in self.client.masters)
 
     def validate(self) -> "ClusterConfig":
         """Return the configuration when it makes sense.

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -12,10 +12,11 @@ from tubemq_spark.client.first_readable import first_readable
 from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
-from tubemq_spark.client.topics import refuse_unknown_topic
+from tubemq_spark.client.topics import existing_topics, refuse_unknown_topic
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.model import (
+    Endpoint,
     OffsetBounds,
     RangeRequest,
     Route,
@@ -39,15 +40,24 @@ class DirectCluster(Cluster):
     """
 
     def __init__(
-        self, config: ClientConfig, pool: ChannelPool, producers: KeptProducers | None = None
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        producers: KeptProducers | None = None,
+        web: Sequence[Endpoint] = (),
     ) -> None:
         self._config = config
+        self._web = web
         self._pool = pool
         self._producers = producers
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask in a short session under the user's group."""
         return topics_layout(self._config, self._pool, topics, missing_ok=missing_ok)
+
+    def topics(self) -> Collection[str]:
+        """Ask the masters' administration API over HTTP: the protocol of the clients lists no topics."""
+        return existing_topics(self._web, self._config.rpc_timeout_ms / 1000)
 
     def bounds(
         self,

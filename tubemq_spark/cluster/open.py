@@ -18,4 +18,4 @@ def open_cluster(config: ClusterConfig) -> Cluster:
     """
     if config.gateways:
         raise OptionError("TUBEMQ_GATEWAY_UNSUPPORTED", gateways=", ".join(map(str, config.gateways)))
-    return DirectCluster(config.client, process_pool(), process_producers())
+    return DirectCluster(config.client, process_pool(), process_producers(), config.web_servers)

@@ -19,6 +19,7 @@ def next_offset(
     max_rows: int | None = None,
     min_rows: int = 0,
     target: Mapping[TopicPartition, int] | None = None,
+    chosen_one_by_one: bool = False,
 ) -> SourceOffset:
     """Return the end of the next micro-batch; ``start`` itself when there is nothing new.
 
@@ -35,6 +36,7 @@ def next_offset(
         target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every partition
             that existed then. Stores that did not exist then are not read; those whose broker does not answer
             now are read nevertheless: their tasks wait for it. None for the other triggers.
+        chosen_one_by_one: see ``audit``.
 
     Raises:
         OptionError: the token does not fit the partitions or the log, see ``resolve``.
@@ -44,7 +46,7 @@ def next_offset(
     first: Mapping[TopicPartition, int] = {}
     if isinstance(start, StartToken):
         first = resolve(start.spec, partitions, bounds, option="startingOffsets", on_loss=on_loss)
-    found = audit(first or start.next_offsets, partitions, bounds)
+    found = audit(first or start.next_offsets, partitions, bounds, chosen_one_by_one=chosen_one_by_one)
     for loss in found.losses:
         on_loss(loss)
     latest = {store: held.latest for store, held in bounds.items()}

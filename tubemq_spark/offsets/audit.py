@@ -24,6 +24,8 @@ def audit(
     known: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
     bounds: Mapping[StoreId, OffsetBounds],
+    *,
+    chosen_one_by_one: bool = False,
 ) -> Audit:
     """Compare known offsets with fetched bounds.
 
@@ -39,6 +41,8 @@ def audit(
         partitions: all partitions that exist now, including those that cannot be read now. They were asked
             for after the ends of the stores that ``known`` was planned with.
         bounds: what the stores hold, as far as brokers answered.
+        chosen_one_by_one: whether the user names each partition. One that is new to the stream was there
+            before, so it begins at its store's earliest offset.
     """
     positions: dict[TopicPartition, int] = {}
     losses = removals(known, partitions)
@@ -51,7 +55,11 @@ def audit(
         if held is not None and not held.earliest <= offset <= held.latest:
             positions[partition], loss = _compare(partition, offset, held)
             losses.append(loss)
-    appeared, expired = _begin_new(set(partitions) - known.keys(), known, reached, bounds)
+    new = set(partitions) - known.keys()
+    if chosen_one_by_one:
+        appeared, expired = _begin_new(new, {}, {}, bounds)
+    else:
+        appeared, expired = _begin_new(new, known, reached, bounds)
     losses += expired
     losses.sort(key=lambda loss: loss.partition)
     return Audit(positions | appeared, appeared, tuple(losses))

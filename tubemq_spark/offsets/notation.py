@@ -6,7 +6,7 @@ The one place that reads and writes such text, for options and for checkpoints a
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeGuard, TypeVar
 
 from tubemq_spark.errors import OffsetFormatError
@@ -22,6 +22,7 @@ VERSION_KEY: Final = "v"
 _LOCAL_ID: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")
 _MAX_ID: Final = 2**31 - 1
 _SHOWN_CHARACTERS: Final = 200
+_SHOWN_NAMES: Final = 10
 
 Value = TypeVar("Value")
 
@@ -138,6 +139,13 @@ def write_offsets(offsets: Mapping[TopicPartition, Value]) -> dict[str, dict[str
     for partition in sorted(offsets):
         topics.setdefault(partition.topic, {})[partition.local_id] = offsets[partition]
     return topics
+
+
+def listed(names: Sequence[object]) -> str:
+    """List names for a message, but not more of them than somebody would read."""
+    more = len(names) - _SHOWN_NAMES
+    shown = ", ".join(str(name) for name in names[:_SHOWN_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

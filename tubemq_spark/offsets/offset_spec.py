@@ -14,10 +14,9 @@ from typing import Any, Final
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
-from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader
+from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader, listed
 
 EXAMPLE: Final = '{"demo":{"1:0":280,"1:10000":-2}}'
-_SHOWN_NAMES: Final = 10
 
 
 class Edge(enum.Enum):
@@ -88,7 +87,7 @@ def mentions(spec: OffsetSpec, edge: Edge) -> str:
             found += [f"topic {topic}"] if value is edge else []
         else:
             found += [str(partition) for partition in sorted(value) if value[partition] is edge]
-    return _listed(found)
+    return listed(found)
 
 
 def resolve(
@@ -120,7 +119,7 @@ def resolve(
     ordered = sorted(partitions)
     unreachable = [partition for partition in ordered if partition.store_id not in bounds]
     if unreachable:
-        raise TubeMQConnectionError("TUBEMQ_BOUNDS_UNKNOWN", option=option, partitions=_listed(unreachable))
+        raise TubeMQConnectionError("TUBEMQ_BOUNDS_UNKNOWN", option=option, partitions=listed(unreachable))
     wanted = _spread(spec, ordered, option)
     return {
         partition: _resolve_one(partition, wanted[partition], bounds[partition.store_id], option, on_loss)
@@ -194,12 +193,12 @@ def _spread(
         raise OptionError(
             "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS",
             option=option,
-            unknown=_listed(unknown),
-            known=_listed(partitions),
+            unknown=listed(unknown),
+            known=listed(partitions),
         )
     missing = [partition for partition in partitions if partition not in wanted]
     if missing:
-        raise OptionError("TUBEMQ_OFFSETS_MISSING_PARTITIONS", option=option, missing=_listed(missing))
+        raise OptionError("TUBEMQ_OFFSETS_MISSING_PARTITIONS", option=option, missing=listed(missing))
     return wanted
 
 
@@ -249,10 +248,3 @@ def _topic_to_json(value: Edge | Mapping[TopicPartition, int | Edge]) -> str | d
         partition.local_id: _CODES[offset] if isinstance(offset, Edge) else offset
         for partition, offset in ordered
     }
-
-
-def _listed(names: Sequence[object]) -> str:
-    """List names for a message, but not more of them than somebody would read."""
-    more = len(names) - _SHOWN_NAMES
-    shown = ", ".join(str(name) for name in names[:_SHOWN_NAMES])
-    return f"{shown} and {more} more" if more > 0 else shown

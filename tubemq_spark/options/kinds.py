@@ -10,12 +10,14 @@ from typing import Final, Generic, TypeVar
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import OffsetSpec, format_offset_spec, parse_offset_spec
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, OFFSET_HISTORY_TOPIC
+from tubemq_spark.offsets.subscription import format_assignment, parse_assignment
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_WEB_PORT, OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, TOPIC_NAME, TOPIC_NAME_RULE
 
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
 
+_ADDRESSES: Final = "host:port addresses separated by commas"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)")
 _MS: Final[dict[str, int]] = {
@@ -96,10 +98,20 @@ def _parse_names(pattern: re.Pattern[str], fewest: int) -> Callable[[str], tuple
     return parse
 
 
-def _parse_servers(text: str) -> tuple[Endpoint, ...] | None:
+def _parse_addresses(default_port: int) -> Callable[[str], tuple[Endpoint, ...] | None]:
+    def parse(text: str) -> tuple[Endpoint, ...] | None:
+        try:
+            return tuple(Endpoint.parse(item, default_port) for item in _items(text)) or None
+        except OptionError:
+            return None
+
+    return parse
+
+
+def _parse_pattern(text: str) -> str | None:
     try:
-        return tuple(Endpoint.parse(item, DEFAULT_MASTER_PORT) for item in _items(text)) or None
-    except OptionError:
+        return re.compile(text.strip()).pattern or None
+    except (re.error, RecursionError, OverflowError):
         return None
 
 
@@ -142,7 +154,11 @@ GROUP: Final = Kind(f"a group name: {GROUP_NAME_RULE}", _parse_name(GROUP_NAME))
 GROUPS: Final = Kind(
     f"group names separated by commas, each {GROUP_NAME_RULE}", _parse_names(GROUP_NAME, 1), _show_list
 )
-SERVERS: Final = Kind("host:port addresses separated by commas", _parse_servers, _show_list)
+SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_MASTER_PORT), _show_list)
 DURATION: Final = Kind("a time such as 15m, 30s or 500ms", _parse_duration, _show_duration)
 """In milliseconds."""
+PATTERN: Final = Kind("a regular expression of Python", _parse_pattern)
+ASSIGNMENT: Final = Kind("JSON", parse_assignment, format_assignment)
+"""Wrong text raises an OffsetFormatError."""
+WEB_SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_WEB_PORT), _show_list)
 TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)

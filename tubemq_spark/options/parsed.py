@@ -8,13 +8,14 @@ to read or to write. ``OptionSet.parse`` therefore checks what can be checked wi
 import dataclasses
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Self, TypeVar, cast
 
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, mentions
+from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
 from tubemq_spark.options import table
 from tubemq_spark.options.table import MessageTime, Mode, OptionSpec
 
@@ -22,8 +23,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SUBSCRIBING: Final[tuple[OptionSpec[Any], ...]] = (table.SUBSCRIBE, table.SUBSCRIBE_PATTERN, table.ASSIGN)
+"""A read needs one of them."""
 _GROUP_PREFIX: Final = "tubemq_spark"
-_MAX_TOPICS_TEXT: Final = 200
+_MAX_LABEL: Final = 200
 _TABLE_HINT: Final = (
     " (Spark does not pass on the options of CREATE TABLE: use CREATE TEMPORARY VIEW, or"
     " SELECT ... FROM the_table WITH ('{option}'='{example}', ...))"
@@ -37,12 +40,14 @@ class ReadOptions:
 
     cluster: ClusterConfig
     """How TubeMQ is reached."""
-    topics: tuple[str, ...]
-    """Topics to read, in the order given, each once."""
+    subscription: Subscription
+    """What is read."""
     starting: OffsetSpec
     """Where a batch read or a new stream begins; a stream's checkpoint wins over it."""
     ending: OffsetSpec | None = None
     """Where a batch read ends; None for a stream."""
+    wait_for_topics: bool = False
+    """Whether a stream may start before its topics exist."""
     max_offsets_per_trigger: int | None = None
     """The most rows of a micro-batch; None takes all there is."""
     min_offsets_per_trigger: int = 0
@@ -143,6 +148,7 @@ class OptionSet:
         starting = self._value(table.STARTING_OFFSETS, Edge.LATEST)
         return dataclasses.replace(
             self._read_options(starting, None),
+            wait_for_topics=self._value(table.WAIT_FOR_TOPICS),
             max_offsets_per_trigger=self._optional(table.MAX_OFFSETS),
             min_offsets_per_trigger=self._value(table.MIN_OFFSETS, 0),
             max_trigger_delay_ms=self._value(table.MAX_TRIGGER_DELAY),
@@ -177,8 +183,8 @@ class OptionSet:
         return f"{type(self).__name__}({shown})"
 
     def _read_options(self, starting: OffsetSpec, ending: OffsetSpec | None) -> ReadOptions:
-        topics = self._value(table.SUBSCRIBE)
-        client = self._client(group=self._value(table.GROUP_NAME, _default_group(topics)))
+        subscription = self._subscription()
+        client = self._client(group=self._value(table.GROUP_NAME, _default_group(subscription)))
         groups = self._optional(table.READER_GROUPS) or default_reader_groups(
             client.group, self._value(table.READER_GROUPS_SIZE)
         )
@@ -186,8 +192,8 @@ class OptionSet:
             client, reader_groups=groups, fetch_timeout_ms=self._value(table.FETCH_TIMEOUT)
         )
         return ReadOptions(
-            cluster=ClusterConfig(client).validate(),
-            topics=topics,
+            cluster=ClusterConfig(client, web=self._optional(table.MASTER_WEB) or ()).validate(),
+            subscription=subscription,
             starting=starting,
             ending=ending,
             min_partitions=self._optional(table.MIN_PARTITIONS),
@@ -200,6 +206,13 @@ class OptionSet:
             offset_fetch_retry_ms=self._value(table.FETCH_RETRY),
             max_idle_interval_ms=self._value(table.MAX_IDLE_INTERVAL),
         )
+
+    def _subscription(self) -> Subscription:
+        """Return what is read; ``_enter`` has made sure that there is exactly one option for it."""
+        topics, pattern = self._optional(table.SUBSCRIBE), self._optional(table.SUBSCRIBE_PATTERN)
+        if topics is not None:
+            return Topics(topics)
+        return self._value(table.ASSIGN) if pattern is None else TopicPattern(pattern)
 
     def _client(self, group: str) -> ClientConfig:
         return ClientConfig(
@@ -225,6 +238,9 @@ class OptionSet:
                 )
             if given and mode not in spec.modes:
                 logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
+        if mode is not Mode.WRITE and not any(spec.name in self._given for spec in _SUBSCRIBING):
+            hint = "" if self._given else _TABLE_HINT.format(option="subscribe", example="demo,orders")
+            raise OptionError("TUBEMQ_NOTHING_SUBSCRIBED", mode=mode.value, hint=hint)
         for key in self._ignored:
             logger.warning("'%s' has no effect in %s; topics are named by options", key, mode.value)
 
@@ -233,6 +249,9 @@ class OptionSet:
         given = self._given
         if given.get(table.SUBSCRIBE.name) == ():
             raise OptionError("TUBEMQ_NO_TOPICS", option=table.SUBSCRIBE.name)
+        subscribing = [spec.name for spec in _SUBSCRIBING if spec.name in given]
+        if len(subscribing) > 1:
+            raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=subscribing[0], other=subscribing[1])
         for one, other in ((table.USERNAME, table.PASSWORD), (table.PASSWORD, table.USERNAME)):
             if one.name in given and other.name not in given:
                 raise OptionError("TUBEMQ_OPTION_ALONE", option=one.name, other=other.name)
@@ -273,14 +292,14 @@ def _refuse_edge(spec: OptionSpec[OffsetSpec], given: OffsetSpec, edge: Edge) ->
         raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=spec.name, edge=edge.value, whose=whose)
 
 
-def _default_group(topics: Sequence[str]) -> str:
+def _default_group(subscription: Subscription) -> str:
     """Return a group's name made of topics.
 
     A master refuses members of one group that read different topics (error 425), so each set of topics
     has a group of its own. Topics cannot contain ``-`` nor begin with a digit, so names never collide
     but by the checksum of long ones.
     """
-    joined = "-".join(sorted(topics))
-    if len(joined) > _MAX_TOPICS_TEXT:
-        joined = f"{len(topics)}topics-{zlib.crc32(joined.encode()):08x}"
-    return f"{_GROUP_PREFIX}-{joined}"
+    label = subscription.label
+    if len(label) > _MAX_LABEL:
+        label = f"{label.count('-') + 1}topics-{zlib.crc32(label.encode()):08x}"
+    return f"{_GROUP_PREFIX}-{label}"

@@ -13,16 +13,20 @@ from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.offsets.grouping import MOST_RANGES, MOST_ROWS
 from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.offsets.subscription import ASSIGN_EXAMPLE
 from tubemq_spark.options.kinds import (
+    ASSIGNMENT,
     BOOLEAN,
     DURATION,
     GROUP,
     GROUPS,
+    PATTERN,
     SERVERS,
     TIME_ZONE,
     TOPIC,
     TOPICS,
     VERBATIM,
+    WEB_SERVERS,
     Kind,
     choice,
     integer,
@@ -110,6 +114,14 @@ MASTERS: Final = OptionSpec(
     "The masters of the TubeMQ cluster. The active one is found automatically. The default port is 8715.",
     example="10.1.2.3:8715,10.1.2.4:8715",
 )
+MASTER_WEB: Final = OptionSpec(
+    "tubemq.master.web",
+    WEB_SERVERS,
+    _READS,
+    "Where the masters serve their administration API over HTTP, which `subscribePattern` needs. The default "
+    "port is 8080.",
+    default_doc="the hosts of `tubemq.master.servers`, port 8080",
+)
 GROUP_NAME: Final = OptionSpec(
     "tubemq.group",
     GROUP,
@@ -155,7 +167,37 @@ FETCH_TIMEOUT: Final = OptionSpec(
     _CLIENT.fetch_timeout_ms,
 )
 SUBSCRIBE: Final = OptionSpec(
-    "subscribe", TOPICS, _READS, "The topics to read, separated by commas.", example="demo,orders"
+    "subscribe",
+    TOPICS,
+    _READS,
+    "The topics to read, separated by commas. A read needs one of `subscribe`, `subscribePattern` and "
+    "`assign`.",
+    default_doc="required, or one of the next two",
+)
+SUBSCRIBE_PATTERN: Final = OptionSpec(
+    "subscribePattern",
+    PATTERN,
+    _READS,
+    "Read all topics whose whole names match this regular expression. A stream looks for new ones about "
+    "every ten seconds, and reads them from their beginning. The topics are listed by the masters' "
+    "administration API, see `tubemq.master.web`.",
+    default_doc="none",
+)
+ASSIGN: Final = OptionSpec(
+    "assign",
+    ASSIGNMENT,
+    _READS,
+    f"Read only these partitions: JSON with a list of `brokerId:partitionId` for each topic, such as "
+    f"`{ASSIGN_EXAMPLE}`. A partition that a stream did not read before begins at its earliest offset.",
+    default_doc="none",
+)
+WAIT_FOR_TOPICS: Final = OptionSpec(
+    "waitForTopics",
+    BOOLEAN,
+    frozenset({Mode.STREAM_READ}),
+    "Whether a stream starts although a topic of `subscribe` or `assign` does not exist yet. It is read from "
+    "its beginning once it is there. With `false` the query fails.",
+    default=False,
 )
 STARTING_OFFSETS: Final = OptionSpec(
     "startingOffsets",
@@ -332,6 +374,9 @@ SEND_WINDOW_BYTES: Final = OptionSpec(
 
 TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     SUBSCRIBE,
+    SUBSCRIBE_PATTERN,
+    ASSIGN,
+    WAIT_FOR_TOPICS,
     STARTING_OFFSETS,
     ENDING_OFFSETS,
     MAX_OFFSETS,
@@ -347,6 +392,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     MESSAGE_TIME,
     MESSAGE_TIME_ZONE,
     MASTERS,
+    MASTER_WEB,
     GROUP_NAME,
     USERNAME,
     PASSWORD,
@@ -369,8 +415,6 @@ REFUSED: Final[dict[str, str]] = {
     "groupIdPrefix": "use tubemq.group",
     "kafkaConsumer.pollTimeoutMs": "use tubemq.fetchTimeoutMs",
     "includeHeaders": "use includeAttributes",
-    "subscribePattern": "name the topics in subscribe",
-    "assign": "name the topics in subscribe; all their partitions are read",
     "startingTimestamp": "use startingOffsets",
     "startingOffsetsByTimestamp": "use startingOffsets",
     "startingOffsetsByTimestampStrategy": "use startingOffsets",
@@ -432,6 +476,9 @@ def find(key: str) -> OptionSpec[Any] | None:
 
 def _nearest(lower: str) -> str:
     """Return advice on a wrong key: the option that is meant, as far as one can tell."""
+    required = [spec.name for spec in TABLE if spec.example and lower and spec.name.lower().startswith(lower)]
+    if required:
+        return f"did you mean '{required[0]}'?"
     without_prefix = _BY_KEY.get(f"tubemq.{lower}")
     if without_prefix is not None:
         return f"did you mean '{without_prefix.name}'?"

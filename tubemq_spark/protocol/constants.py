@@ -15,6 +15,8 @@ UNDEFINED: Final = -2
 """TubeMQ's "no value known"."""
 
 DEFAULT_MASTER_PORT: Final = 8715
+DEFAULT_WEB_PORT: Final = 8080
+"""Where a master serves its administration API as shipped."""
 DEFAULT_BROKER_PORT: Final = 8123
 DEFAULT_BROKER_TLS_PORT: Final = 8124
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1 << 20

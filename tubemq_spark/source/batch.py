@@ -37,7 +37,7 @@ class TubeMQReader(DataSourceReader):
         planner = Planner(options)
         snapshot = planner.complete_snapshot()
         known = snapshot.layout.partitions.keys()
-        NullOffsetWarning(self._schema.names).check(known)
+        NullOffsetWarning(self._schema.names).check(snapshot.layout)
         begins = stores_started_at_earliest(options.starting, known, snapshot.bounds)
         readable = planner.readable_bounds(snapshot, begins, patient=True)
         starts = resolve(options.starting, known, readable, option="startingOffsets", on_loss=on_loss)

@@ -1,4 +1,4 @@
-"""The layout of a query's topics, asked for rarely, and kept while no master answers.
+"""The layout of what a query reads, asked for rarely, and kept while no master answers.
 
 Brokers serve without a master; only the visit token needs one, now and then. And nobody adds a partition
 without a master. So while no master answers, the layout there is remains right, and a running query continues
@@ -17,6 +17,8 @@ from typing import Final
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicsLayout
+from tubemq_spark.offsets.subscription import Subscription
+from tubemq_spark.protocol.constants import UNDEFINED
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +31,13 @@ _MASTERS_AWAY_MAX_AGE_SECONDS: Final = 600.0
 
 
 class LayoutCache:
-    """The layout of one query's topics."""
+    """The layout of what one query reads."""
 
-    def __init__(self, cluster: Cluster, topics: Collection[str]) -> None:
+    def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
         self._cluster = cluster
-        self._topics = topics
+        self._subscription = subscription
+        self._existing: Collection[str] | None = None
+        self._existing_unknown = False
         self._asked_at = 0.0
         self._due_at = 0.0
         self._masters_away = False
@@ -62,7 +66,7 @@ class LayoutCache:
         if self._masters_away and self.last is not None and time.monotonic() < self._due_at:
             return self.last
         try:
-            self.last = self._cluster.layout(self._topics, missing_ok=missing_ok)
+            self.last = self._subscription.of(self._ask(missing_ok=missing_ok))
         except TubeMQError as error:
             age = time.monotonic() - self._asked_at
             if self.last is None or not error.retriable or age > _MASTERS_AWAY_MAX_AGE_SECONDS:
@@ -72,6 +76,32 @@ class LayoutCache:
             self._note_masters_answer()
         self._due_at = time.monotonic() + _MAX_AGE_SECONDS
         return self.last
+
+    def _ask(self, *, missing_ok: bool) -> TopicsLayout:
+        topics = self._subscription.topics(self._ask_for_topics)
+        if not topics:
+            return TopicsLayout({}, UNDEFINED)
+        # A topic that was found may be gone by now.
+        missing_ok = missing_ok or self._subscription.finds_topics
+        return self._cluster.layout(topics, missing_ok=missing_ok)
+
+    def _ask_for_topics(self) -> Collection[str]:
+        """Return which topics exist; the last answer where there is none now.
+
+        Raises:
+            TubeMQError: there has been no answer yet.
+        """
+        try:
+            self._existing = self._cluster.topics()
+        except TubeMQError as error:
+            if self._existing is None:
+                raise
+            if not self._existing_unknown:
+                logger.warning("new topics are not found as long as no master lists them: %s", error)
+            self._existing_unknown = True
+        else:
+            self._existing_unknown = False
+        return self._existing
 
     def _note_masters_away(self, error: TubeMQError) -> None:
         if not self._masters_away:

@@ -1,10 +1,9 @@
 """What a reader is told before it finds out by wrong results."""
 
-import collections
 import logging
 from collections.abc import Iterable
 
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import TopicsLayout
 
 logger = logging.getLogger(__name__)
 
@@ -20,12 +19,11 @@ class NullOffsetWarning:
         self._wanted = "offset" in set(columns)
         self._told: set[str] = set()
 
-    def check(self, partitions: Iterable[TopicPartition]) -> None:
-        """Check the partitions of a layout; called for every new one."""
+    def check(self, layout: TopicsLayout) -> None:
+        """Check a layout; called for every new one."""
         if not self._wanted:
             return
-        sharing = collections.Counter(partition.store_id for partition in partitions)
-        shared = {store.topic for store, count in sharing.items() if count > 1}
+        shared = {store.topic for store in layout.stores.keys() - layout.alone_in_store.keys()}
         for topic in sorted(shared - self._told):
             logger.warning(
                 "column 'offset' is null in rows of topic %s: several of its partitions share a store. "

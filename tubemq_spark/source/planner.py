@@ -110,7 +110,7 @@ class Planner:
         retries_ms = options.offset_fetch_attempts * options.offset_fetch_retry_ms
         self._patience_ms = retries_ms + options.cluster.client.rpc_timeout_ms
         self._cluster: Cluster = open_cluster(options.cluster)
-        self._layouts = LayoutCache(self._cluster, options.topics)
+        self._layouts = LayoutCache(self._cluster, options.subscription)
         self._outages = Outages()
         self._unlisted = Unlisted()
         self._asked_at = 0.0
@@ -144,17 +144,21 @@ class Planner:
         Args:
             resumed: whether this may be a query with a checkpoint. Then masters that never answered are asked
                 again too (by default they are not, since the address may be wrong), and a topic that does not
-                exist is left out instead of being an error.
+                exist is left out instead of being an error, and so is a partition.
 
         Raises:
             RpcError: a topic does not exist, or the group may not read it.
+            OptionError: a partition of ``assign`` does not exist.
             TubeMQConnectionError: ``TUBEMQ_BROKERS_AWAY``: a store had no answer for
                 ``fetchOffset.numRetries`` attempts.
             TubeMQError: a broker refuses permanently, or no master answers.
         """
-        if self._layouts.last is None and not resumed:
-            self._layouts.ask(missing_ok=False)
-        self.last_snapshot = self._with_retries(lambda: self._ask_all(missing_ok=resumed))
+        missing_ok = resumed or self._options.wait_for_topics
+        if not resumed:
+            layout = self._layouts.last or self._layouts.ask(missing_ok=missing_ok)
+            if not missing_ok:
+                self._options.subscription.refuse_missing(layout)
+        self.last_snapshot = self._with_retries(lambda: self._ask_all(missing_ok=missing_ok))
         self._asked_at = time.monotonic()
         return self.last_snapshot
 
@@ -216,7 +220,8 @@ class Planner:
         parts = split_ranges(
             listed, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
         )
-        alone = alone_in_store(planned)
+        # Of partitions that nobody reads, those of now: no offset tells which there were.
+        alone = alone_in_store({*planned, *layout.unread})
         tasks = grouped(
             [layout.request(part, own_store=part.partition.store_id in alone) for part in parts],
             most_ranges=options.max_ranges_per_task,

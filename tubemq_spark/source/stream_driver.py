@@ -22,6 +22,7 @@ from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
+from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset, read_stream_offset
@@ -97,7 +98,7 @@ class StreamDriver:
         last = self._last_end
         if last is not None and last.holds_for(snapshot, start, limits):
             return last.end
-        self._null_offsets.check(snapshot.layout.partitions)
+        self._null_offsets.check(snapshot.layout)
         bounds = self._readable_bounds(snapshot, offset)
         end = next_offset(
             self._subscribed(offset),
@@ -107,6 +108,7 @@ class StreamDriver:
             max_rows=limits.max_rows,
             min_rows=limits.min_rows,
             target=self._target,
+            chosen_one_by_one=self._options.subscription.chosen_one_by_one,
         )
         if end is not offset and _is_moved(offset, end):
             self._triggered_at = time.monotonic()
@@ -190,25 +192,30 @@ class StreamDriver:
             return {store: held for store, held in snapshot.bounds.items() if store not in stores}
 
     def _subscribed(self, offset: StreamOffset) -> StreamOffset:
-        """Leave out topics that the query no longer names; none of their records is lost.
+        """Leave out what the query no longer reads; none of its records is lost.
 
         Raises:
             OptionError: there are some, and ``failOnDataLoss`` is on.
         """
-        topics = set(self._options.topics)
-        others = sorted({partition.topic for partition in offset.next_offsets} - topics)
+        subscription = self._options.subscription
+        others = [partition for partition in offset.next_offsets if not subscription.includes(partition)]
         if not others or isinstance(offset, StartToken):
             return offset
+        topics = sorted({partition.topic for partition in others})
+        names = listed(sorted(others) if subscription.chosen_one_by_one else topics)
         if self._options.fail_on_data_loss:
-            raise OptionError("TUBEMQ_CHECKPOINT_TOPICS", topics=", ".join(others))
-        self._warn_once(others)
+            raise OptionError("TUBEMQ_CHECKPOINT_TOPICS", topics=names, option=subscription.option)
+        self._warn_once(names)
         return SourceOffset(
-            *(_of_topics(offsets, topics) for offsets in (offset.next_offsets, offset.first_offsets))
+            *(
+                {partition: offsets[partition] for partition in offsets if subscription.includes(partition)}
+                for offsets in (offset.next_offsets, offset.first_offsets)
+            )
         )
 
-    def _warn_once(self, others: list[str]) -> None:
+    def _warn_once(self, others: str) -> None:
         if not self._warned_of_others:
-            logger.warning("topics of the checkpoint that are no longer subscribed to: %s", ", ".join(others))
+            logger.warning("what the checkpoint has and the query no longer reads: %s", others)
         self._warned_of_others = True
 
 
@@ -218,7 +225,3 @@ def _is_moved(start: StreamOffset, end: SourceOffset) -> bool:
     return isinstance(start, StartToken) or any(
         ends.get(partition) != offset for partition, offset in start.next_offsets.items()
     )
-
-
-def _of_topics(offsets: Mapping[TopicPartition, int], topics: set[str]) -> dict[TopicPartition, int]:
-    return {partition: offset for partition, offset in offsets.items() if partition.topic in topics}

@@ -1,0 +1,229 @@
+"""What a query reads: named topics, topics whose names match a pattern, or single partitions.
+
+Each form answers the same questions, so that nobody else has to tell them apart.
+"""
+
+import dataclasses
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import TopicPartition, TopicsLayout
+from tubemq_spark.offsets.notation import OffsetReader, listed
+
+ASSIGN: Final = "assign"
+ASSIGN_EXAMPLE: Final = '{"demo":["1:0","1:10000"]}'
+
+
+class Subscription(Protocol):
+    """What a query reads; picklable, comparable, safe to log."""
+
+    @property
+    def option(self) -> str:
+        """The option that says so."""
+
+    @property
+    def label(self) -> str:
+        """A name for it; subscriptions to different sets of topics have different ones."""
+
+    @property
+    def chosen_one_by_one(self) -> bool:
+        """Whether the user names each partition, so that none is new because somebody has added it."""
+
+    @property
+    def finds_topics(self) -> bool:
+        """Whether the topics are those that there are, so that none can be missing."""
+
+    def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:
+        """Return the topics to ask the master for; ``existing`` finds out which there are."""
+
+    def includes(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition, which may no longer exist, is part of it."""
+
+    def of(self, layout: TopicsLayout) -> TopicsLayout:
+        """Return the part of a layout that is read."""
+
+    def refuse_missing(self, layout: TopicsLayout) -> None:
+        """Refuse partitions that the user names and that do not exist.
+
+        Raises:
+            OptionError: there are some.
+        """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Topics(Subscription):
+    """All partitions of the topics with these names: ``subscribe``."""
+
+    names: tuple[str, ...]
+    """At least one topic, each once."""
+
+    @property
+    def option(self) -> str:
+        """See ``Subscription``."""
+        return "subscribe"
+
+    @property
+    def label(self) -> str:
+        """The names in their order."""
+        return "-".join(sorted(self.names))
+
+    @property
+    def chosen_one_by_one(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def finds_topics(self) -> bool:
+        """No."""
+        return False
+
+    def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the names, without asking."""
+        return self.names
+
+    def includes(self, partition: TopicPartition) -> bool:
+        """Tell whether the partition's topic is named."""
+        return partition.topic in self.names
+
+    def of(self, layout: TopicsLayout) -> TopicsLayout:
+        """Return the layout as it is."""
+        return layout
+
+    def refuse_missing(self, layout: TopicsLayout) -> None:
+        """Do nothing: the master refuses topics that do not exist."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicPattern(Subscription):
+    """All partitions of all topics whose whole names match: ``subscribePattern``."""
+
+    expression: str
+    """A regular expression of Python."""
+
+    @property
+    def option(self) -> str:
+        """See ``Subscription``."""
+        return "subscribePattern"
+
+    @property
+    def label(self) -> str:
+        """A checksum of the pattern."""
+        return f"pattern-{zlib.crc32(self.expression.encode()):08x}"
+
+    @property
+    def chosen_one_by_one(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def finds_topics(self) -> bool:
+        """Yes."""
+        return True
+
+    def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:
+        """Return the existing topics that match, in their order."""
+        return tuple(sorted(topic for topic in existing() if re.fullmatch(self.expression, topic)))
+
+    def includes(self, partition: TopicPartition) -> bool:
+        """Tell whether the name of the partition's topic matches."""
+        return re.fullmatch(self.expression, partition.topic) is not None
+
+    def of(self, layout: TopicsLayout) -> TopicsLayout:
+        """Return the layout as it is."""
+        return layout
+
+    def refuse_missing(self, layout: TopicsLayout) -> None:
+        """Do nothing: no topic is named."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Assignment(Subscription):
+    """These partitions: ``assign``."""
+
+    partitions: frozenset[TopicPartition]
+    """At least one."""
+
+    @property
+    def option(self) -> str:
+        """See ``Subscription``."""
+        return ASSIGN
+
+    @property
+    def label(self) -> str:
+        """The names of the topics in their order: a group may read one topic in several queries."""
+        return "-".join(self._topics)
+
+    @property
+    def chosen_one_by_one(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def finds_topics(self) -> bool:
+        """No."""
+        return False
+
+    def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the topics of the partitions, without asking."""
+        return self._topics
+
+    def includes(self, partition: TopicPartition) -> bool:
+        """Tell whether the partition is one of them."""
+        return partition in self.partitions
+
+    def of(self, layout: TopicsLayout) -> TopicsLayout:
+        """Return a layout of these partitions that remembers the others of their topics."""
+        wanted = {
+            partition: endpoint
+            for partition, endpoint in layout.partitions.items()
+            if partition in self.partitions
+        }
+        others = frozenset(layout.partitions.keys() - wanted.keys())
+        return dataclasses.replace(layout, partitions=wanted, unread=others)
+
+    def refuse_missing(self, layout: TopicsLayout) -> None:
+        """See ``Subscription``."""
+        missing = sorted(self.partitions - layout.partitions.keys())
+        if missing:
+            raise OptionError(
+                "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS",
+                option=ASSIGN,
+                unknown=listed(missing),
+                known=listed(sorted({*layout.partitions, *layout.unread})),
+            )
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        return tuple(sorted({partition.topic for partition in self.partitions}))
+
+
+def parse_assignment(text: str) -> Assignment:
+    """Read the value of ``assign``: for each topic a list of ``brokerId:partitionId``.
+
+    Raises:
+        OffsetFormatError: the text is not that; the error shows it and an example.
+    """
+    reader = OffsetReader(f"Option '{ASSIGN}'", text.strip(), f"write for example {ASSIGN_EXAMPLE}")
+    found: list[TopicPartition] = []
+    for topic, keys in reader.load().items():
+        if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
+            reader.fail(f"the value of topic {topic!r} is not a list of brokerId:partitionId")
+        found += [reader.partition(topic, key) for key in keys]
+    if not found:
+        reader.fail("it names no partition")
+    twice = next((one for index, one in enumerate(found) if one in found[:index]), None)
+    if twice is not None:
+        reader.fail(f"it names {twice} twice")
+    return Assignment(frozenset(found))
+
+
+def format_assignment(assignment: Assignment) -> str:
+    """Return the text that ``parse_assignment`` reads as this assignment."""
+    by_topic = itertools.groupby(sorted(assignment.partitions), key=lambda partition: partition.topic)
+    keys = {topic: [partition.local_id for partition in partitions] for topic, partitions in by_topic}
+    return json.dumps(keys, separators=(",", ":"))
