@@ -124,7 +124,8 @@ class Comparison:
             self.made += 1
             real = flat(call, said["real"], servers.real)
             for target in list(left):
-                found = compare(call, flat(call, said[target.name], target), real)
+                unlike = servers.unlike_bytes(target, (call.topic, call.store))
+                found = compare(call, flat(call, said[target.name], target), real, unlike_bytes=unlike)
                 reasons = [explanation(d, by_default=target.name == "by default") for d in found]
                 self.compared[target.name] += 1
                 self.rows[target.name] |= {row.id for row in reasons if row is not None and not row.by_time}

@@ -89,6 +89,15 @@ def test_a_field_that_is_absent_differs_from_one_that_is_not():
     assert [str(difference) for difference in found] == ["method 17, requireAuth: embedded None, real False"]
 
 
+def test_bytes_ahead_may_differ_by_what_the_logs_differ():
+    """Where a server refused a message, a filler of another length stands in its log."""
+    said, more = {"currDataDlt": 1_000}, {"currDataDlt": 1_020}
+
+    assert compare(fetch(), more, said, unlike_bytes=20) == []
+    (difference,) = compare(fetch(), more, said, unlike_bytes=19)
+    assert difference.path == "currDataDlt"
+
+
 def test_what_no_row_covers_is_not_explained():
     (success,) = compare(fetch(), {"success": True, "errCode": 200}, {"success": False, "errCode": 200})
 

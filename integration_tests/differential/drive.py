@@ -185,6 +185,8 @@ class Servers:
     def __post_init__(self) -> None:
         self._runs = itertools.count()
         self._ends: dict[StoreKey, int] = {}
+        self._surplus: Counter[tuple[str, StoreKey]] = Counter()
+        self._unlike: Counter[tuple[str, StoreKey]] = Counter()
         self.align()
 
     @property
@@ -204,6 +206,13 @@ class Servers:
                 self._ends[call.topic, call.store] = real.appendOffset + INDEX_ENTRY_BYTES
             yield call, said
 
+    def unlike_bytes(self, target: Target, key: StoreKey) -> int:
+        """Return by how many bytes, at most, equally many messages differ in a store and in the Java one.
+
+        Where one server refused a message, a filler stands that may be longer or shorter.
+        """
+        return self._unlike[target.name, key]
+
     def is_flushed(self) -> bool:
         """Say whether all that the servers hold is on the disk."""
         return all(
@@ -221,3 +230,6 @@ class Servers:
             for target in self.all:
                 for _ in range(ends[target.name], self._ends[key], INDEX_ENTRY_BYTES):
                     target.append(key[0], partition_id)
+                surplus = target.stored_bytes[key] - self.real.stored_bytes[key]
+                self._unlike[target.name, key] += abs(surplus - self._surplus[target.name, key])
+                self._surplus[target.name, key] = surplus
