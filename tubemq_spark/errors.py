@@ -106,6 +106,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now.",
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
     "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",
+    "TUBEMQ_NO_RECORD_OF_TIME": "Option '{option}': no record of {partition} is of the time {time} (milliseconds since 1970) or later; choose an earlier time, or set startingOffsetsByTimestampStrategy=latest.",
+    "TUBEMQ_NO_MESSAGE_TIME": "Option '{option}' needs messages that carry a time, but those of {partition} from offset {offset} on carry none; name offsets instead.",
     "TUBEMQ_OFFSETS_MALFORMED": "{source} cannot be read: {problem}, in {seen}; {advice}.",
     "TUBEMQ_OFFSETS_VERSION": "{source} has format version {version}, but this release only reads up to version {supported}; use the release of tubemq_spark that wrote it, or a newer one.",
     "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS": "Option '{option}' names partitions that do not exist: {unknown}; these exist: {known}. Name all of these, and no others.",

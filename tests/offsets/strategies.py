@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tubemq_spark.model import OffsetBounds, TopicPartition
-from tubemq_spark.offsets.offset_spec import Edge, Specific
+from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge, Specific, Timestamp
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET
 
@@ -38,10 +38,16 @@ def source_offsets(draw: st.DrawFn) -> SourceOffset:
     return SourceOffset(next_offsets, {partition: draw(offsets) for partition in known})
 
 
+times = st.integers(0, LATEST_MS).map(Timestamp)
+
+
+offsets_and_edges = st.one_of(offsets, edges)
+
+
 @st.composite
-def specifics(draw: st.DrawFn) -> Specific:
+def specifics(draw: st.DrawFn, values: st.SearchStrategy = offsets_and_edges) -> Specific:
     """Make a position for single partitions, or for all partitions of a topic in one word."""
-    wanted = draw(st.dictionaries(partitions, st.one_of(offsets, edges), max_size=6))
+    wanted = draw(st.dictionaries(partitions, values, max_size=6))
     topics_of = {}
     for partition, value in wanted.items():
         topics_of.setdefault(partition.topic, {})[partition] = value
@@ -52,6 +58,7 @@ def specifics(draw: st.DrawFn) -> Specific:
 
 
 positions = st.one_of(edges, specifics())
+positions_and_times = st.one_of(positions, times, specifics(st.one_of(offsets_and_edges, times)))
 
 
 @st.composite

@@ -14,9 +14,11 @@ from tubemq_spark.offsets.offset_spec import (
     Edge,
     Specific,
     format_offset_spec,
+    format_timestamps,
     mentions,
     offset_spec_to_json,
     parse_offset_spec,
+    parse_timestamps,
     read_offset_spec,
     resolve,
 )
@@ -29,10 +31,38 @@ def parse(text):
     return parse_offset_spec(text, "startingOffsets")
 
 
-@given(own.positions)
+@given(own.positions_and_times)
 def test_printing_and_parsing_is_the_identity(position):
     assert parse(format_offset_spec(position)) == position
     assert pickle.loads(pickle.dumps(position)) == position
+
+
+@given(st.dictionaries(own.partitions, own.times, min_size=1, max_size=6))
+def test_times_are_written_as_they_are_read(times):
+    topics = {}
+    for partition, time in times.items():
+        topics.setdefault(partition.topic, {})[partition] = time
+    assert parse_timestamps(format_timestamps(Specific(topics)), "startingOffsetsByTimestamp") == Specific(
+        topics
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("yesterday", "it is not JSON"),
+        ('{"demo":5}', "the value of topic 'demo' is 5, not an object"),
+        ('{"demo":{"0":5}}', "'0' of topic 'demo' is not brokerId:partitionId"),
+        ('{"demo":{"1:0":"5"}}', 'the time of demo/1:0 is "5", not milliseconds since 1970'),
+        ('{"demo":{"1:0":-1}}', "the time of demo/1:0 is -1, not milliseconds"),
+        ('{"demo":{"1:0":true}}', "the time of demo/1:0 is true, not milliseconds"),
+    ],
+)
+def test_wrong_times_are_refused_with_an_example(text, problem):
+    with pytest.raises(OffsetFormatError) as refused:
+        parse_timestamps(text, "startingOffsetsByTimestamp")
+    assert problem in str(refused.value)
+    assert 'write for example {"demo":{"1:0":1767225600000}}' in str(refused.value)
 
 
 @given(own.specifics())
@@ -78,7 +108,7 @@ def test_a_checkpoint_is_accepted(offset):
     assert flat == offset.next_offsets
 
 
-@given(own.positions)
+@given(own.positions_and_times)
 def test_a_start_token_is_accepted(position):
     assert parse(json.dumps(StartToken(position).to_json())) == position
 

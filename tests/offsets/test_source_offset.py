@@ -18,7 +18,7 @@ def through_spark(offset):
     return json.loads(json.dumps(offset.to_json()))
 
 
-@given(st.one_of(own.source_offsets(), own.positions.map(StartToken)))
+@given(st.one_of(own.source_offsets(), own.positions_and_times.map(StartToken)))
 def test_what_is_written_is_read(offset):
     assert read_stream_offset(through_spark(offset)) == offset
     assert pickle.loads(pickle.dumps(offset)) == offset

@@ -9,9 +9,9 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.offset_spec import Edge, Specific
+from tubemq_spark.offsets.offset_spec import Edge, Specific, Timestamp
 from tubemq_spark.offsets.subscription import Assignment, TopicPattern, Topics
-from tubemq_spark.options import MessageTime, OptionSet, ReadOptions, WriteOptions
+from tubemq_spark.options import MessageTime, NoMatch, OptionSet, ReadOptions, WriteOptions
 
 BASE = {"tubemq.master.servers": "m1:8000,m2"}
 READ = {**BASE, "subscribe": "demo"}
@@ -121,6 +121,22 @@ def test_positions_of_a_batch_read_arrive():
     options = batch(startingOffsets='{"demo":{"1:0":0}}', endingOffsets='{"demo":{"1:0":-1}}')
     assert options.starting == Specific({"demo": {tp("demo/1:0"): 0}})
     assert options.ending == Specific({"demo": {tp("demo/1:0"): Edge.LATEST}})
+
+
+def test_times_take_precedence_over_offsets():
+    """And a time for all over times for some, as in Spark's Kafka source."""
+    by_partition = '{"demo":{"1:0":7}}'
+    for read in (batch, stream):
+        offsets = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": by_partition}
+        assert read(**offsets).starting == Specific({"demo": {tp("demo/1:0"): Timestamp(7)}})
+        assert read(**offsets, startingTimestamp="0").starting == Timestamp(0)
+    offsets = {"endingOffsets": "latest", "endingOffsetsByTimestamp": by_partition}
+    assert batch(**offsets).ending == Specific({"demo": {tp("demo/1:0"): Timestamp(7)}})
+    assert batch(**offsets, endingTimestamp="8").ending == Timestamp(8)
+    assert batch(startingOffsetsByTimestampStrategy="Latest").no_match is NoMatch.LATEST
+    for option in ("endingTimestamp", "endingOffsetsByTimestamp"):
+        text = {"endingTimestamp": "8", "endingOffsetsByTimestamp": by_partition}[option]
+        assert option in refused("TUBEMQ_ENDING_IN_STREAM", stream, **{option: text})
 
 
 def test_every_option_of_a_write_arrives():
@@ -279,6 +295,10 @@ def test_a_delay_for_nothing_is_named(caplog):
     [
         ("maxOffsetsPerTrigger", "0"),
         ("maxOffsetsPerTrigger", str(2**63)),
+        ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "-1"),
+        ("endingTimestamp", "1.5"),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
         ("minOffsetsPerTrigger", "0"),
         ("maxTriggerDelay", "soon"),
         ("minPartitions", "0"),

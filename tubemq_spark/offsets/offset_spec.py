@@ -11,10 +11,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
-from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader, listed
+from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader, listed, write_offsets
 
 EXAMPLE: Final = '{"demo":{"1:0":280,"1:10000":-2}}'
 
@@ -27,18 +27,31 @@ class Edge(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Timestamp:
+    """The first record of this time or later; to be replaced by an offset before it is resolved."""
+
+    ms: int
+    """Milliseconds since 1970 in UTC."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Specific:
     """An offset for every partition, topic by topic."""
 
-    topics: Mapping[str, Edge | Mapping[TopicPartition, int | Edge]]
-    """One word for all partitions of a topic, or for each an offset (in index bytes) or a word."""
+    topics: Mapping[str, Edge | Mapping[TopicPartition, int | Edge | Timestamp]]
+    """One word for all partitions of a topic, or for each an offset (in index bytes), a word or a time."""
 
 
-OffsetSpec = Edge | Specific
+OffsetSpec = Edge | Timestamp | Specific
 
 _CODES: Final[dict[Edge, int]] = {Edge.EARLIEST: -2, Edge.LATEST: -1}
 _EDGES: Final[dict[int, Edge]] = {code: edge for edge, code in _CODES.items()}
 _WORDS: Final[dict[str, Edge]] = {edge.value: edge for edge in Edge}
+LATEST_MS: Final = 253_402_214_400_000
+"""The last day of the year 9999, which is as far as a message's time goes."""
+_TIME: Final = "time"
+"""Marks a time in JSON, in place of an offset."""
+TIMESTAMPS_EXAMPLE: Final = '{"demo":{"1:0":1767225600000}}'
 
 
 def parse_offset_spec(text: str, option: str) -> OffsetSpec:
@@ -51,6 +64,62 @@ def parse_offset_spec(text: str, option: str) -> OffsetSpec:
     reader = OffsetReader(f"Option '{option}'", text.strip(), advice)
     word = _WORDS.get(text.strip().lower())
     return word if word is not None else _of_object(reader.load(), reader)
+
+
+def parse_timestamps(text: str, option: str) -> Specific:
+    """Read the value of an option such as ``startingOffsetsByTimestamp``: milliseconds for each partition.
+
+    Raises:
+        OffsetFormatError: the text is not that; the error shows it and an example.
+    """
+    reader = OffsetReader(f"Option '{option}'", text.strip(), f"write for example {TIMESTAMPS_EXAMPLE}")
+
+    def read(value: object, partition: TopicPartition) -> Timestamp:
+        return _timestamp(value, f"the time of {partition}", reader)
+
+    return Specific({topic: reader.partitions(topic, value, read) for topic, value in reader.load().items()})
+
+
+def format_timestamps(spec: Specific) -> str:
+    """Return the text that ``parse_timestamps`` reads as this spec."""
+    times = timestamps(spec, ())
+    data = {partition: time.ms for partition, time in times.items()}
+    return json.dumps(write_offsets(data), separators=(",", ":"))
+
+
+def timestamps(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Timestamp]:
+    """Return which of some partitions begin at a time; of all that a ``Specific`` names if these are none."""
+    if isinstance(spec, Timestamp):
+        return dict.fromkeys(partitions, spec)
+    if isinstance(spec, Edge):
+        return {}
+    wanted = set(partitions)
+    return {
+        partition: value
+        for inner in spec.topics.values()
+        if not isinstance(inner, Edge)
+        for partition, value in inner.items()
+        if isinstance(value, Timestamp) and (not wanted or partition in wanted)
+    }
+
+
+def with_timestamps_resolved(spec: OffsetSpec, found: Mapping[TopicPartition, int | Edge]) -> OffsetSpec:
+    """Return a spec with offsets in place of the times of some partitions."""
+    if isinstance(spec, Edge):
+        return spec
+    if isinstance(spec, Timestamp):
+        topics = {partition.topic for partition in found}
+        return Specific(
+            {topic: {one: at for one, at in found.items() if one.topic == topic} for topic in sorted(topics)}
+        )
+    return Specific(
+        {
+            topic: value
+            if isinstance(value, Edge)
+            else {partition: found.get(partition, wanted) for partition, wanted in value.items()}
+            for topic, value in spec.topics.items()
+        }
+    )
 
 
 def read_offset_spec(data: object, reader: OffsetReader) -> OffsetSpec:
@@ -68,6 +137,8 @@ def offset_spec_to_json(spec: OffsetSpec) -> str | dict[str, Any]:
     """Return the one form of an offset spec as JSON data: equal specs give equal text."""
     if isinstance(spec, Edge):
         return spec.value
+    if isinstance(spec, Timestamp):
+        return {_TIME: spec.ms}
     return {topic: _topic_to_json(value) for topic, value in sorted(spec.topics.items())}
 
 
@@ -79,7 +150,7 @@ def format_offset_spec(spec: OffsetSpec) -> str:
 
 def mentions(spec: OffsetSpec, edge: Edge) -> str:
     """Name what a spec puts at an end of the log: ``every partition``, topics, partitions; or nothing."""
-    if isinstance(spec, Edge):
+    if not isinstance(spec, Specific):
         return "every partition" if spec is edge else ""
     found = []
     for topic, value in sorted(spec.topics.items()):
@@ -139,20 +210,26 @@ def stores_started_at_earliest(
     }
 
 
-def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | None:
-    if isinstance(spec, Edge):
+def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Timestamp | None:
+    if not isinstance(spec, Specific):
         return spec
     of_topic = spec.topics.get(partition.topic)
     return of_topic if of_topic is None or isinstance(of_topic, Edge) else of_topic.get(partition)
 
 
-def _is_at_the_beginning(wanted: int | Edge | None, held: OffsetBounds) -> bool:
+def _is_at_the_beginning(wanted: int | Edge | Timestamp | None, held: OffsetBounds) -> bool:
     return wanted is Edge.EARLIEST or (isinstance(wanted, int) and wanted < held.earliest)
 
 
 def _resolve_one(
-    partition: TopicPartition, wanted: int | Edge, bounds: OffsetBounds, option: str, on_loss: LossPolicy
+    partition: TopicPartition,
+    wanted: int | Edge | Timestamp,
+    bounds: OffsetBounds,
+    option: str,
+    on_loss: LossPolicy,
 ) -> int:
+    if isinstance(wanted, Timestamp):
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the time of {partition} is not resolved")
     if wanted is Edge.EARLIEST:
         return bounds.earliest
     if wanted is Edge.LATEST:
@@ -174,11 +251,11 @@ def _resolve_one(
 
 def _spread(
     spec: OffsetSpec, partitions: Sequence[TopicPartition], option: str
-) -> dict[TopicPartition, int | Edge]:
+) -> dict[TopicPartition, int | Edge | Timestamp]:
     """Return each partition's part of a spec, which must name exactly these partitions."""
-    if isinstance(spec, Edge):
+    if not isinstance(spec, Specific):
         return dict.fromkeys(partitions, spec)
-    wanted: dict[TopicPartition, int | Edge] = {}
+    wanted: dict[TopicPartition, int | Edge | Timestamp] = {}
     for topic, value in spec.topics.items():
         if isinstance(value, Edge):
             wanted |= dict.fromkeys((known for known in partitions if known.topic == topic), value)
@@ -205,10 +282,14 @@ def _spread(
 def _of_object(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
     if VERSION_KEY in data:
         return _of_checkpoint(data, reader)
+    if data.keys() == {_TIME} and type(data[_TIME]) is int:
+        return _timestamp(data[_TIME], "the time", reader)
     return Specific({topic: _of_topic(topic, value, reader) for topic, value in data.items()})
 
 
-def _of_topic(topic: str, value: object, reader: OffsetReader) -> Edge | Mapping[TopicPartition, int | Edge]:
+def _of_topic(
+    topic: str, value: object, reader: OffsetReader
+) -> Edge | Mapping[TopicPartition, int | Edge | Timestamp]:
     if isinstance(value, str):
         return _read_word(value, f"the value of topic {topic!r}", reader)
     return reader.partitions(topic, value, lambda offset, whose: _offset_or_edge(offset, whose, reader))
@@ -227,7 +308,15 @@ def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
     )
 
 
-def _offset_or_edge(value: object, partition: TopicPartition, reader: OffsetReader) -> int | Edge:
+def _timestamp(value: object, what: str, reader: OffsetReader) -> Timestamp:
+    if type(value) is not int or not 0 <= value <= LATEST_MS:
+        reader.fail(f"{what} is {json.dumps(value)}, not milliseconds since 1970")
+    return Timestamp(value)
+
+
+def _offset_or_edge(value: object, partition: TopicPartition, reader: OffsetReader) -> int | Edge | Timestamp:
+    if isinstance(value, dict) and value.keys() == {_TIME}:
+        return _timestamp(value[_TIME], f"the time of {partition}", reader)
     # Only real integers: 1.0 and true equal 1, and -1.0 must not mean latest.
     edge = _EDGES.get(value) if type(value) is int else None
     return edge if edge is not None else reader.offset(value, partition)
@@ -240,11 +329,16 @@ def _read_word(text: str, what: str, reader: OffsetReader) -> Edge:
     return word
 
 
-def _topic_to_json(value: Edge | Mapping[TopicPartition, int | Edge]) -> str | dict[str, int]:
+def _topic_to_json(
+    value: Edge | Mapping[TopicPartition, int | Edge | Timestamp],
+) -> str | dict[str, int | dict[str, int]]:
     if isinstance(value, Edge):
         return value.value
     ordered = sorted(value.items(), key=lambda item: item[0])
-    return {
-        partition.local_id: _CODES[offset] if isinstance(offset, Edge) else offset
-        for partition, offset in ordered
-    }
+    return {partition.local_id: _value_to_json(offset) for partition, offset in ordered}
+
+
+def _value_to_json(value: int | Edge | Timestamp) -> int | dict[str, int]:
+    if isinstance(value, Timestamp):
+        return {_TIME: value.ms}
+    return _CODES[value] if isinstance(value, Edge) else value

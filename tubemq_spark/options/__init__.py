@@ -4,6 +4,6 @@ Nothing below the data source takes a map of texts.
 """
 
 from tubemq_spark.options.parsed import OptionSet, ReadOptions, WriteOptions
-from tubemq_spark.options.table import MessageTime
+from tubemq_spark.options.table import MessageTime, NoMatch
 
-__all__ = ["MessageTime", "OptionSet", "ReadOptions", "WriteOptions"]
+__all__ = ["MessageTime", "NoMatch", "OptionSet", "ReadOptions", "WriteOptions"]

@@ -9,7 +9,16 @@ from typing import Final, Generic, TypeVar
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.offset_spec import OffsetSpec, format_offset_spec, parse_offset_spec
+from tubemq_spark.offsets.offset_spec import (
+    LATEST_MS,
+    OffsetSpec,
+    Specific,
+    Timestamp,
+    format_offset_spec,
+    format_timestamps,
+    parse_offset_spec,
+    parse_timestamps,
+)
 from tubemq_spark.offsets.subscription import format_assignment, parse_assignment
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_WEB_PORT, OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, TOPIC_NAME, TOPIC_NAME_RULE
@@ -71,6 +80,16 @@ def choice(values: type[E]) -> Kind[E]:
 def offset_spec(option: str) -> Kind[OffsetSpec]:
     """Return the kind of offset specs; wrong text raises an OffsetFormatError that names the option."""
     return Kind("earliest, latest or JSON", lambda text: parse_offset_spec(text, option), format_offset_spec)
+
+
+def timestamps_of(option: str) -> Kind[Specific]:
+    """Return the kind of times of partitions; wrong text raises an OffsetFormatError."""
+    return Kind("JSON", lambda text: parse_timestamps(text, option), format_timestamps)
+
+
+def _parse_timestamp(text: str) -> Timestamp | None:
+    ms = integer(0, LATEST_MS).parse(text)
+    return None if ms is None else Timestamp(ms)
 
 
 def _parse_boolean(text: str) -> bool | None:
@@ -161,4 +180,9 @@ PATTERN: Final = Kind("a regular expression of Python", _parse_pattern)
 ASSIGNMENT: Final = Kind("JSON", parse_assignment, format_assignment)
 """Wrong text raises an OffsetFormatError."""
 WEB_SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_WEB_PORT), _show_list)
+TIMESTAMP: Final = Kind(
+    f"a time in milliseconds since 1970, from 0 to {LATEST_MS}",
+    _parse_timestamp,
+    lambda time: str(time.ms),
+)
 TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)

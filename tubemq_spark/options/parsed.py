@@ -17,7 +17,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
 from tubemq_spark.options import table
-from tubemq_spark.options.table import MessageTime, Mode, OptionSpec
+from tubemq_spark.options.table import MessageTime, Mode, NoMatch, OptionSpec
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class ReadOptions:
     """Where a batch read or a new stream begins; a stream's checkpoint wins over it."""
     ending: OffsetSpec | None = None
     """Where a batch read ends; None for a stream."""
+    no_match: NoMatch = NoMatch.ERROR
+    """What to do where no record is of the time to begin at."""
     wait_for_topics: bool = False
     """Whether a stream may start before its topics exist."""
     max_offsets_per_trigger: int | None = None
@@ -130,8 +132,12 @@ class OptionSet:
             OptionError: an option is missing, or an offset spec makes no sense in a batch read.
         """
         self._enter(Mode.BATCH_READ)
-        starting = self._value(table.STARTING_OFFSETS, Edge.EARLIEST)
-        ending = self._value(table.ENDING_OFFSETS)
+        starting = self._starting(Edge.EARLIEST)
+        ending = (
+            self._optional(table.ENDING_TIMESTAMP)
+            or self._optional(table.ENDING_BY_TIMESTAMP)
+            or self._value(table.ENDING_OFFSETS)
+        )
         _refuse_edge(table.STARTING_OFFSETS, starting, Edge.LATEST)
         _refuse_edge(table.ENDING_OFFSETS, ending, Edge.EARLIEST)
         return self._read_options(starting, ending)
@@ -142,10 +148,11 @@ class OptionSet:
         Raises:
             OptionError: an option is missing, or ``endingOffsets`` is given.
         """
-        if table.ENDING_OFFSETS.name in self._given:
-            raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=table.ENDING_OFFSETS.name)
+        for spec in (table.ENDING_OFFSETS, table.ENDING_TIMESTAMP, table.ENDING_BY_TIMESTAMP):
+            if spec.name in self._given:
+                raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=spec.name)
         self._enter(Mode.STREAM_READ)
-        starting = self._value(table.STARTING_OFFSETS, Edge.LATEST)
+        starting = self._starting(Edge.LATEST)
         return dataclasses.replace(
             self._read_options(starting, None),
             wait_for_topics=self._value(table.WAIT_FOR_TOPICS),
@@ -196,6 +203,7 @@ class OptionSet:
             subscription=subscription,
             starting=starting,
             ending=ending,
+            no_match=self._value(table.NO_MATCH),
             min_partitions=self._optional(table.MIN_PARTITIONS),
             max_records_per_partition=self._optional(table.MAX_RECORDS_PER_PARTITION),
             max_ranges_per_task=self._optional(table.MAX_RANGES_PER_TASK),
@@ -205,6 +213,13 @@ class OptionSet:
             offset_fetch_attempts=self._value(table.FETCH_ATTEMPTS),
             offset_fetch_retry_ms=self._value(table.FETCH_RETRY),
             max_idle_interval_ms=self._value(table.MAX_IDLE_INTERVAL),
+        )
+
+    def _starting(self, default: Edge) -> OffsetSpec:
+        return (
+            self._optional(table.STARTING_TIMESTAMP)
+            or self._optional(table.STARTING_BY_TIMESTAMP)
+            or self._value(table.STARTING_OFFSETS, default)
         )
 
     def _subscription(self) -> Subscription:

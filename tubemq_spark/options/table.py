@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.offsets.grouping import MOST_RANGES, MOST_ROWS
-from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.offsets.offset_spec import TIMESTAMPS_EXAMPLE, Edge
 from tubemq_spark.offsets.subscription import ASSIGN_EXAMPLE
 from tubemq_spark.options.kinds import (
     ASSIGNMENT,
@@ -23,6 +23,7 @@ from tubemq_spark.options.kinds import (
     PATTERN,
     SERVERS,
     TIME_ZONE,
+    TIMESTAMP,
     TOPIC,
     TOPICS,
     VERBATIM,
@@ -31,6 +32,7 @@ from tubemq_spark.options.kinds import (
     choice,
     integer,
     offset_spec,
+    timestamps_of,
 )
 from tubemq_spark.suggest import did_you_mean
 
@@ -63,6 +65,17 @@ class MessageTime(enum.Enum):
     """None, whatever the row has."""
 
 
+class NoMatch(enum.Enum):
+    """What to do where no record is of the time to begin at; the value is what users write."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+_GRAIN: Final = (
+    "TubeMQ has no index of times: the place is found by reading here and there, and is exact to a minute, "
+    "as far as producers set the time and their messages are in its order."
+)
 _READS: Final = frozenset({Mode.BATCH_READ, Mode.STREAM_READ})
 _WRITES: Final = frozenset({Mode.WRITE})
 _ALL: Final = _READS | _WRITES
@@ -215,6 +228,45 @@ ENDING_OFFSETS: Final = OptionSpec(
     "Where a batch read ends: `latest` or [offsets as JSON](#offsets), but not `earliest`. `latest` is "
     "looked up once, at the first action on the DataFrame. A stream refuses this option.",
     Edge.LATEST,
+)
+STARTING_TIMESTAMP: Final = OptionSpec(
+    "startingTimestamp",
+    TIMESTAMP,
+    _READS,
+    "Where a new query begins: at the first record of this time or later, in milliseconds since 1970. "
+    f"{_GRAIN} It takes precedence over the other two options that say where to begin.",
+    default_doc="none",
+)
+STARTING_BY_TIMESTAMP: Final = OptionSpec(
+    "startingOffsetsByTimestamp",
+    timestamps_of("startingOffsetsByTimestamp"),
+    _READS,
+    f"As `startingTimestamp` for each partition, such as `{TIMESTAMPS_EXAMPLE}`. It takes precedence over "
+    "`startingOffsets`.",
+    default_doc="none",
+)
+NO_MATCH: Final = OptionSpec(
+    "startingOffsetsByTimestampStrategy",
+    choice(NoMatch),
+    _READS,
+    "What to do if no record of a partition is of the time to begin at, or later: `error` fails, `latest` "
+    "begins at the end.",
+    NoMatch.ERROR,
+)
+ENDING_TIMESTAMP: Final = OptionSpec(
+    "endingTimestamp",
+    TIMESTAMP,
+    frozenset({Mode.BATCH_READ}),
+    "Where a batch read ends: before the first record of this time or later, in milliseconds since 1970; at "
+    "the end if there is none. It takes precedence over the other two options that say where to end.",
+    default_doc="none",
+)
+ENDING_BY_TIMESTAMP: Final = OptionSpec(
+    "endingOffsetsByTimestamp",
+    timestamps_of("endingOffsetsByTimestamp"),
+    frozenset({Mode.BATCH_READ}),
+    "As `endingTimestamp` for each partition. It takes precedence over `endingOffsets`.",
+    default_doc="none",
 )
 MAX_OFFSETS: Final = OptionSpec(
     "maxOffsetsPerTrigger",
@@ -378,7 +430,12 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     ASSIGN,
     WAIT_FOR_TOPICS,
     STARTING_OFFSETS,
+    STARTING_TIMESTAMP,
+    STARTING_BY_TIMESTAMP,
+    NO_MATCH,
     ENDING_OFFSETS,
+    ENDING_TIMESTAMP,
+    ENDING_BY_TIMESTAMP,
     MAX_OFFSETS,
     MIN_OFFSETS,
     MAX_TRIGGER_DELAY,
@@ -415,11 +472,6 @@ REFUSED: Final[dict[str, str]] = {
     "groupIdPrefix": "use tubemq.group",
     "kafkaConsumer.pollTimeoutMs": "use tubemq.fetchTimeoutMs",
     "includeHeaders": "use includeAttributes",
-    "startingTimestamp": "use startingOffsets",
-    "startingOffsetsByTimestamp": "use startingOffsets",
-    "startingOffsetsByTimestampStrategy": "use startingOffsets",
-    "endingTimestamp": "use endingOffsets",
-    "endingOffsetsByTimestamp": "use endingOffsets",
 }
 """Options of Spark's Kafka source that users bring along, and what to do instead."""
 

@@ -15,6 +15,7 @@ from tubemq_spark.source.partition import requests_of
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.task import loss_policy, read_rows
+from tubemq_spark.source.time_search import if_no_record
 from tubemq_spark.spark_edge import at_sparks_edge
 
 
@@ -38,12 +39,16 @@ class TubeMQReader(DataSourceReader):
         snapshot = planner.complete_snapshot()
         known = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names).check(snapshot.layout)
-        begins = stores_started_at_earliest(options.starting, known, snapshot.bounds)
-        readable = planner.readable_bounds(snapshot, begins, patient=True)
-        starts = resolve(options.starting, known, readable, option="startingOffsets", on_loss=on_loss)
-        ends = resolve(
-            options.ending or Edge.LATEST, known, snapshot.bounds, option="endingOffsets", on_loss=on_loss
+        starting = planner.with_offsets_of_times(
+            options.starting, snapshot, option="startingTimestamp", if_none=if_no_record(options)
         )
+        ending = planner.with_offsets_of_times(
+            options.ending or Edge.LATEST, snapshot, option="endingTimestamp", if_none=Edge.LATEST
+        )
+        begins = stores_started_at_earliest(starting, known, snapshot.bounds)
+        readable = planner.readable_bounds(snapshot, begins, patient=True)
+        starts = resolve(starting, known, readable, option="startingOffsets", on_loss=on_loss)
+        ends = resolve(ending, known, snapshot.bounds, option="endingOffsets", on_loss=on_loss)
         ranges = batch_ranges(_not_beyond(ends, starts, snapshot.bounds, readable), ends)
         return list(planner.partitions(ranges, known, on_loss))
 

@@ -48,12 +48,14 @@ from tubemq_spark.net.retry import FixedPauses, Result, with_retries
 from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.grouping import grouped
 from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec
 from tubemq_spark.offsets.splitting import split_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages
 from tubemq_spark.source.partition import OffsetRangePartition
+from tubemq_spark.source.time_search import TimeSearch
 from tubemq_spark.source.unlisted import UNLISTED_SECONDS, Unlisted, unlisted
 
 logger = logging.getLogger(__name__)
@@ -194,6 +196,14 @@ class Planner:
             partition.store_id: held._replace(earliest=found[partition]) for partition, held in begins.items()
         }
         return {**snapshot.bounds, **lifted}
+
+    def with_offsets_of_times(
+        self, spec: OffsetSpec, snapshot: Snapshot, *, option: str, if_none: Edge | None
+    ) -> OffsetSpec:
+        """Return a spec with an offset in place of each time; see ``TimeSearch.resolve``."""
+        zone = self._options.message_time_zone
+        search = TimeSearch(self._cluster, snapshot.layout, snapshot.bounds, zone)
+        return search.resolve(spec, option=option, if_none=if_none)
 
     def partitions(
         self, ranges: Sequence[OffsetRange], planned: Collection[TopicPartition], on_loss: LossPolicy

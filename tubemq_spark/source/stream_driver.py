@@ -31,6 +31,7 @@ from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner, Snapshot
 from tubemq_spark.source.task import loss_policy
+from tubemq_spark.source.time_search import if_no_record
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +100,10 @@ class StreamDriver:
         if last is not None and last.holds_for(snapshot, start, limits):
             return last.end
         self._null_offsets.check(snapshot.layout)
-        bounds = self._readable_bounds(snapshot, offset)
+        resolved = self._with_offsets_of_times(offset, snapshot)
+        bounds = self._readable_bounds(snapshot, resolved)
         end = next_offset(
-            self._subscribed(offset),
+            self._subscribed(resolved),
             snapshot.partitions,
             bounds,
             on_loss=self._on_loss,
@@ -177,6 +179,16 @@ class StreamDriver:
         if isinstance(start, StartToken):
             return self._planner.complete_snapshot()
         return self._planner.snapshot(start.next_offsets)
+
+    def _with_offsets_of_times(self, start: StreamOffset, snapshot: Snapshot) -> StreamOffset:
+        if not isinstance(start, StartToken):
+            return start
+        if_none = if_no_record(self._options)
+        return StartToken(
+            self._planner.with_offsets_of_times(
+                start.spec, snapshot, option="startingTimestamp", if_none=if_none
+            )
+        )
 
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds; if reading begins at a store's earliest offset, that is one that can be read."""
