@@ -26,6 +26,7 @@ class MemoryCluster:
             for topic, (stores, each) in topics.items()
         }
         self.logs = collections.defaultdict(list)  # of each store, (partition, (value, text of attributes))
+        self.group = {}  # where the group stands
         self.expired = collections.Counter()  # how many messages at the beginning of a store are gone
 
     def layout(self, topics, *, missing_ok=False):
@@ -47,6 +48,13 @@ class MemoryCluster:
 
     def first_readable(self, layout, begins):
         return {partition: self.held(partition.store_id).earliest for partition in begins}
+
+    def group_positions(self, layout):
+        return {one: self.group.get(one, self.held(one.store_id).earliest) for one in layout.partitions}
+
+    def move_group(self, layout, positions):
+        self.group |= positions
+        return {}
 
     def read_range(self, request, on_loss, wait=None):
         partition, start, end = request.range.partition, request.range.start, request.range.end

@@ -98,6 +98,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OPTION_VALUE": "Option '{option}' is '{value}', but must be {expected}.",
     "TUBEMQ_OPTION_MISSING": "Option '{option}' must be specified for {mode}; for example {option}={example}{hint}.",
     "TUBEMQ_OPTION_ALONE": "Option '{option}' is given without '{other}'; give both or neither.",
+    "TUBEMQ_OPTION_NEEDED": "Option '{option}' must be specified, since '{other}' is about it.",
     "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave one out.",
     "TUBEMQ_MINIMUM_ABOVE_MAXIMUM": "Option '{option}' is {least}, which is higher than '{other}', {most}; lower the one or raise the other.",
     "TUBEMQ_NOTHING_SUBSCRIBED": "One of the options subscribe, subscribePattern and assign must be specified for {mode}; for example subscribe=demo,orders{hint}.",

@@ -91,6 +91,22 @@ def test_all_topics_are_listed(cluster):
     assert set(cluster.topics()) == TOPICS.keys()
 
 
+def test_a_group_stands_where_it_was_moved_to(cluster):
+    """And at the beginning before that."""
+    send(cluster, "shared", b"one", b"two", b"three", partition=(1, 0))
+    layout, _ = whole(cluster, "shared")
+    first, second, *others = layout.partitions
+    assert cluster.group_positions(layout) == dict.fromkeys(layout.partitions, 0)
+
+    assert cluster.move_group(layout, {first: 2 * ROW, second: 3 * ROW}) == {}
+
+    assert cluster.group_positions(layout) == {
+        first: 2 * ROW,
+        second: 3 * ROW,
+        **dict.fromkeys(others, 0),
+    }
+
+
 def test_an_empty_store_has_equal_bounds(cluster):
     layout, held = whole(cluster, "empty")
 

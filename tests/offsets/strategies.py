@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tubemq_spark.model import OffsetBounds, TopicPartition
-from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge, Specific, Timestamp
+from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET
 
@@ -58,7 +58,9 @@ def specifics(draw: st.DrawFn, values: st.SearchStrategy = offsets_and_edges) ->
 
 
 positions = st.one_of(edges, specifics())
-positions_and_times = st.one_of(positions, times, specifics(st.one_of(offsets_and_edges, times)))
+positions_and_times = st.one_of(
+    positions, times, st.just(Stored.GROUP), specifics(st.one_of(offsets_and_edges, times))
+)
 
 
 @st.composite

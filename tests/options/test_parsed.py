@@ -9,7 +9,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.offset_spec import Edge, Specific, Timestamp
+from tubemq_spark.offsets.offset_spec import Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.subscription import Assignment, TopicPattern, Topics
 from tubemq_spark.options import MessageTime, NoMatch, OptionSet, ReadOptions, WriteOptions
 
@@ -137,6 +137,18 @@ def test_times_take_precedence_over_offsets():
     for option in ("endingTimestamp", "endingOffsetsByTimestamp"):
         text = {"endingTimestamp": "8", "endingOffsetsByTimestamp": by_partition}[option]
         assert option in refused("TUBEMQ_ENDING_IN_STREAM", stream, **{option: text})
+
+
+def test_what_is_about_the_group_needs_its_name():
+    group = {"tubemq.group": "mine"}
+    assert stream(startingOffsets=" Group ", **group).starting is Stored.GROUP
+    assert batch(startingOffsets="group", **group).starting is Stored.GROUP
+    assert stream(commitOffsetsToGroup="true", **group).commit_to_group
+    for option in ({"startingOffsets": "group"}, {"commitOffsetsToGroup": "true"}):
+        assert "'tubemq.group' must be specified" in refused("TUBEMQ_OPTION_NEEDED", stream, **option)
+    assert not stream(commitOffsetsToGroup="false").commit_to_group
+    text = refused("TUBEMQ_OPTION_VALUE", batch, endingOffsets="group", **group)
+    assert "'endingOffsets' is 'group', but must be latest or JSON" in text
 
 
 def test_every_option_of_a_write_arrives():

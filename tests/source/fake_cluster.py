@@ -34,6 +34,12 @@ class FakeCluster:
         """Topics that do not exist any more."""
         self.topics_fail = None
         """The error with which the administration API answers."""
+        self.group = {}
+        """Where the user's group stands."""
+        self.moves = []
+        """What the group was moved to."""
+        self.group_fails = None
+        """The error with which the group is not moved."""
         self.layouts = 0
         self.questions = 0
         self.timeouts = []
@@ -74,6 +80,16 @@ class FakeCluster:
             },
             {store: failing[store.store] for store in asked if store.store in failing},
         )
+
+    def group_positions(self, layout):
+        return {one: self.group.get(one, self.earliest) for one in layout.partitions}
+
+    def move_group(self, layout, positions):
+        if self.group_fails is not None:
+            return dict.fromkeys(positions, self.group_fails)
+        self.moves.append(positions)
+        self.group |= positions
+        return {}
 
     def first_readable(self, layout, begins):
         if self.first_readable_fails:

@@ -10,9 +10,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.source.fake_cluster import partition
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
+from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.source import stream_driver
 from tubemq_spark.source.schema import default_schema
 
+NOT_HERE = rpc_error(403, "no such topic here", peer="broker", during="testing")
 SCHEMA = default_schema(include_attributes=False)
 EVERYTHING = ReadAllAvailable()
 
@@ -435,6 +437,53 @@ def test_a_topic_that_begins_to_match_is_read_from_its_beginning(cluster, clock)
         20_000: 9,
         20_001: 9,
     }
+
+
+def test_a_stream_may_begin_where_the_group_stands(cluster):
+    cluster.group = {partition(0): 28 * 4, partition(20_000): 28 * 9}
+    stream = reader(startingoffsets="group", **{"tubemq.group": "mine"})
+    begin = stream.initialOffset()
+    assert begin == {"v": 1, "start": "group"}
+    assert rows(stream, begin, stream.latestOffset(begin, EVERYTHING)) == {0: 1, 10_000: 7, 20_001: 9}
+    assert cluster.moves == []
+
+
+def test_the_group_follows_finished_micro_batches(cluster, clock):
+    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    assert cluster.moves == []
+    stream.commit(first)
+    assert cluster.group == {
+        partition(0): 28 * 5,
+        partition(10_000): 28 * 7,
+        partition(20_000): 28 * 9,
+        partition(20_001): 28 * 9,
+    }
+    cluster.rows[0] += 1
+    clock[0] += 1
+    stream.commit(stream.latestOffset(first, EVERYTHING))
+    assert cluster.moves[1:] == [{partition(0): 28 * 6}], "the others stand there already"
+
+
+def test_a_group_that_cannot_be_moved_is_told_of_once(cluster, clock, caplog):
+    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.group_fails = NOT_HERE
+    stream.commit(first)
+    stream.commit(first)
+    cluster.group_fails = None
+    stream.commit(first)
+    assert len(cluster.group) == 4
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("group_progress")]
+    failed, again = told
+    assert failed.startswith("the group's position is not moved in 4 partitions; the first: [TUBEMQ_RPC]")
+    assert again == "the group's position is moved in all partitions again"
+
+
+def test_the_group_is_left_alone_by_default(cluster):
+    stream = reader()
+    stream.commit(stream.latestOffset(stream.initialOffset(), EVERYTHING))
+    assert cluster.moves == []
 
 
 def test_an_answer_that_is_still_true_is_not_worked_out_again(cluster, clock, monkeypatch):

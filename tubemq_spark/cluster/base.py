@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetBounds, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
@@ -110,6 +111,21 @@ class Cluster(Protocol):
         Raises:
             TubeMQError: a broker does not answer, or refuses.
         """
+
+    def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
+        """Ask the brokers where the user's group stands in each partition, in index bytes.
+
+        A group without a position stands at the log's beginning.
+
+        Raises:
+            RpcError: a consumer of the group holds a partition (410), or a broker refuses.
+            TubeMQConnectionError: a broker cannot be reached.
+        """
+
+    def move_group(
+        self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, TubeMQError]:
+        """Move the user's group, in index bytes; return why it was not moved in some partitions."""
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep

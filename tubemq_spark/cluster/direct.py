@@ -9,12 +9,14 @@ from typing import Final
 from tubemq_spark.client.bounds import store_bounds
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.first_readable import first_readable
+from tubemq_spark.client.group_positions import group_positions, move_group
 from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.topics import existing_topics, refuse_unknown_topic
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.kept_producers import KeptProducers
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import (
     Endpoint,
     OffsetBounds,
@@ -84,6 +86,16 @@ class DirectCluster(Cluster):
         workers = min(_MOST_THREADS, len(begins))
         with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-first") as executor:
             return dict(zip(begins, executor.map(ask, begins), strict=True))
+
+    def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
+        """Register the group in each partition for a moment."""
+        return group_positions(self._config, self._pool, layout)
+
+    def move_group(
+        self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, TubeMQError]:
+        """Register the group in each partition at its offset, for a moment."""
+        return move_group(self._config, self._pool, layout, positions)
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep

@@ -26,6 +26,13 @@ class Edge(enum.Enum):
     LATEST = "latest"
 
 
+class Stored(enum.Enum):
+    """An offset that TubeMQ keeps; to be replaced by it before it is resolved."""
+
+    GROUP = "group"
+    """Where the user's consumer group stands."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timestamp:
     """The first record of this time or later; to be replaced by an offset before it is resolved."""
@@ -42,7 +49,7 @@ class Specific:
     """One word for all partitions of a topic, or for each an offset (in index bytes), a word or a time."""
 
 
-OffsetSpec = Edge | Timestamp | Specific
+OffsetSpec = Edge | Stored | Timestamp | Specific
 
 _CODES: Final[dict[Edge, int]] = {Edge.EARLIEST: -2, Edge.LATEST: -1}
 _EDGES: Final[dict[int, Edge]] = {code: edge for edge, code in _CODES.items()}
@@ -62,6 +69,8 @@ def parse_offset_spec(text: str, option: str) -> OffsetSpec:
     """
     advice = f"write earliest, latest or for example {EXAMPLE}"
     reader = OffsetReader(f"Option '{option}'", text.strip(), advice)
+    if text.strip().lower() == Stored.GROUP.value:
+        return Stored.GROUP
     word = _WORDS.get(text.strip().lower())
     return word if word is not None else _of_object(reader.load(), reader)
 
@@ -91,7 +100,7 @@ def timestamps(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[T
     """Return which of some partitions begin at a time; of all that a ``Specific`` names if these are none."""
     if isinstance(spec, Timestamp):
         return dict.fromkeys(partitions, spec)
-    if isinstance(spec, Edge):
+    if not isinstance(spec, Specific):
         return {}
     wanted = set(partitions)
     return {
@@ -105,13 +114,10 @@ def timestamps(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[T
 
 def with_timestamps_resolved(spec: OffsetSpec, found: Mapping[TopicPartition, int | Edge]) -> OffsetSpec:
     """Return a spec with offsets in place of the times of some partitions."""
-    if isinstance(spec, Edge):
-        return spec
     if isinstance(spec, Timestamp):
-        topics = {partition.topic for partition in found}
-        return Specific(
-            {topic: {one: at for one, at in found.items() if one.topic == topic} for topic in sorted(topics)}
-        )
+        return specific_offsets(found)
+    if not isinstance(spec, Specific):
+        return spec
     return Specific(
         {
             topic: value
@@ -122,12 +128,22 @@ def with_timestamps_resolved(spec: OffsetSpec, found: Mapping[TopicPartition, in
     )
 
 
+def specific_offsets(offsets: Mapping[TopicPartition, int | Edge]) -> Specific:
+    """Return the spec that names these offsets, in index bytes."""
+    topics: dict[str, dict[TopicPartition, int | Edge | Timestamp]] = {}
+    for partition, offset in offsets.items():
+        topics.setdefault(partition.topic, {})[partition] = offset
+    return Specific(topics)
+
+
 def read_offset_spec(data: object, reader: OffsetReader) -> OffsetSpec:
     """Read an offset spec from JSON data: a word, or an object.
 
     Raises:
         OffsetFormatError: the data is not an offset spec.
     """
+    if data == Stored.GROUP.value:
+        return Stored.GROUP
     if isinstance(data, str):
         return _read_word(data, "the position", reader)
     return _of_object(reader.mapping(data, "the position"), reader)
@@ -136,6 +152,8 @@ def read_offset_spec(data: object, reader: OffsetReader) -> OffsetSpec:
 def offset_spec_to_json(spec: OffsetSpec) -> str | dict[str, Any]:
     """Return the one form of an offset spec as JSON data: equal specs give equal text."""
     if isinstance(spec, Edge):
+        return spec.value
+    if isinstance(spec, Stored):
         return spec.value
     if isinstance(spec, Timestamp):
         return {_TIME: spec.ms}
@@ -210,26 +228,26 @@ def stores_started_at_earliest(
     }
 
 
-def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Timestamp | None:
+def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Stored | Timestamp | None:
     if not isinstance(spec, Specific):
         return spec
     of_topic = spec.topics.get(partition.topic)
     return of_topic if of_topic is None or isinstance(of_topic, Edge) else of_topic.get(partition)
 
 
-def _is_at_the_beginning(wanted: int | Edge | Timestamp | None, held: OffsetBounds) -> bool:
+def _is_at_the_beginning(wanted: int | Edge | Stored | Timestamp | None, held: OffsetBounds) -> bool:
     return wanted is Edge.EARLIEST or (isinstance(wanted, int) and wanted < held.earliest)
 
 
 def _resolve_one(
     partition: TopicPartition,
-    wanted: int | Edge | Timestamp,
+    wanted: int | Edge | Stored | Timestamp,
     bounds: OffsetBounds,
     option: str,
     on_loss: LossPolicy,
 ) -> int:
-    if isinstance(wanted, Timestamp):
-        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the time of {partition} is not resolved")
+    if isinstance(wanted, Stored | Timestamp):
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{partition} has no offset yet: {wanted}")
     if wanted is Edge.EARLIEST:
         return bounds.earliest
     if wanted is Edge.LATEST:
@@ -251,11 +269,11 @@ def _resolve_one(
 
 def _spread(
     spec: OffsetSpec, partitions: Sequence[TopicPartition], option: str
-) -> dict[TopicPartition, int | Edge | Timestamp]:
+) -> dict[TopicPartition, int | Edge | Stored | Timestamp]:
     """Return each partition's part of a spec, which must name exactly these partitions."""
     if not isinstance(spec, Specific):
         return dict.fromkeys(partitions, spec)
-    wanted: dict[TopicPartition, int | Edge | Timestamp] = {}
+    wanted: dict[TopicPartition, int | Edge | Stored | Timestamp] = {}
     for topic, value in spec.topics.items():
         if isinstance(value, Edge):
             wanted |= dict.fromkeys((known for known in partitions if known.topic == topic), value)

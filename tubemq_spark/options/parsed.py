@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
-from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, mentions
+from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
 from tubemq_spark.options import table
 from tubemq_spark.options.table import MessageTime, Mode, NoMatch, OptionSpec
@@ -62,6 +62,8 @@ class ReadOptions:
     """The most rows per task; None for no limit."""
     max_ranges_per_task: int | None = None
     """The most ranges per task; None for the usual number."""
+    commit_to_group: bool = False
+    """Whether a stream moves the user's group behind each finished micro-batch."""
     fail_on_data_loss: bool = True
     """Fail when records are gone, or warn and go on."""
     include_attributes: bool = False
@@ -138,6 +140,13 @@ class OptionSet:
             or self._optional(table.ENDING_BY_TIMESTAMP)
             or self._value(table.ENDING_OFFSETS)
         )
+        if ending is Stored.GROUP:
+            raise OptionError(
+                "TUBEMQ_OPTION_VALUE",
+                option=table.ENDING_OFFSETS.name,
+                value=Stored.GROUP.value,
+                expected="latest or JSON",
+            )
         _refuse_edge(table.STARTING_OFFSETS, starting, Edge.LATEST)
         _refuse_edge(table.ENDING_OFFSETS, ending, Edge.EARLIEST)
         return self._read_options(starting, ending)
@@ -155,6 +164,7 @@ class OptionSet:
         starting = self._starting(Edge.LATEST)
         return dataclasses.replace(
             self._read_options(starting, None),
+            commit_to_group=self._value(table.COMMIT_TO_GROUP),
             wait_for_topics=self._value(table.WAIT_FOR_TOPICS),
             max_offsets_per_trigger=self._optional(table.MAX_OFFSETS),
             min_offsets_per_trigger=self._value(table.MIN_OFFSETS, 0),
@@ -275,6 +285,14 @@ class OptionSet:
                 "TUBEMQ_OPTIONS_EXCLUSIVE",
                 option=table.READER_GROUPS.name,
                 other=table.READER_GROUPS_SIZE.name,
+            )
+        if given.get(table.COMMIT_TO_GROUP.name) and table.GROUP_NAME.name not in given:
+            raise OptionError(
+                "TUBEMQ_OPTION_NEEDED", option=table.GROUP_NAME.name, other=table.COMMIT_TO_GROUP.name
+            )
+        if given.get(table.STARTING_OFFSETS.name) is Stored.GROUP and table.GROUP_NAME.name not in given:
+            raise OptionError(
+                "TUBEMQ_OPTION_NEEDED", option=table.GROUP_NAME.name, other=table.STARTING_OFFSETS.name
             )
         self._check_limits()
 

@@ -140,7 +140,8 @@ GROUP_NAME: Final = OptionSpec(
     GROUP,
     _ALL,
     "The consumer group, for the cluster's access control and monitoring. Its position is neither used nor "
-    "moved: Spark's checkpoint holds the offsets. Queries that read different topics should use different "
+    "moved, unless `startingOffsets=group` or `commitOffsetsToGroup` say so: Spark's checkpoint holds the "
+    "offsets. Queries that read different topics should use different "
     "groups. TubeMQ's producers have no group, so a write does not use it.",
     default_doc="`tubemq_spark` and the topics, such as `tubemq_spark-demo`",
 )
@@ -216,9 +217,10 @@ STARTING_OFFSETS: Final = OptionSpec(
     "startingOffsets",
     offset_spec("startingOffsets"),
     _READS,
-    "Where a new query begins: `earliest`, `latest`, or [offsets as JSON](#offsets). A stream that has a "
-    "checkpoint resumes from it instead, and partitions that appear later are read from their beginning. A "
-    "batch read cannot begin at `latest`.",
+    "Where a new query begins: `earliest`, `latest`, `group` (where `tubemq.group` stands, or at the "
+    "beginning if it has no position), or [offsets as JSON](#offsets). A stream that has a checkpoint "
+    "resumes from it instead, and partitions that appear later are read from their beginning. A batch read "
+    "cannot begin at `latest`.",
     default_doc="`earliest` for a batch read, `latest` for a stream",
 )
 ENDING_OFFSETS: Final = OptionSpec(
@@ -318,6 +320,15 @@ MAX_RANGES_PER_TASK: Final = OptionSpec(
     "The most ranges that one task reads, one after the other. Only short ranges of one broker share a "
     "task; with `1` none do.",
     default_doc=f"{MOST_RANGES}, with at most {MOST_ROWS:,} rows together",
+)
+COMMIT_TO_GROUP: Final = OptionSpec(
+    "commitOffsetsToGroup",
+    BOOLEAN,
+    frozenset({Mode.STREAM_READ}),
+    "Whether a stream moves `tubemq.group`, which must be named, to the end of each finished micro-batch, "
+    "so that TubeMQ's own tools show its progress. Nothing is read from there: the checkpoint holds the "
+    "offsets. What cannot be moved is logged, and tried again with the next micro-batch.",
+    default=False,
 )
 FAIL_ON_DATA_LOSS: Final = OptionSpec(
     "failOnDataLoss",
@@ -443,6 +454,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     MAX_RECORDS_PER_PARTITION,
     MAX_RANGES_PER_TASK,
     FAIL_ON_DATA_LOSS,
+    COMMIT_TO_GROUP,
     INCLUDE_ATTRIBUTES,
     SINK_TOPIC,
     DELIVERY_TIMEOUT,

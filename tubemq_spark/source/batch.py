@@ -39,10 +39,10 @@ class TubeMQReader(DataSourceReader):
         snapshot = planner.complete_snapshot()
         known = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names).check(snapshot.layout)
-        starting = planner.with_offsets_of_times(
+        starting = planner.with_offsets(
             options.starting, snapshot, option="startingTimestamp", if_none=if_no_record(options)
         )
-        ending = planner.with_offsets_of_times(
+        ending = planner.with_offsets(
             options.ending or Edge.LATEST, snapshot, option="endingTimestamp", if_none=Edge.LATEST
         )
         begins = stores_started_at_earliest(starting, known, snapshot.bounds)

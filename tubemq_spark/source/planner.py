@@ -48,7 +48,7 @@ from tubemq_spark.net.retry import FixedPauses, Result, with_retries
 from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.grouping import grouped
 from tubemq_spark.offsets.loss import LossPolicy
-from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec
+from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, specific_offsets
 from tubemq_spark.offsets.splitting import split_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -197,10 +197,24 @@ class Planner:
         }
         return {**snapshot.bounds, **lifted}
 
-    def with_offsets_of_times(
+    def with_offsets(
         self, spec: OffsetSpec, snapshot: Snapshot, *, option: str, if_none: Edge | None
     ) -> OffsetSpec:
-        """Return a spec with an offset in place of each time; see ``TimeSearch.resolve``."""
+        """Return a spec with offsets in place of times, and of the group's positions; brokers are asked.
+
+        Args:
+            spec: what the user asks for.
+            snapshot: all partitions.
+            option: where it comes from, for errors.
+            if_none: see ``TimeSearch.resolve``.
+
+        Raises:
+            OptionError: see ``TimeSearch.resolve``.
+            TubeMQError: a broker does not answer, or refuses.
+        """
+        if spec is Stored.GROUP:
+            found = self._with_retries(lambda: self._cluster.group_positions(snapshot.layout))
+            return specific_offsets(found)
         zone = self._options.message_time_zone
         search = TimeSearch(self._cluster, snapshot.layout, snapshot.bounds, zone)
         return search.resolve(spec, option=option, if_none=if_none)
@@ -239,6 +253,14 @@ class Planner:
             fewest_tasks=options.min_partitions,
         )
         return [OffsetRangePartition(task) for task in tasks]
+
+    def move_group(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, TubeMQError]:
+        """Move the user's group; return why it was not moved in some partitions.
+
+        Raises:
+            TubeMQError: no master answers.
+        """
+        return self._cluster.move_group(self._layouts.recent(missing_ok=True), positions)
 
     def _max_age(self) -> float:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""

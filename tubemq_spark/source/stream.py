@@ -77,7 +77,9 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_rows(requests, self._options, self._schema) if requests else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the checkpoint has it."""
+        """Move the user's group, if that is wanted; the checkpoint has the offset already."""
+        if self._options.commit_to_group:
+            self._asked().move_group(end)
 
     def stop(self) -> None:
         """Do nothing: no session and no lease outlives the question it was made for."""

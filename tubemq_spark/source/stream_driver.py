@@ -27,6 +27,7 @@ from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset, read_stream_offset
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.group_progress import GroupProgress
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner, Snapshot
@@ -75,6 +76,7 @@ class StreamDriver:
         self._options = options
         self._null_offsets = NullOffsetWarning(columns)
         self._planner = Planner(options)
+        self._group_progress = GroupProgress(self._planner)
         self._on_loss = loss_policy(options)
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at = -math.inf
@@ -100,7 +102,7 @@ class StreamDriver:
         if last is not None and last.holds_for(snapshot, start, limits):
             return last.end
         self._null_offsets.check(snapshot.layout)
-        resolved = self._with_offsets_of_times(offset, snapshot)
+        resolved = self._with_offsets(offset, snapshot)
         bounds = self._readable_bounds(snapshot, resolved)
         end = next_offset(
             self._subscribed(resolved),
@@ -159,6 +161,10 @@ class StreamDriver:
         ranges = ranges_between(begin, stop, self._on_loss)
         return self._planner.partitions(ranges, stop.next_offsets.keys(), self._on_loss) if ranges else []
 
+    def move_group(self, end: dict[str, Any]) -> None:
+        """Move the user's group to where a finished micro-batch ended."""
+        self._group_progress.show(self._parsed(end).next_offsets)
+
     def _min_rows(self, start: Mapping[str, Any]) -> int:
         """Return how many rows a micro-batch waits for now."""
         waited_s = time.monotonic() - self._triggered_at
@@ -180,14 +186,12 @@ class StreamDriver:
             return self._planner.complete_snapshot()
         return self._planner.snapshot(start.next_offsets)
 
-    def _with_offsets_of_times(self, start: StreamOffset, snapshot: Snapshot) -> StreamOffset:
+    def _with_offsets(self, start: StreamOffset, snapshot: Snapshot) -> StreamOffset:
         if not isinstance(start, StartToken):
             return start
         if_none = if_no_record(self._options)
         return StartToken(
-            self._planner.with_offsets_of_times(
-                start.spec, snapshot, option="startingTimestamp", if_none=if_none
-            )
+            self._planner.with_offsets(start.spec, snapshot, option="startingTimestamp", if_none=if_none)
         )
 
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
