@@ -54,7 +54,7 @@ KAFKA = """
 ## Coming from Kafka
 
 This release does not support these options of Spark's Kafka source, nor any other that begins with
-`kafka.`. The error says what to do instead:
+`kafka.`. The error says what to do instead. [Coming from Kafka](coming-from-kafka.md) compares them all.
 
 | option | instead |
 |---|---|

@@ -486,6 +486,35 @@ def test_the_group_is_left_alone_by_default(cluster):
     assert cluster.moves == []
 
 
+def large_backlog(caplog):
+    return [record.args[0] for record in caplog.records if "first micro-batch" in record.getMessage()]
+
+
+def test_a_large_backlog_without_a_limit_is_named_once(cluster, clock, caplog):
+    """With the rows of a store counted once, whatever partitions share it."""
+    cluster.rows = {0: 4_000_000, 1: 3_000_000, 2: 3_000_000}
+    stream = reader()
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    assert large_backlog(caplog) == [10_000_000]
+    cluster.rows[0] += 20_000_000
+    clock[0] += 1
+    stream.latestOffset(first, EVERYTHING)
+    assert len(large_backlog(caplog)) == 1
+
+    resumed = reader()
+    resumed.latestOffset(first, EVERYTHING)
+    assert large_backlog(caplog) == [10_000_000, 20_000_000]
+
+
+def test_a_backlog_that_is_divided_or_small_is_not_worth_a_word(cluster, caplog):
+    small = reader()
+    small.latestOffset(small.initialOffset(), EVERYTHING)
+    cluster.rows[0] = 20_000_000
+    limited = reader(maxoffsetspertrigger="100")
+    limited.latestOffset(limited.initialOffset(), limited.getDefaultReadLimit())
+    assert large_backlog(caplog) == []
+
+
 def test_an_answer_that_is_still_true_is_not_worked_out_again(cluster, clock, monkeypatch):
     """Spark asks an idle query all the time, and working it out for 10 000 partitions takes a while."""
     worked_out = []

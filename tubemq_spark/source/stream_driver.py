@@ -25,7 +25,14 @@ from tubemq_spark.offsets.audit import stores_resumed_at_earliest
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
-from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset, read_stream_offset
+from tubemq_spark.offsets.source_offset import (
+    SourceOffset,
+    StartToken,
+    StreamOffset,
+    read_stream_offset,
+    start_of,
+)
+from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.group_progress import GroupProgress
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
@@ -35,6 +42,8 @@ from tubemq_spark.source.task import loss_policy
 from tubemq_spark.source.time_search import if_no_record
 
 logger = logging.getLogger(__name__)
+
+_LARGE_BACKLOG_ROWS: Final = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +92,7 @@ class StreamDriver:
         self._last_end: _LastEnd | None = None
         self._report: tuple[Snapshot, dict[str, Any]] | None = None
         self._warned_of_others = False
+        self._looked_at_backlog = False
 
     def latest_offset(self, start: dict[str, Any], max_rows: int | None) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` itself when there is nothing new.
@@ -116,6 +126,10 @@ class StreamDriver:
         )
         if end is not offset and _is_moved(offset, end):
             self._triggered_at = time.monotonic()
+        if not self._looked_at_backlog:
+            self._looked_at_backlog = True
+            if limits == _UNLIMITED:
+                _warn_of_backlog(offset, end)
         data = start if end is offset else end.to_json()
         complete = len(bounds) == len(snapshot.bounds)
         self._last_end = _LastEnd(snapshot, limits, start, offset, data, end) if complete else None
@@ -233,6 +247,21 @@ class StreamDriver:
         if not self._warned_of_others:
             logger.warning("what the checkpoint has and the query no longer reads: %s", others)
         self._warned_of_others = True
+
+
+def _warn_of_backlog(start: StreamOffset, end: SourceOffset) -> None:
+    """Warn if a run's first micro-batch is so large that it may last for hours, or not fit into memory."""
+    rows_of = {
+        (partition.store_id, begin): rows_between(begin, offset)
+        for partition, offset in end.next_offsets.items()
+        for begin in [start_of(partition, start, end)]
+    }
+    rows = sum(rows_of.values())
+    if rows >= _LARGE_BACKLOG_ROWS:
+        logger.warning(
+            "the first micro-batch has %d rows, all there are; maxOffsetsPerTrigger would divide them",
+            rows,
+        )
 
 
 def _is_moved(start: StreamOffset, end: SourceOffset) -> bool:
