@@ -29,6 +29,7 @@ def lists(items, fewest=1):
         groups.map(lambda value: (kinds.GROUP, value)),
         lists(groups).map(lambda value: (kinds.GROUPS, value)),
         lists(servers).map(lambda value: (kinds.SERVERS, value)),
+        lists(st.from_regex(r"\A[a-z_0-9]{1,9}\Z")).map(lambda value: (kinds.MESSAGE_TYPES, value)),
         st.integers(0, 10**11).map(lambda value: (kinds.DURATION, value)),
         own.positions.map(lambda value: (kinds.offset_spec("startingOffsets"), value)),
     )

@@ -139,6 +139,14 @@ def test_times_take_precedence_over_offsets():
         assert option in refused("TUBEMQ_ENDING_IN_STREAM", stream, **{option: text})
 
 
+def test_message_types_reach_the_client():
+    assert batch(messageTypes=" page_view, click,page_view").cluster.client.message_types == (
+        "page_view",
+        "click",
+    )
+    assert stream().cluster.client.message_types == ()
+
+
 def test_what_is_about_the_group_needs_its_name():
     group = {"tubemq.group": "mine"}
     assert stream(startingOffsets=" Group ", **group).starting is Stored.GROUP
@@ -307,6 +315,9 @@ def test_a_delay_for_nothing_is_named(caplog):
     [
         ("maxOffsetsPerTrigger", "0"),
         ("maxOffsetsPerTrigger", str(2**63)),
+        ("messageTypes", " ,"),
+        ("messageTypes", "a#b"),
+        ("messageTypes", "x" * 257),
         ("startingTimestamp", "yesterday"),
         ("startingTimestamp", "-1"),
         ("endingTimestamp", "1.5"),

@@ -39,6 +39,11 @@ def test_a_partition_that_is_not_read_shares_its_store_all_the_same(told):
     assert told() == ["shared"]
 
 
+def test_who_chooses_message_types_knows_already(told):
+    NullOffsetWarning(["offset"], filtered=True).check(layout(SHARED))
+    assert told() == []
+
+
 def test_who_does_not_ask_for_offsets_is_not_told(told):
     NullOffsetWarning(["value", "topic"]).check(layout(SHARED))
     assert told() == []

@@ -389,6 +389,13 @@ def test_a_long_range_is_cut_for_more_tasks(cluster, clock):
     assert len(tasks) == 3
 
 
+def test_with_chosen_message_types_no_store_is_counted(cluster, clock):
+    """Nobody knows how many messages the broker leaves out, so no offset and no gap can be told."""
+    planner = planner_with(messageTypes="a,b")
+    [task] = planner.partitions([OffsetRange(partition(0), 0, 56)], cluster.partitions, fail_on_loss)
+    assert [work.own_store for work in task.requests] == [False]
+
+
 def test_a_range_that_is_gone_is_reported_once_however_it_would_be_cut(cluster, clock):
     planner = planner_with(maxRecordsPerPartition="1")
     planned = set(cluster.partitions)

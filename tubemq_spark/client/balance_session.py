@@ -73,6 +73,11 @@ class BalanceSession(MasterSession):
             sourceCount=UNDEFINED,
             nodeId=UNDEFINED,
             topicList=self._topics,
+            topicCondition=[
+                topic_strings.format_topic_condition(topic_strings.TopicCondition(topic, types))
+                for topic in self._topics
+                if (types := self._config.message_types)
+            ],
             subRepInfo=self._report(),
             authInfo=self._caller.credentials(),
             jdkVersion=ids.RUNTIME,

@@ -25,6 +25,9 @@ class ClientConfig:
     register_retry_ms: int = 1_000
     reader_groups: tuple[str, ...] = ()
     """The groups under which partitions are leased for reading; by default ``<group>_r00`` to ``_r15``."""
+    message_types: tuple[str, ...] = ()
+    """Read only messages of these types; none means all. The master is told, since it may allow a group only
+    some."""
     lease_wait_ms: int = 45_000
     """How long to wait for a free reader group; a dead reader's lease lives for 35 s with the settings TubeMQ
     ships (``consumerRegTimeoutMs``), and the first request after that is refused as well."""

@@ -21,6 +21,7 @@ Under which names to hold a partition is not decided here but by a ``LeaseHolder
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from tubemq_spark.client.broker import BrokerSession, Claim, Position
@@ -36,17 +37,27 @@ _RELEASE_TIMEOUT_MS: Final = 3_000
 class Lease:
     """A partition at a broker, under one name."""
 
-    def __init__(self, session: BrokerSession, claim: Claim, *, query_priority: int | None = None) -> None:
+    def __init__(
+        self,
+        session: BrokerSession,
+        claim: Claim,
+        *,
+        query_priority: int | None = None,
+        message_types: Sequence[str] = (),
+    ) -> None:
         """Hold nothing yet.
 
         Args:
             session: the partition's broker.
             claim: the partition, and the name to hold it under.
             query_priority: which records the lease may see; by default those the cluster is configured for.
+            message_types: the broker passes over messages of other types, as far as it can tell: it compares
+                32-bit hashes.
         """
         self.session = session
         self.claim = claim
         self._query_priority = query_priority
+        self._message_types = message_types
         self._claimed = False
 
     def register(self, offset: int) -> Position:
@@ -81,7 +92,9 @@ class Lease:
     def _register(self, offset: int | None) -> Position:
         self._claimed = True
         try:
-            return self.session.register(self.claim, offset, query_priority=self._query_priority)
+            return self.session.register(
+                self.claim, offset, filters=self._message_types, query_priority=self._query_priority
+            )
         except RpcError as error:
             self._claimed = error.code != ErrCode.PARTITION_OCCUPIED
             raise

@@ -23,6 +23,7 @@ Invariants:
   too.
 """
 
+import dataclasses
 import functools
 import logging
 import time
@@ -105,8 +106,13 @@ def _read(
 ) -> Iterator[FetchedBatch]:
     if request.range.start == request.range.end:
         return
-    partition, route = request.range.partition, request.route
-    with ReaderGroupHolder(config, pool, partition, route, query_priority=MEMORY_TOO, wait=wait) as holder:
+    partition, route, types = request.range.partition, request.route, config.message_types
+    if types:
+        # The broker passes over entries, as it does for those of other partitions.
+        request = dataclasses.replace(request, own_store=False)
+    with ReaderGroupHolder(
+        config, pool, partition, route, query_priority=MEMORY_TOO, message_types=types, wait=wait
+    ) as holder:
         reader = _RangeReader(config, holder, request, on_loss, wait, locate)
         try:
             yield from reader.batches()
@@ -137,6 +143,7 @@ class _RangeReader:
         self._locate = locate
         self._placed = False
         self._own_store = request.own_store
+        self._types = frozenset(config.message_types)
         self._patience = Patience(asked, config.fetch_timeout_ms, wait)
 
     def close(self) -> None:
@@ -190,6 +197,8 @@ class _RangeReader:
         if self._own_store and not step.dense:
             # The broker passed over records without a word (MsgFileStore.getMessages).
             self._report(Loss.SKIPPED, step.start, min(step.next, self._end))
+        if self._types:
+            columns = columns.of_types(self._types)
         if not len(columns):
             return None
         return FetchedBatch(self._partition, step.start, min(step.next, self._end), columns, step.dense)

@@ -13,6 +13,7 @@ Invariants:
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Final, Self
 
 from tubemq_spark.client import ids
@@ -43,6 +44,7 @@ class ReaderGroupHolder(LeaseHolder):
         route: Route,
         *,
         query_priority: int | None = None,
+        message_types: Sequence[str] = (),
         wait: Wait = time.sleep,
     ) -> None:
         """Hold nothing yet.
@@ -53,6 +55,7 @@ class ReaderGroupHolder(LeaseHolder):
             partition: what to hold.
             route: the partition's broker and a visit token.
             query_priority: see ``Lease``.
+            message_types: see ``Lease``.
             wait: how to wait; also called, with 0 seconds, while a request is not answered.
         """
         self._config = config
@@ -62,6 +65,7 @@ class ReaderGroupHolder(LeaseHolder):
         """The partition's broker; it may be changed before the next ``acquire``."""
         self._visit_token = route.visit_token
         self._query_priority = query_priority
+        self._message_types = message_types
         self._wait = wait
         self._lease: Lease | None = None
 
@@ -117,7 +121,12 @@ class ReaderGroupHolder(LeaseHolder):
     def _acquire_under(self, group: str, channel: RpcChannel, offset: int) -> Position | None:
         """Make the lease under a reader group; return None when another reader holds the partition."""
         claim = Claim(self._partition, group, ids.consumer_id(group))
-        lease = self._lease = Lease(self._session(channel), claim, query_priority=self._query_priority)
+        lease = self._lease = Lease(
+            self._session(channel),
+            claim,
+            query_priority=self._query_priority,
+            message_types=self._message_types,
+        )
         try:
             return self._register_with_valid_token(lease, offset)
         except RpcError as error:

@@ -118,7 +118,7 @@ class TubeMQClient:
         """
         if wanted.partition not in layout.partitions:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=wanted.partition)
-        alone = wanted.partition.store_id in layout.alone_in_store
+        alone = wanted.partition.store_id in layout.alone_in_store and not self._config.message_types
         request = layout.request(wanted, own_store=alone)
         return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
 

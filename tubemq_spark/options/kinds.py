@@ -21,7 +21,15 @@ from tubemq_spark.offsets.offset_spec import (
 )
 from tubemq_spark.offsets.subscription import format_assignment, parse_assignment
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_WEB_PORT, OFFSET_HISTORY_TOPIC
-from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, TOPIC_NAME, TOPIC_NAME_RULE
+from tubemq_spark.protocol.names import (
+    GROUP_NAME,
+    GROUP_NAME_RULE,
+    LONGEST_MESSAGE_TYPE,
+    MOST_MESSAGE_TYPES,
+    TOPIC_NAME,
+    TOPIC_NAME_RULE,
+)
+from tubemq_spark.protocol.packed_strings import is_packable
 
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
@@ -127,6 +135,12 @@ def _parse_addresses(default_port: int) -> Callable[[str], tuple[Endpoint, ...] 
     return parse
 
 
+def _parse_message_types(text: str) -> tuple[str, ...] | None:
+    types = _items(text)
+    fit = all(len(item) <= LONGEST_MESSAGE_TYPE and is_packable(item) for item in types)
+    return types if types and fit and len(types) <= MOST_MESSAGE_TYPES else None
+
+
 def _parse_pattern(text: str) -> str | None:
     try:
         return re.compile(text.strip()).pattern or None
@@ -176,6 +190,12 @@ GROUPS: Final = Kind(
 SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_MASTER_PORT), _show_list)
 DURATION: Final = Kind("a time such as 15m, 30s or 500ms", _parse_duration, _show_duration)
 """In milliseconds."""
+MESSAGE_TYPES: Final = Kind(
+    f"message types separated by commas, at most {MOST_MESSAGE_TYPES}, each of at most "
+    f"{LONGEST_MESSAGE_TYPE} characters without : # @ or =",
+    _parse_message_types,
+    _show_list,
+)
 PATTERN: Final = Kind("a regular expression of Python", _parse_pattern)
 ASSIGNMENT: Final = Kind("JSON", parse_assignment, format_assignment)
 """Wrong text raises an OffsetFormatError."""

@@ -206,7 +206,10 @@ class OptionSet:
             client.group, self._value(table.READER_GROUPS_SIZE)
         )
         client = dataclasses.replace(
-            client, reader_groups=groups, fetch_timeout_ms=self._value(table.FETCH_TIMEOUT)
+            client,
+            reader_groups=groups,
+            message_types=self._optional(table.TYPES) or (),
+            fetch_timeout_ms=self._value(table.FETCH_TIMEOUT),
         )
         return ReadOptions(
             cluster=ClusterConfig(client, web=self._optional(table.MASTER_WEB) or ()).validate(),

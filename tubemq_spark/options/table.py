@@ -20,6 +20,7 @@ from tubemq_spark.options.kinds import (
     DURATION,
     GROUP,
     GROUPS,
+    MESSAGE_TYPES,
     PATTERN,
     SERVERS,
     TIME_ZONE,
@@ -338,6 +339,14 @@ FAIL_ON_DATA_LOSS: Final = OptionSpec(
     "that lost its log). With `false` they are skipped, and a warning says which.",
     default=True,
 )
+TYPES: Final = OptionSpec(
+    "messageTypes",
+    MESSAGE_TYPES,
+    _READS,
+    "Read only messages of these types. Brokers leave out the others; offsets and limits count them all the "
+    "same, and the column `offset` is null.",
+    default_doc="all, and those without a type",
+)
 INCLUDE_ATTRIBUTES: Final = OptionSpec(
     "includeAttributes",
     BOOLEAN,
@@ -455,6 +464,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     MAX_RANGES_PER_TASK,
     FAIL_ON_DATA_LOSS,
     COMMIT_TO_GROUP,
+    TYPES,
     INCLUDE_ATTRIBUTES,
     SINK_TOPIC,
     DELIVERY_TIMEOUT,

@@ -4,12 +4,13 @@ The columns hold positions and not values, so Arrow can copy the values without 
 """
 
 import dataclasses
+from collections.abc import Collection
 from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tubemq_spark.model import Message, TopicPartition
+from tubemq_spark.model import MSG_TYPE_KEY, Message, TopicPartition
 from tubemq_spark.protocol.payload import parse_attributes
 
 Int64s = NDArray[np.int64]
@@ -60,6 +61,21 @@ class MessageColumns:
             text = bytes(self.data[self.attribute_start[row] : self.attribute_end[row]])
             attributes = parse_attributes(text.decode(errors="replace"))
         return Message(self._value(row), attributes, int(self.message_ids[row]))
+
+    def of_types(self, types: Collection[str]) -> Self:
+        """Return the rows whose message has one of these types; ``data`` is shared."""
+        known: dict[bytes, bool] = {}
+        kept = []
+        for row, has_attributes in enumerate(self.has_attributes.tolist()):
+            if not has_attributes:
+                continue
+            # Few texts are distinct, so few are parsed.
+            text = bytes(self.data[self.attribute_start[row] : self.attribute_end[row]])
+            if text not in known:
+                known[text] = parse_attributes(text.decode(errors="replace")).get(MSG_TYPE_KEY) in types
+            if known[text]:
+                kept.append(row)
+        return self.take(np.array(kept, dtype=np.int64))
 
     def identity(self, row: int) -> tuple[int, bytes]:
         """Return what distinguishes one row from the others of its store."""

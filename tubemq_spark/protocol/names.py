@@ -8,3 +8,8 @@ TOPIC_NAME_RULE: Final = "2 to 64 letters, digits or _, the first a letter"
 
 GROUP_NAME: Final = re.compile(r"[a-zA-Z][\w-]{1,1023}", re.ASCII)
 GROUP_NAME_RULE: Final = "2 to 1024 letters, digits, _ or -, the first a letter"
+
+MOST_MESSAGE_TYPES: Final = 500
+"""How many message types a consumer may choose in a topic; TubeMQ's Java client checks that."""
+LONGEST_MESSAGE_TYPE: Final = 256
+"""In characters; TubeMQ's Java client checks that."""

@@ -35,10 +35,11 @@ class TubeMQReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks (driver)."""
         options, on_loss = self._options, loss_policy(self._options)
+        types = options.cluster.client.message_types
         planner = Planner(options)
         snapshot = planner.complete_snapshot()
         known = snapshot.layout.partitions.keys()
-        NullOffsetWarning(self._schema.names).check(snapshot.layout)
+        NullOffsetWarning(self._schema.names, filtered=bool(types)).check(snapshot.layout)
         starting = planner.with_offsets(
             options.starting, snapshot, option="startingTimestamp", if_none=if_no_record(options)
         )

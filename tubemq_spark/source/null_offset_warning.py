@@ -12,11 +12,13 @@ class NullOffsetWarning:
     """Says, once per topic, that ``offset`` is null where the partitions of a topic share stores.
 
     A row's place in a shared store is not told by the protocol, so a join or ``distinct`` on
-    ``(partition, offset)`` would drop rows without a word.
+    ``(partition, offset)`` would drop rows without a word. Where only some message types are read it is null
+    everywhere, which the option says.
     """
 
-    def __init__(self, columns: Iterable[str]) -> None:
-        self._wanted = "offset" in set(columns)
+    def __init__(self, columns: Iterable[str], *, filtered: bool = False) -> None:
+        """Check frames with these columns; no topic is named if ``messageTypes`` are chosen."""
+        self._wanted = "offset" in set(columns) and not filtered
         self._told: set[str] = set()
 
     def check(self, layout: TopicsLayout) -> None:

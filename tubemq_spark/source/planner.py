@@ -244,8 +244,10 @@ class Planner:
         parts = split_ranges(
             listed, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
         )
-        # Of partitions that nobody reads, those of now: no offset tells which there were.
-        alone = alone_in_store({*planned, *layout.unread})
+        # Of partitions that nobody reads, those of now: no offset tells which there were. Where messages are
+        # passed over for their type, nobody knows the offsets of the others, as in a shared store.
+        filtered = options.cluster.client.message_types
+        alone = {} if filtered else alone_in_store({*planned, *layout.unread})
         tasks = grouped(
             [layout.request(part, own_store=part.partition.store_id in alone) for part in parts],
             most_ranges=options.max_ranges_per_task,

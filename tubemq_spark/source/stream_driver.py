@@ -83,7 +83,7 @@ class StreamDriver:
     def __init__(self, options: ReadOptions, columns: Iterable[str]) -> None:
         """Ask no server yet; ``columns`` are those of the frame."""
         self._options = options
-        self._null_offsets = NullOffsetWarning(columns)
+        self._null_offsets = NullOffsetWarning(columns, filtered=bool(options.cluster.client.message_types))
         self._planner = Planner(options)
         self._group_progress = GroupProgress(self._planner)
         self._on_loss = loss_policy(options)
