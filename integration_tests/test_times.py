@@ -1,0 +1,95 @@
+"""Reads that begin and end at times: messages carry the minute in which they were made."""
+
+import datetime
+import json
+
+import pytest
+
+from integration_tests.produce import produce, produce_numbers
+from integration_tests.queries import Collected, numbers, read, read_stream, refusal, run
+from integration_tests.samples import Sample
+from integration_tests.truth import assert_same_rows
+
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+ROWS = 6_000
+PER_MINUTE = 100
+
+
+def at(minute):
+    """Return a time as users write it."""
+    return str(int((START + datetime.timedelta(minutes=minute)).timestamp() * 1000))
+
+
+@pytest.fixture
+def timed(server):
+    """A topic of an hour, and the numbers of its messages from one minute to another."""
+
+    def made(shape):
+        topic = server.fresh_topic(shape)
+        produce(
+            server.master,
+            topic,
+            (
+                # Long enough for many fetches.
+                Sample(
+                    b"%200d" % number,
+                    message_time=f"{START + datetime.timedelta(minutes=number // PER_MINUTE):%Y%m%d%H%M}",
+                )
+                for number in range(ROWS)
+            ),
+        )
+        return topic
+
+    return made
+
+
+def between(first, last):
+    return range(PER_MINUTE * first, PER_MINUTE * last)
+
+
+@pytest.mark.parametrize("shape", ["1x1", "2x3"])
+def test_a_batch_read_has_the_messages_between_two_times(spark, server, timed, shape):
+    topic = timed(shape)
+
+    part = read(spark, server, topic, startingTimestamp=at(20), endingTimestamp=at(30))
+    # The messages of the last minute are not in every partition.
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    rest = read(spark, server, topic, startingTimestamp=at(59), **latest)
+
+    assert_same_rows(numbers(part), between(20, 30))
+    assert_same_rows(numbers(rest), between(59, 60))
+
+
+def test_a_stream_begins_at_a_time(spark, server, timed, tmp_path):
+    topic = timed("1x1")
+    sink = Collected()
+    run(read_stream(spark, server, topic, startingTimestamp=at(40)), sink, tmp_path)
+    assert_same_rows(sink.rows, between(40, 60))
+
+
+def test_a_partition_begins_at_a_time_and_ends_at_an_offset(spark, server, timed):
+    topic = timed("1x1")
+    times = json.dumps({topic: {"1:0": int(at(10))}})
+    offsets = json.dumps({topic: {"1:0": 28 * PER_MINUTE * 12}})
+    part = read(spark, server, topic, startingOffsetsByTimestamp=times, endingOffsets=offsets)
+    assert_same_rows(numbers(part), between(10, 12))
+
+
+def test_where_no_message_is_of_the_time_the_user_decides(spark, server, timed):
+    topic = timed("1x1")
+    condition, sentence = refusal(lambda: read(spark, server, topic, startingTimestamp=at(60)).collect())
+    assert condition == "TUBEMQ_NO_RECORD_OF_TIME"
+    assert f"{topic}/1:0" in sentence
+    latest = {"startingTimestamp": at(60), "startingOffsetsByTimestampStrategy": "latest"}
+    assert numbers(read(spark, server, topic, **latest)) == []
+    assert_same_rows(
+        numbers(read(spark, server, topic, startingTimestamp=at(58), endingTimestamp=at(99))), between(58, 60)
+    )
+
+
+def test_messages_without_a_time_are_named(spark, server):
+    topic = server.fresh_topic()
+    produce_numbers(server.master, topic, range(10))
+    condition, sentence = refusal(lambda: read(spark, server, topic, startingTimestamp=at(0)).collect())
+    assert condition == "TUBEMQ_NO_MESSAGE_TIME"
+    assert "carry none" in sentence
