@@ -9,6 +9,8 @@ has the memory cache that brokers give it as shipped, so some of the generator's
 
 - Messages per second are those the broker has stored, looked at while a run goes on, without its beginning
   and its end. Processor time is that of the client's process tree between the same two looks.
+- *Ready frames* is a program that sends frames it has encoded before and only counts the answers: what any
+  client costs with as many messages in flight.
 - After each run the broker must have stored what was accepted; more only where a client says that a message
   may be stored twice.
 
@@ -54,6 +56,9 @@ TOPICS: Final = {
 JAVA: Final = "CliProducer"
 SPARK: Final = "df.write"
 BARE: Final = ("send", "send_batch")
+READY: Final = "ready frames"
+PROGRAMS: Final = {SPARK: "SparkSubmit", JAVA: load.PRODUCER_CLASS, READY: "bare_frames.py"}
+"""What the command line of a way's process contains; the other ways' is ``bare_producer.py``."""
 screen = Console(stderr=True)
 
 
@@ -74,8 +79,8 @@ class Case:
         return of_100_bytes if self.size == SMALL.size else of_100_bytes // 4
 
 
-SMALL: Final = Case("100 B", 100, ways=(*BARE, SPARK, JAVA))
-LONG: Final = Case("1 KiB", 1024, ways=(*BARE, SPARK, JAVA))
+SMALL: Final = Case("100 B", 100, ways=(*BARE, SPARK, JAVA, READY))
+LONG: Final = Case("1 KiB", 1024, ways=(*BARE, SPARK, JAVA, READY))
 MEAN: Final = Case(f"{MEAN_OF_MIXED} B", MEAN_OF_MIXED)
 MIXED: Final = Case("mixed sizes, 100 partitions", None, topic="hundred")
 FULL: Final = Case("100 B, all columns", 100, full=True)
@@ -130,8 +135,9 @@ class Bench:
     def run(self, case: Case, way: str, count: int) -> Figures:
         """Send messages and check that none is lost."""
         works: dict[str, Callable[[], Told]] = {
-            "send": lambda: self._bare(case, "send", count),
-            "send_batch": lambda: self._bare(case, "send_batch", count),
+            "send": lambda: self._bare(case, count, "bare_producer.py", "--way", "send"),
+            "send_batch": lambda: self._bare(case, count, "bare_producer.py", "--way", "send_batch"),
+            READY: lambda: self._bare(case, count, "bare_frames.py"),
             SPARK: lambda: self._spark_write(case, count),
             JAVA: lambda: self._java_produce(case, count),
         }
@@ -163,10 +169,10 @@ class Bench:
             looks.append(Look(time.perf_counter(), self._java.message_count(topic), cpu_seconds(way)))
         return looks
 
-    def _bare(self, case: Case, way: str, count: int) -> Told:
-        program = Path(__file__).with_name("bare_producer.py")
-        command = [sys.executable, str(program), "--master", self._java.master, "--topic", case.topic]
-        command += ["--way", way, "--count", str(count), *["--full"] * case.full]
+    def _bare(self, case: Case, count: int, program: str, *arguments: str) -> Told:
+        path = Path(__file__).with_name(program)
+        command = [sys.executable, str(path), "--master", self._java.master, "--topic", case.topic]
+        command += [*arguments, "--count", str(count), *["--full"] * case.full]
         command += [] if case.size is None else ["--size", str(case.size)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found = json.loads(done.stdout)
@@ -201,7 +207,7 @@ def rows(spark: SparkSession, case: Case, count: int) -> DataFrame:
 
 def cpu_seconds(way: str) -> dict[str, float]:
     """Return the processor time so far of a client's processes, by part."""
-    program = {SPARK: "SparkSubmit", JAVA: load.PRODUCER_CLASS}.get(way, "bare_producer.py")
+    program = PROGRAMS.get(way, "bare_producer.py")
     spent: dict[str, float] = {}
     for process in psutil.Process().children():
         try:
@@ -270,7 +276,7 @@ def ratios(results: Results) -> list[dict[str, object]]:
     for case in (SMALL, LONG):
         lines += [
             ratio(results, what, (case.label, way), (case.label, JAVA))
-            for way in (*BARE, SPARK)
+            for way in (*BARE, SPARK, READY)
             for what in ("rate", "all_cpu_us")
         ]
     lines += [

@@ -1,0 +1,88 @@
+"""Sends frames that were encoded before and counts their answers; for the bound of what a sender costs.
+
+``produce.py`` runs it as a process of its own. Any program costs as much that has as many messages in flight:
+it is the kernel's work. The line of JSON that it prints is that of ``bare_producer.py``.
+"""
+
+import argparse
+import contextlib
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.bare_producer import BATCH_ROWS, batch, values
+from tubemq_spark.client import ClientConfig
+from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.outgoing import outgoing_batch
+from tubemq_spark.client.producer_session import ProducerSession
+from tubemq_spark.client.publishing import Publishing
+from tubemq_spark.client.runs import Destination
+from tubemq_spark.client.send_log import SendLog
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import FRAME_TOKEN
+from tubemq_spark.protocol.send_connection import SendConnection
+
+PIECE: Final = 128
+"""Messages per write, as our producer makes its runs."""
+RECEIVE_BYTES: Final = 1 << 16
+MARK: Final = FRAME_TOKEN.to_bytes(4, "big")
+"""What each answer begins with."""
+
+
+def pieces(config: ClientConfig, destinations: Destinations, to: Destination, size: int) -> list[bytes]:
+    """Return frames of messages to one partition, ``PIECE`` in each text."""
+    bodies = values(size, BATCH_ROWS - BATCH_ROWS % PIECE)
+    ready, _ = outgoing_batch(batch(to.partition.topic, bodies, 1, full=False))
+    connection: SendConnection[None] = SendConnection(config.rpc_timeout_ms)
+    backs = ready.backs(destinations.credentials)
+    return [
+        connection.send(None, ready.payloads, backs, range(first, first + PIECE), [(to.place, PIECE)])
+        for first in range(0, len(ready), PIECE)
+    ]
+
+
+def send(broker: socket.socket, frames: list[bytes], count: int, most_in_flight: int) -> int:
+    """Send pieces until there are ``count`` messages or more; return the number of answers, one for each."""
+    sent = answered = 0
+    seen = b""
+    while answered < max(sent, count):
+        while sent < count and sent - answered <= most_in_flight - PIECE:
+            broker.sendall(frames[sent // PIECE % len(frames)])
+            sent += PIECE
+        seen = seen[-len(MARK) + 1 :] + broker.recv(RECEIVE_BYTES)
+        answered += seen.count(MARK)
+    return answered
+
+
+def main() -> None:
+    """Send, and print how many answers there were."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--size", type=int, required=True, help="of each message")
+    arguments = parser.parse_args()
+    config = ClientConfig((Endpoint.parse(arguments.master),), "bare_frames")
+    with (
+        contextlib.closing(ChannelPool(config.connect_timeout_ms)) as pool,
+        ProducerSession(config, pool) as session,
+    ):
+        destinations = Destinations(session, BrokerLinks(config.rpc_timeout_ms))
+        publishing = Publishing(config, pool, session, destinations, SendLog("bare frames"))
+        to = publishing.topic(arguments.topic).choose(None)
+        destinations.follow()
+        frames = pieces(config, destinations, to, arguments.size)
+        with socket.create_connection((to.link.endpoint.host, to.link.endpoint.port)) as broker:
+            broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            answers = send(broker, frames, arguments.count, config.max_in_flight)
+    sys.stdout.write(json.dumps({"accepted": answers, "retried": 0, "unanswered": 0}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
