@@ -29,8 +29,8 @@ def test_named_topics_are_read_wholly():
     named = Topics(("orders", "demo"))
     assert named.topics(nobody) == ("orders", "demo")
     assert named.of(LAYOUT) is LAYOUT
-    assert named.includes(FIRST)
-    assert not Topics(("demo",)).includes(OTHER)
+    assert named.others([FIRST, OTHER]) == []
+    assert Topics(("demo",)).others([FIRST, OTHER]) == [OTHER]
     assert named.label == "demo-orders"
 
 
@@ -38,8 +38,7 @@ def test_a_pattern_matches_whole_names():
     pattern = TopicPattern("demo|ord.*")
     assert pattern.topics(lambda: {"orders", "demo", "demo2", "my_demo"}) == ("demo", "orders")
     assert pattern.of(LAYOUT) is LAYOUT
-    assert pattern.includes(OTHER)
-    assert not pattern.includes(tp("demo2/1:0"))
+    assert pattern.others([FIRST, OTHER, tp("demo2/1:0")]) == [tp("demo2/1:0")]
     assert pattern.label != TopicPattern("demo|ord.+").label
 
 
@@ -52,8 +51,7 @@ def test_assigned_partitions_are_read_and_the_others_of_their_topics_remembered(
     assert part.unread == {SECOND}
     assert part.visit_token == 7
     assert part.alone_in_store == {OTHER.store_id: OTHER}, "the store of demo/1:0 has another partition"
-    assert assigned.includes(FIRST)
-    assert not assigned.includes(SECOND)
+    assert assigned.others([FIRST, SECOND]) == [SECOND]
 
 
 def test_an_assigned_partition_must_exist():

@@ -3,6 +3,7 @@
 Each form answers the same questions, so that nobody else has to tell them apart.
 """
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -41,8 +42,8 @@ class Subscription(Protocol):
     def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:
         """Return the topics to ask the master for; ``existing`` finds out which there are."""
 
-    def includes(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition, which may no longer exist, is part of it."""
+    def others(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return which of some partitions, which may no longer exist, are not part of it."""
 
     def of(self, layout: TopicsLayout) -> TopicsLayout:
         """Return the part of a layout that is read."""
@@ -86,9 +87,9 @@ class Topics(Subscription):
         """Return the names, without asking."""
         return self.names
 
-    def includes(self, partition: TopicPartition) -> bool:
-        """Tell whether the partition's topic is named."""
-        return partition.topic in self.names
+    def others(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return those whose topics are not named."""
+        return _of_topics_without(lambda topic: topic in self.names, partitions)
 
     def of(self, layout: TopicsLayout) -> TopicsLayout:
         """Return the layout as it is."""
@@ -129,9 +130,9 @@ class TopicPattern(Subscription):
         """Return the existing topics that match, in their order."""
         return tuple(sorted(topic for topic in existing() if re.fullmatch(self.expression, topic)))
 
-    def includes(self, partition: TopicPartition) -> bool:
-        """Tell whether the name of the partition's topic matches."""
-        return re.fullmatch(self.expression, partition.topic) is not None
+    def others(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return those whose topics' names do not match."""
+        return _of_topics_without(lambda topic: re.fullmatch(self.expression, topic) is not None, partitions)
 
     def of(self, layout: TopicsLayout) -> TopicsLayout:
         """Return the layout as it is."""
@@ -172,9 +173,9 @@ class Assignment(Subscription):
         """Return the topics of the partitions, without asking."""
         return self._topics
 
-    def includes(self, partition: TopicPartition) -> bool:
-        """Tell whether the partition is one of them."""
-        return partition in self.partitions
+    def others(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return those that are none of them."""
+        return [partition for partition in partitions if partition not in self.partitions]
 
     def of(self, layout: TopicsLayout) -> TopicsLayout:
         """Return a layout of these partitions that remembers the others of their topics."""
@@ -216,10 +217,18 @@ def parse_assignment(text: str) -> Assignment:
         found += [reader.partition(topic, key) for key in keys]
     if not found:
         reader.fail("it names no partition")
-    twice = next((one for index, one in enumerate(found) if one in found[:index]), None)
-    if twice is not None:
-        reader.fail(f"it names {twice} twice")
+    twice = [partition for partition, count in collections.Counter(found).items() if count > 1]
+    if twice:
+        reader.fail(f"it names {twice[0]} twice")
     return Assignment(frozenset(found))
+
+
+def _of_topics_without(
+    is_read: Callable[[str], bool], partitions: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    """Return the partitions of topics that are not read; there are thousands of partitions of few topics."""
+    unread = {topic for topic in {partition.topic for partition in partitions} if not is_read(topic)}
+    return [partition for partition in partitions if partition.topic in unread] if unread else []
 
 
 def format_assignment(assignment: Assignment) -> str:

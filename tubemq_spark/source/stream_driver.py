@@ -228,7 +228,7 @@ class StreamDriver:
             OptionError: there are some, and ``failOnDataLoss`` is on.
         """
         subscription = self._options.subscription
-        others = [partition for partition in offset.next_offsets if not subscription.includes(partition)]
+        others = subscription.others(offset.next_offsets.keys())
         if not others or isinstance(offset, StartToken):
             return offset
         topics = sorted({partition.topic for partition in others})
@@ -236,9 +236,10 @@ class StreamDriver:
         if self._options.fail_on_data_loss:
             raise OptionError("TUBEMQ_CHECKPOINT_TOPICS", topics=names, option=subscription.option)
         self._warn_once(names)
+        left = offset.next_offsets.keys() - others
         return SourceOffset(
             *(
-                {partition: offsets[partition] for partition in offsets if subscription.includes(partition)}
+                {partition: offsets[partition] for partition in offsets if partition in left}
                 for offsets in (offset.next_offsets, offset.first_offsets)
             )
         )
