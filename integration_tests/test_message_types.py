@@ -7,7 +7,10 @@ from integration_tests.queries import Collected, numbers, read, read_stream, run
 from integration_tests.samples import Sample
 from integration_tests.truth import assert_same_rows
 
-ROWS = 2_000
+# The first test of a process also starts its servers and its Spark, beside those of others.
+pytestmark = pytest.mark.timeout(300)
+
+ROWS = 1_000
 TYPES = ["Aa", "BB", "other", None]
 """The first two have the same hash, by which brokers choose."""
 
@@ -36,14 +39,14 @@ def typed(server):
 def test_rows_are_those_of_the_types(spark, server, typed, shape, tmp_path):
     topic = typed(shape)
 
-    for types in (("Aa",), ("BB", "other"), ("rare",)):
-        frame = read(spark, server, topic, messageTypes=",".join(types), minPartitions="7")
+    for types in (("Aa", "other"), ("rare",)):
+        frame = read(spark, server, topic, messageTypes=",".join(types), minPartitions="3")
         rows = frame.select("value", "messageType", "offset").collect()
         assert_same_rows([int(row.value) for row in rows], of_types(*types))
         assert {row.messageType for row in rows} == set(types)
         assert {row.offset for row in rows} == {None}
     sink = Collected()
-    stream = read_stream(spark, server, topic, messageTypes="Aa,rare", maxOffsetsPerTrigger="300")
+    stream = read_stream(spark, server, topic, messageTypes="Aa,rare", maxOffsetsPerTrigger="400")
     run(stream, sink, tmp_path)
     assert_same_rows(sink.rows, of_types("Aa", "rare"))
 

@@ -11,6 +11,9 @@ from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.splitting import split_ranges
 
+# The first test of a process also starts its servers and its Spark, beside those of others.
+pytestmark = pytest.mark.timeout(300)
+
 SPLITS = 32
 """Twice as many as there are reader groups by default."""
 

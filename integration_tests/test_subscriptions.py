@@ -10,6 +10,9 @@ from integration_tests.queries import Collected, numbers, read_stream, refusal, 
 from integration_tests.real.waiting import wait_until
 from integration_tests.truth import assert_same_rows
 
+# The first test of a process also starts its servers and its Spark, beside those of others.
+pytestmark = pytest.mark.timeout(300)
+
 PATIENCE_SECONDS = 60
 
 

@@ -10,6 +10,9 @@ from integration_tests.queries import Collected, numbers, read, read_stream, ref
 from integration_tests.samples import Sample
 from integration_tests.truth import assert_same_rows
 
+# The first test of a process also starts its servers and its Spark, beside those of others.
+pytestmark = pytest.mark.timeout(300)
+
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 ROWS = 6_000
 PER_MINUTE = 100
