@@ -2,6 +2,7 @@
 
 import psutil
 import pytest
+from pyspark import SparkContext
 
 from integration_tests import runs
 from integration_tests.real import load
@@ -41,6 +42,9 @@ call all of the data source API, in which PySpark's versions differ."""
 RIG_TESTS = "test_real_fixture"
 RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
+
+SECONDS_WITH_SERVERS = 300
+"""The longest time of a test that says nothing else: in the first one of a process, servers and Spark start."""
 
 NEWEST, *_, OLDEST = VERSIONS
 
@@ -132,6 +136,23 @@ def spark(spark_session):
         query.stop()
 
 
+def pytest_exception_interact():
+    """Leave this thread's connection to Spark's JVM.
+
+    A time-out may break off a call, whose answer then still comes: the next call on that connection would
+    take it for its own, and so would all later tests fail. A new connection is made when one is needed.
+    """
+    connection = thread_connection()
+    if connection is not None:
+        connection.close()
+
+
+def thread_connection():
+    """Return this thread's connection to Spark's JVM, if there is one."""
+    gateway = SparkContext._gateway
+    return gateway and gateway._gateway_client.get_thread_connection()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Let a test's fixtures say what it needs, and which process it runs in when there are several.
@@ -144,6 +165,8 @@ def pytest_collection_modifyitems(config, items):
             if needed & fixtures:
                 item.add_marker(marker)
         item.add_marker(pytest.mark.xdist_group(process_of(item, fixtures)))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS_WITH_SERVERS))
         if is_repetition(item):
             item.add_marker(pytest.mark.nightly)
         if item.path.stem in EACH_SPARK and "embedded" in parameters_of(item).values():
