@@ -8,17 +8,16 @@ all stores of all brokers, and one more request per store that nobody waits for.
 A broker that does not answer must not hold up the others: errors are part of the answer.
 """
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from tubemq_spark.client import ids
 from tubemq_spark.client.broker import FLUSHED_ONLY, BrokerSession, Claim, Position, Started
+from tubemq_spark.client.broker_channels import connect_to_all
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer_session import fresh_visit_token
+from tubemq_spark.client.producer_session import fresh_visit_token, is_token_refused
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import (
     PARTITIONS_PER_STORE,
@@ -31,8 +30,6 @@ from tubemq_spark.model import (
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.errcodes import ErrCode
-
-_MOST_THREADS: Final = 16
 
 
 def store_bounds(
@@ -89,39 +86,17 @@ class _Probe:
         self.failures: dict[StoreId, TubeMQError] = {}
 
     def ask(self) -> None:
-        self._connect(set(self._stores.values()))
+        self._connect()
         self._ask_under_some_group([store for store in self._stores if store not in self.failures])
-        refused = [store for store, error in self.failures.items() if _is_token_refused(error)]
+        refused = [store for store, error in self.failures.items() if is_token_refused(error)]
         if refused:
             self._ask_with_a_new_token(refused)
 
-    def _connect(self, endpoints: Iterable[Endpoint]) -> None:
-        connected = {endpoint: self._pool.connected(endpoint) for endpoint in endpoints}
-        self._channels = {endpoint: channel for endpoint, channel in connected.items() if channel is not None}
-        failed = self._connect_in_parallel(
-            [endpoint for endpoint in connected if endpoint not in self._channels]
-        )
+    def _connect(self) -> None:
+        self._channels, failed = connect_to_all(self._config, self._pool, set(self._stores.values()))
         for store, endpoint in self._stores.items():
             if endpoint in failed:
                 self.failures[store] = failed[endpoint]
-
-    def _connect_in_parallel(self, endpoints: list[Endpoint]) -> dict[Endpoint, TubeMQError]:
-        """Connect to brokers in parallel, so that one that is away delays nobody; return the failures."""
-        if not endpoints:
-            return {}
-        workers = min(_MOST_THREADS, len(endpoints))
-        timeout_ms = min(self._config.connect_timeout_ms, self._config.rpc_timeout_ms)
-        with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-connect") as executor:
-            attempts = {
-                endpoint: executor.submit(self._pool.get, endpoint, timeout_ms) for endpoint in endpoints
-            }
-        failed = {}
-        for endpoint, attempt in attempts.items():
-            try:
-                self._channels[endpoint] = attempt.result()
-            except TubeMQError as error:
-                failed[endpoint] = error
-        return failed
 
     def _ask_under_some_group(self, stores: list[StoreId]) -> None:
         """Ask under one reader group after another until each store has an answer."""
@@ -188,10 +163,6 @@ class _Probe:
 
 def _first_partition(store: StoreId) -> TopicPartition:
     return TopicPartition(store.topic, store.broker_id, store.store * PARTITIONS_PER_STORE)
-
-
-def _is_token_refused(error: TubeMQError) -> bool:
-    return isinstance(error, RpcError) and error.code == ErrCode.CERTIFICATE_FAILURE
 
 
 def _bounds(store: StoreId, position: Position) -> OffsetBounds:

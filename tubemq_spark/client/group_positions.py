@@ -5,15 +5,18 @@ given; the lease is given up at once, and the position stays. While a consumer o
 partition, the broker refuses (410): its position is that consumer's business.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from tubemq_spark.client import ids
 from tubemq_spark.client.broker import BrokerSession, Claim, Position
+from tubemq_spark.client.broker_channels import connect_to_all
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer_session import fresh_visit_token, is_token_refused
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
-from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.model import TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
 
 Key = TypeVar("Key")
@@ -61,7 +64,28 @@ def _register(
     layout: TopicsLayout,
     offsets: Mapping[TopicPartition, int | None],
 ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
-    """Register partitions and give them up again, all at once; return the answers and the failures."""
+    """Register partitions and give them up again; return the answers and the failures."""
+    found, failures = _register_with(config, pool, layout, offsets)
+    refused = {one: offsets[one] for one, error in failures.items() if is_token_refused(error)}
+    if refused:
+        try:
+            token = fresh_visit_token(config, pool)
+        except TubeMQError as error:
+            return found, failures | dict.fromkeys(refused, error)
+        renewed = dataclasses.replace(layout, visit_token=token)
+        found_now, failures_now = _register_with(config, pool, renewed, refused)
+        kept = {one: error for one, error in failures.items() if one not in refused}
+        return found | found_now, kept | failures_now
+    return found, failures
+
+
+def _register_with(
+    config: ClientConfig,
+    pool: ChannelPool,
+    layout: TopicsLayout,
+    offsets: Mapping[TopicPartition, int | None],
+) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
+    """Do so once, all at once, with the visit token of the layout."""
     failures: dict[TopicPartition, TubeMQError] = {}
     client_id = ids.consumer_id(config.group)
     claims = {partition: Claim(partition, config.group, client_id) for partition in offsets}
@@ -74,10 +98,12 @@ def _register(
         failures,
     )
     found = _collect({one: register.result for one, register in registers.items()}, failures)
-    # A lease that is not given up ends by itself; the position is set all the same.
+    # Also after an error: the broker may have carried the request out. A lease that is not given up ends by
+    # itself; the position is set all the same.
     unimportant: dict[TopicPartition, TubeMQError] = {}
     releases = _collect(
-        {one: functools.partial(sessions[one].start_unregister, claims[one]) for one in found}, unimportant
+        {one: functools.partial(sessions[one].start_unregister, claims[one]) for one in registers},
+        unimportant,
     )
     _collect({one: release.result for one, release in releases.items()}, unimportant)
     return found, failures
@@ -92,10 +118,7 @@ def _sessions(
 ) -> dict[TopicPartition, BrokerSession]:
     """Connect to each broker once."""
     endpoints = {partition: layout.partitions[partition] for partition in partitions}
-    away: dict[Endpoint, TubeMQError] = {}
-    channels = _collect(
-        {endpoint: functools.partial(pool.get, endpoint) for endpoint in set(endpoints.values())}, away
-    )
+    channels, away = connect_to_all(config, pool, set(endpoints.values()))
     failures.update({one: away[endpoint] for one, endpoint in endpoints.items() if endpoint in away})
     return {
         one: BrokerSession(channels[endpoint], config, layout.visit_token)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master_session import MasterSession, broker_endpoints
+from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
@@ -164,3 +165,8 @@ def fresh_visit_token(config: ClientConfig, pool: ChannelPool) -> int:
     """
     with ProducerSession(config, pool) as session:
         return session.visit_token
+
+
+def is_token_refused(error: TubeMQError) -> bool:
+    """Whether a broker did not accept the visit token: another try needs a fresh one."""
+    return isinstance(error, RpcError) and error.code == ErrCode.CERTIFICATE_FAILURE
