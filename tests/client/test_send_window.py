@@ -250,6 +250,19 @@ def test_a_request_without_answer_among_answered_ones_is_sent_again_alone():
     assert net.attempts == {b"0": 1, b"1": 2, b"2": 1, b"3": 1}
 
 
+def test_answers_are_read_together_but_not_waited_for_long():
+    net, window = run([GOOD] + [SILENT] * 7, rpc_timeout_ms=5_000)
+    send_batch(net, window, [b"%d" % number for number in range(8)])
+    net.drive(0.005)  # connects
+    window.work()
+    net.now += 0.005
+    window.work()
+    assert window.unacknowledged == 8
+    net.now += 0.02
+    window.work()
+    assert window.unacknowledged == 7
+
+
 def test_an_answer_that_comes_after_its_time_counts_for_nothing():
     net, window = run([Fate(delay_s=0.55), GOOD, Fate(delay_s=0.3)])
     send_all(net, window, 3)

@@ -46,6 +46,8 @@ class VirtualPipeline:
         self.dying = False
         self.unsent_bytes = 0
         self.core = RpcConnection(Role.SERVER)
+        self._received = b""
+        self._report_at = 1
         self._net = net
         net.after(LATENCY_S, self._connected if reachable else self._refused)
 
@@ -55,6 +57,17 @@ class VirtualPipeline:
 
     def write(self, data: bytes) -> None:
         self._net.write(self, data)
+
+    def report_at(self, count: int) -> None:
+        self._report_at = count
+
+    def read(self) -> bytes:
+        """Return what the peer has sent, if that is enough."""
+        self._received += self.core.data_to_send()
+        if len(self._received) < self._report_at:
+            return b""
+        received, self._received = self._received, b""
+        return received
 
     def take(self, data: bytes) -> None:
         for request in self.core.receive_data(data):
@@ -150,7 +163,7 @@ class VirtualBrokers:
             self.now, _, happen = self._events.pop(0)
             happen()
         for pipeline in self._pipelines:
-            if not pipeline.closed and (data := pipeline.core.data_to_send()):
+            if not pipeline.closed and (data := pipeline.read()):
                 self.arrived.append((pipeline, data))
         if not self.arrived:
             self.now = max(until, self.now + TICK_S)

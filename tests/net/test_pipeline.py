@@ -80,6 +80,29 @@ def test_a_connection_the_peer_closes_is_reported_once(pipelines, listener):
     assert pipelines.drive(0) == []
 
 
+def test_few_bytes_are_reported_when_they_are_asked_for(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    with peer:
+        pipeline.report_at(8)
+        peer.sendall(b"few")
+        assert pipelines.drive(0.05) == []
+        peer.sendall(b" more")
+        assert drive_until(pipelines, bool) == [(pipeline, b"few more")]
+        peer.sendall(b"few")
+        assert pipelines.drive(0.05) == []
+        pipeline.report_at(1)
+        assert drive_until(pipelines, bool) == [(pipeline, b"few")]
+
+
+def test_the_end_is_reported_however_many_bytes_are_waited_for(pipelines, listener):
+    pipeline, peer = open_pair(pipelines, listener)
+    pipeline.report_at(1_000)
+    peer.sendall(b"last words")
+    peer.close()
+    arrivals = drive_until(pipelines, lambda arrivals: pipeline.closed)
+    assert arrivals[0] == (pipeline, b"last words")
+
+
 def reset(peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     peer.close()

@@ -9,6 +9,7 @@ import collections
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from tubemq_spark.client.outgoing import OutgoingBatch
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -17,6 +18,11 @@ from tubemq_spark.protocol.send_batch import Int64s
 from tubemq_spark.protocol.send_connection import SendConnection
 from tubemq_spark.protocol.send_frames import Places
 from tubemq_spark.receipts import Receipt
+
+_GATHER_S: Final = 0.02
+"""So long the kernel collects answers. To read each by itself costs more than all else that a sender does."""
+_LEAST_ANSWER_BYTES: Final = 16
+"""A quarter of what a short answer has: about so many of those in flight are reported together."""
 
 
 class Troubles:
@@ -280,6 +286,20 @@ class BrokerLink:
         self.queue.append(run)
         self.held += len(run.rows)
         self.held_bytes += run.size
+
+    def gather_answers(self, now: float) -> float | None:
+        """Have answers reported when many of them are there, or when nothing was heard for a while.
+
+        Returns:
+            When to look for what is there, in the window's time; None if the next answer is reported at once.
+        """
+        missing = max(1, len(self.connection))
+        look_at = self.last_heard + _GATHER_S
+        gathers = missing > 1 and now < look_at
+        if self.pipeline is not None:
+            # Less than what is sure to come: of one answer, the beginning may have been read.
+            self.pipeline.report_at(1 + (missing - 1) * _LEAST_ANSWER_BYTES if gathers else 1)
+        return look_at if gathers else None
 
     def requeue(self, runs: list[Run]) -> None:
         """Take runs before all others."""

@@ -29,6 +29,7 @@ Only the window moves messages between the places. Only ``Destinations`` changes
 stays where it is until its attempt ends.
 """
 
+import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -184,6 +185,7 @@ class SendWindow:
             ProduceError: a broker has sent nonsense in the meantime.
         """
         self._pass_time(None)
+        self._gather_answers()
         while arrivals := self._pipelines.drive(0.0):
             for pipeline, arrival in arrivals:
                 if isinstance(arrival, TubeMQConnectionError):
@@ -220,7 +222,8 @@ class SendWindow:
             for link in self._links.all:
                 if link.queue:
                     self._write(link)
-            arrivals = self._pipelines.drive(self._time_to_wait() if block else 0.0)
+            look_at = self._gather_answers()
+            arrivals = self._pipelines.drive(self._time_to_wait(look_at) if block else 0.0)
             self._pass_time(None)
             for pipeline, arrival in arrivals:
                 self._receive(pipeline, arrival)
@@ -258,9 +261,14 @@ class SendWindow:
         for link, messages in self._resending.take_due(self._now).items():
             link.requeue(messages)
 
-    def _time_to_wait(self) -> float:
+    def _gather_answers(self) -> float:
+        """Let each broker's answers come together; return when to look for those that are there."""
+        looks = [link.gather_answers(self._now) for link in self._links.all]
+        return min([look for look in looks if look is not None], default=math.inf)
+
+    def _time_to_wait(self, look_at: float) -> float:
         """Seconds until something is due by time alone."""
-        due = [self._now + _LONGEST_WAIT_S]
+        due = [self._now + _LONGEST_WAIT_S, look_at]
         if self._resending.next_due is not None:
             due.append(self._resending.next_due)
         for link in self._links.all:

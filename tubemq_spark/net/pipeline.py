@@ -6,6 +6,7 @@ what the bytes mean, and what to do when a connection is lost, is the owner's bu
 """
 
 import collections
+import contextlib
 import errno
 import os
 import selectors
@@ -43,6 +44,7 @@ class Pipeline:
         self._socket: socket.socket | None = None
         self._connecting = True
         self._unsent = memoryview(b"")
+        self._report_at = 1
         self._addresses: collections.deque[tuple[int, int, int, tuple[object, ...]]] = collections.deque()
         self._last_cause = "the name has no address"
         self._write_error = ""
@@ -76,6 +78,18 @@ class Pipeline:
         self._write_more()
         if self._unsent:
             self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def report_at(self, count: int) -> None:
+        """Report what the peer sends not before ``count`` bytes are there; its end is reported at once.
+
+        Bytes that come one by one wake the thread only once that way. It must not wait for bytes that may
+        never come: set 1 to have all that is there.
+        """
+        if count == self._report_at or self._socket is None:
+            return
+        with contextlib.suppress(OSError):  # a system without such a mark reports every byte
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        self._report_at = count
 
     def close(self) -> None:
         """Close the socket; bytes not yet written are dropped."""
@@ -135,6 +149,7 @@ class Pipeline:
             code = made.connect_ex(address)
             if code in _CONNECT_STARTED:
                 self._socket = made
+                self._report_at = 1
                 self._selector.register(made, selectors.EVENT_WRITE, self)
                 return
             made.close()
