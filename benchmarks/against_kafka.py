@@ -39,6 +39,7 @@ from benchmarks.report import Section
 from benchmarks.spark import session
 from benchmarks.turns import Figures, Key, in_turns, screen
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+from integration_tests.real.config_files import AS_SHIPPED
 from integration_tests.real.java_server import BROKER_CLASS
 from integration_tests.real.pins import TUBEMQ_VERSION
 from tubemq_spark.protocol import speedups
@@ -150,7 +151,7 @@ def running(arguments: argparse.Namespace) -> Iterator[Bench]:
     sized = [systems.topic_of(label, attributes=some) for label in rows for some in (False, True)]
     names = (*sized, systems.ONE_TOPIC, systems.LIVE_TOPIC)
     specs = {name: TopicSpec(1, 1, properties=IN_MEMORY) for name in names}
-    with tempfile.TemporaryDirectory() as name, RealTubeMQ(specs) as java:
+    with tempfile.TemporaryDirectory() as name, RealTubeMQ(specs, settings=AS_SHIPPED) as java:
         folder = Path(name)
         # One core for the task; the JVM's own threads and the servers have the rest.
         with (

@@ -41,7 +41,7 @@ from rich.table import Table
 
 from benchmarks.bare_producer import KEYS, KINDS, MIXED_BYTES
 from benchmarks.spark import session
-from integration_tests.real import load
+from integration_tests.real import config_files, load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from tubemq_spark.protocol import speedups
 
@@ -339,7 +339,7 @@ def main() -> None:
     # One core for the task; the JVM's own threads and the servers have the rest.
     with (
         tempfile.TemporaryDirectory() as name,
-        RealTubeMQ(TOPICS) as java,
+        RealTubeMQ(TOPICS, settings=config_files.AS_SHIPPED) as java,
         session(Path(name), "local[1]") as spark,
     ):
         results = measure(Bench(java, spark), arguments.messages, arguments.rounds)
