@@ -72,6 +72,11 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_POSITION_MOVED": "The broker's position in {partition} is {actual}, but {expected} was expected; register the partition again.",
     # Reaching a peer.
     "TUBEMQ_CONNECT_FAILED": "Cannot connect to {endpoint}: {cause}; check the address and that the server runs.",
+    "TUBEMQ_TLS_FILE": "{option} names {path}, which cannot be used: {cause}; name a PEM file that exists on every node.",
+    "TUBEMQ_TLS_CERTIFICATE": "The certificate of {endpoint} is not accepted: {cause}; {hint}.",
+    "TUBEMQ_TLS_REFUSED": "{endpoint} refuses TLS with this client: {cause}; {hint}.",
+    "TUBEMQ_TLS_NOT_SPOKEN": "{endpoint} does not speak TLS: {cause}; name the TLS port (masters: 8716 by default), or set tubemq.tls.enabled=false.",
+    "TUBEMQ_TLS_EXPECTED": "{endpoint} speaks TLS only; set tubemq.tls.enabled=true, or name the port without TLS (masters: 8715 by default).",
     "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; try again.",
     "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers; masters listen on port 8715 by default.",
     "TUBEMQ_NOT_A_MASTER": "{endpoint} is {what}, not a TubeMQ master; masters listen on port 8715 by default: correct tubemq.master.servers.",
@@ -167,6 +172,12 @@ class TubeMQConnectionError(TubeMQError, ConnectionError):
     """A peer could not be reached, or the connection to it was lost."""
 
     retriable = True
+
+
+class TlsError(TubeMQConnectionError):
+    """This client and a peer do not agree on TLS: its certificate, ours, the versions or the port do not fit."""
+
+    retriable = False
 
 
 class TubeMQTimeoutError(TubeMQError, TimeoutError):

@@ -82,7 +82,7 @@ def test_an_unreachable_peer_does_not_keep_others_waiting(monkeypatch):
     connect = pool_module.RpcChannel.connect
     under_way, given_up = threading.Event(), threading.Event()
 
-    def connect_in_the_end(endpoint, timeout_ms):
+    def connect_in_the_end(endpoint, timeout_ms, tls=None):
         if endpoint == slow:
             under_way.set()
             assert given_up.wait(60)
@@ -103,7 +103,7 @@ def test_an_unreachable_peer_does_not_keep_others_waiting(monkeypatch):
 def test_threads_that_ask_together_for_a_peer_that_is_away_fail_together(monkeypatch):
     attempts = []
 
-    def slow_failure(endpoint, timeout_ms):
+    def slow_failure(endpoint, timeout_ms, tls=None):
         attempts.append(endpoint)
         time.sleep(0.1)
         raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="timed out")

@@ -8,11 +8,13 @@ from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
+from tubemq_spark.errors import RpcError, TlsError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.net.tls_session import TlsSocket
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
@@ -111,7 +113,7 @@ class RpcChannel:
     requests that waited too long. A lost connection fails all calls in flight.
     """
 
-    def __init__(self, endpoint: Endpoint, connected: socket.socket) -> None:
+    def __init__(self, endpoint: Endpoint, connected: socket.socket | TlsSocket) -> None:
         """Own a connected socket."""
         keep_freed_memory()
         self.endpoint = endpoint
@@ -128,19 +130,23 @@ class RpcChannel:
         self._reader.start()
 
     @classmethod
-    def connect(cls, endpoint: Endpoint, connect_timeout_ms: int) -> Self:
-        """Open a connection; the host name is resolved each time.
+    def connect(cls, endpoint: Endpoint, connect_timeout_ms: int, tls: TlsConfig | None = None) -> Self:
+        """Open a connection, over TLS with ``tls``; the host name is resolved each time.
 
         Raises:
             TubeMQConnectionError: the peer could not be reached in time.
+            TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
+            OptionError: a file of ``tls`` cannot be used.
         """
+        deadline = Deadline.after_ms(connect_timeout_ms)
         try:
             connected = socket.create_connection((endpoint.host, endpoint.port), connect_timeout_ms / 1000)
         except OSError as error:
             raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error) from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream = connected if tls is None else TlsSocket.connect(connected, endpoint, tls, deadline)
         connected.settimeout(_IO_TIMEOUT_S)
-        return cls(endpoint, connected)
+        return cls(endpoint, stream)
 
     def __enter__(self) -> Self:
         return self
@@ -152,6 +158,11 @@ class RpcChannel:
     def closed(self) -> bool:
         """Whether the connection was lost or closed."""
         return bool(self._lost_because)
+
+    @property
+    def heard(self) -> bool:
+        """Whether the peer has sent a whole frame."""
+        return self._connection.frame_count > 0
 
     def call(
         self,
@@ -211,7 +222,8 @@ class RpcChannel:
                 self._socket.sendall(data)
             except OSError as error:
                 self._lose(error)
-                raise _lost(self.endpoint, during, error) from error
+                # The reader may have been first, and know more: that the peer refused us, for one.
+                raise _lost(self.endpoint, during, self._lost_because) from error
         return pending
 
     def forget(self, pending: PendingCall) -> None:
@@ -284,6 +296,8 @@ class RpcChannel:
 
 
 def _lost(endpoint: Endpoint, during: str, cause: Cause) -> TubeMQConnectionError:
+    if isinstance(cause, TlsError):
+        return TlsError(cause.condition, **cause.parameters)
     text = str(cause).rstrip(".")
     error = TubeMQConnectionError("TUBEMQ_CONNECTION_LOST", endpoint=endpoint, during=during, cause=text)
     error.__cause__ = None if isinstance(cause, str) else cause

@@ -21,7 +21,10 @@ from typing import Final, NamedTuple
 
 from tubemq_spark.errors import OptionError, ProtocolError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.net.tls import ServerTls
+from tubemq_spark.net.tls_session import TlsSocket
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Status
@@ -38,6 +41,7 @@ _LOOK_S: Final = 5.0
 """How often to look at the time while the rest of a frame does not come."""
 _MAX_HELD_BYTES: Final = 256 << 20
 """Of unfinished frames, all connections together."""
+_HANDSHAKE_MS: Final = 10_000
 _ACCEPT_PAUSE_S: Final = 0.1
 """How long to leave the port alone after a failed accept: out of file descriptors passes by itself."""
 
@@ -239,14 +243,20 @@ class Listener(Acceptor):
     Bytes that break the protocol close the connection they came on and nothing else.
     """
 
-    def __init__(self, name: str, host: str, port: int, service: Service) -> None:
+    def __init__(
+        self, name: str, host: str, port: int, service: Service, tls: ServerTls | None = None
+    ) -> None:
         """Open the port (0: any free one); ``name`` is part of the threads' names.
 
         Raises:
             TubeMQConnectionError: the port cannot be opened.
+            OptionError: a file of ``tls`` cannot be used.
         """
+        if tls is not None:
+            tls.context()
+        self._tls = tls
         self._service = service
-        self._held: dict[socket.socket, _Held] = {}
+        self._held: dict[socket.socket | TlsSocket, _Held] = {}
         self.interceptor: Interceptor | None = None
         """Stands between requests and the service from the next read on; for tests of clients.
 
@@ -254,10 +264,13 @@ class Listener(Acceptor):
         super().__init__(name, host, port, self._serve_connection)
 
     def _serve_connection(self, connected: socket.socket) -> None:
+        stream = connected if self._tls is None else self._secured(connected, self._tls)
+        if stream is None:
+            return
         connection = RpcConnection(Role.SERVER)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *_split(_LOOK_S)))
         try:
-            while data := self._receive(connected, connection):
+            while data := self._receive(stream, connection):
                 self._stand_still()
                 requests = [
                     event for event in connection.receive_data(data) if isinstance(event, rpc.Request)
@@ -266,15 +279,26 @@ class Listener(Acceptor):
                 if interceptor is None:
                     answers = self._answers(connection, requests)
                     self._stand_still()
-                    connected.sendall(answers)
-                elif not self._reply_to_each(connected, connection, requests, interceptor):
+                    stream.sendall(answers)
+                elif not self._reply_to_each(stream, connection, requests, interceptor):
                     return
         except ProtocolError as error:
             logger.info("%s closes a connection: %s", self._name, error)
         finally:
-            self._held.pop(connected, None)
+            self._held.pop(stream, None)
 
-    def _receive(self, connected: socket.socket, connection: RpcConnection) -> bytes:
+    def _secured(self, connected: socket.socket, tls: ServerTls) -> TlsSocket | None:
+        """Shake hands with a client over TLS; return None when it has to go."""
+        try:
+            stream = TlsSocket.accept(connected, tls, Deadline.after_ms(_HANDSHAKE_MS))
+            connected.settimeout(None)
+        except (OSError, OptionError) as error:
+            if not self._closing.is_set():
+                self._refuse("TLS", f"{_peer_of(connected)} that did not agree to TLS: {error}")
+            return None
+        return stream
+
+    def _receive(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> bytes:
         """Wait for bytes; return none when the connection has ended, or holds too much for too long."""
         while self._may_hold(connected, connection):
             try:
@@ -283,7 +307,7 @@ class Listener(Acceptor):
                 continue  # Nothing came for ``_LOOK_S``.
         return b""
 
-    def _may_hold(self, connected: socket.socket, connection: RpcConnection) -> bool:
+    def _may_hold(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> bool:
         """Note what a connection holds of an unfinished frame; return whether it may go on."""
         if not connection.held_bytes:
             self._held.pop(connected, None)
@@ -298,7 +322,7 @@ class Listener(Acceptor):
             why = f"unfinished frames hold more than {_MAX_HELD_BYTES >> 20} MiB"
         else:
             return True
-        self._refuse(why, f"{connected.getpeername()[0]}: {why}")
+        self._refuse(why, f"{_peer_of(connected)}: {why}")
         return False
 
     def _answers(self, connection: RpcConnection, requests: Sequence[rpc.Request]) -> bytes:
@@ -309,7 +333,7 @@ class Listener(Acceptor):
 
     def _reply_to_each(
         self,
-        connected: socket.socket,
+        connected: socket.socket | TlsSocket,
         connection: RpcConnection,
         requests: Sequence[rpc.Request],
         interceptor: Interceptor,
@@ -335,6 +359,13 @@ def _queue(connection: RpcConnection, request: rpc.Request, answer: Answer) -> N
         connection.send_failure(request, answer.status, answer.exception_name, answer.text)
     else:
         connection.send_response(request, answer)
+
+
+def _peer_of(connected: socket.socket | TlsSocket) -> str:
+    try:
+        return str(connected.getpeername()[0])
+    except OSError:
+        return "a peer that is gone"
 
 
 def _split(seconds: float) -> tuple[int, int]:

@@ -164,6 +164,10 @@ class Pipeline:
             self._last_cause = os.strerror(code)
             self._connect_to_next_address()
             return
+        self._connected()
+
+    def _connected(self) -> None:
+        """Begin to read, and let the owner write."""
         self._connecting = False
         self._watch(selectors.EVENT_READ)
 
@@ -208,7 +212,14 @@ def _unconnected(family: int, kind: int, protocol: int) -> socket.socket:
 class Pipelines:
     """The connections of one sender; not for use by several threads at once."""
 
-    def __init__(self, connect_timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        connect_timeout_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+        make: Callable[[Endpoint, selectors.BaseSelector, float], Pipeline] = Pipeline,
+    ) -> None:
+        """Have no connection yet; ``make`` starts one, as ``Pipeline`` does."""
+        self._make = make
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._clock = clock
         self._selector = selectors.DefaultSelector()
@@ -220,7 +231,7 @@ class Pipelines:
         Raises:
             TubeMQConnectionError: the host's name is unknown, or no address of it can be tried.
         """
-        made = Pipeline(endpoint, self._selector, self._clock() + self._connect_timeout_s)
+        made = self._make(endpoint, self._selector, self._clock() + self._connect_timeout_s)
         self._open = [pipeline for pipeline in self._open if not pipeline.closed]
         self._open.append(made)
         return made

@@ -10,6 +10,7 @@ from typing import Final, Self
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.tls import TlsConfig
 
 _DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
 
@@ -27,13 +28,15 @@ class _Slot:
 class ChannelPool:
     """One channel per peer, opened when it is first needed and again after it was lost.
 
+    Whoever names other TLS settings, or none, gets another channel to the same peer.
+
     In a forked child the pools are empty: threads and connections stay with the parent.
     """
 
     def __init__(self, connect_timeout_ms: int = _DEFAULT_CONNECT_TIMEOUT_MS) -> None:
         self._connect_timeout_ms = connect_timeout_ms
         self._lock = threading.Lock()
-        self._slots: dict[Endpoint, _Slot] = {}
+        self._slots: dict[tuple[Endpoint, TlsConfig | None], _Slot] = {}
         self._closed = False
         _pools.add(self)
 
@@ -43,31 +46,36 @@ class ChannelPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def get(self, endpoint: Endpoint, connect_timeout_ms: int | None = None) -> RpcChannel:
+    def get(
+        self, endpoint: Endpoint, connect_timeout_ms: int | None = None, tls: TlsConfig | None = None
+    ) -> RpcChannel:
         """Return the peer's channel; connect if there is none, or if it was lost.
 
         Args:
             endpoint: the peer.
             connect_timeout_ms: how long connecting may take; the pool's own time-out by default.
+            tls: how to speak TLS; None: without it.
 
         Raises:
             TubeMQConnectionError: the peer could not be reached, or the pool is closed.
+            OptionError: a file of ``tls`` cannot be used.
         """
         asked_at = time.monotonic()
         with self._lock:
-            slot = self._slots.setdefault(endpoint, _Slot())
+            slot = self._slots.setdefault((endpoint, tls), _Slot())
         with slot.lock:
             if self._closed:
                 raise TubeMQConnectionError(
                     "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="the pool of connections is closed"
                 )
             if slot.channel is None or slot.channel.closed:
-                return _connect(slot, endpoint, connect_timeout_ms or self._connect_timeout_ms, asked_at)
+                timeout_ms = connect_timeout_ms or self._connect_timeout_ms
+                return _connect(slot, endpoint, timeout_ms, tls, asked_at)
             return slot.channel
 
-    def connected(self, endpoint: Endpoint) -> RpcChannel | None:
+    def connected(self, endpoint: Endpoint, tls: TlsConfig | None = None) -> RpcChannel | None:
         """Return the peer's channel if there is an open one; never connect, never wait."""
-        slot = self._slots.get(endpoint)
+        slot = self._slots.get((endpoint, tls))
         channel = None if slot is None else slot.channel
         return None if channel is None or channel.closed else channel
 
@@ -90,15 +98,17 @@ class ChannelPool:
         self._slots = {}
 
 
-def _connect(slot: _Slot, endpoint: Endpoint, timeout_ms: int, asked_at: float) -> RpcChannel:
+def _connect(
+    slot: _Slot, endpoint: Endpoint, timeout_ms: int, tls: TlsConfig | None, asked_at: float
+) -> RpcChannel:
     """Open a slot's channel; a thread that waited while another one failed to, fails with it.
 
     Otherwise threads that ask for a peer that is away at the same time would time out one after another.
     """
     if slot.failure is not None and slot.failed_at >= asked_at:
-        raise TubeMQConnectionError(slot.failure.condition, **slot.failure.parameters)
+        raise type(slot.failure)(slot.failure.condition, **slot.failure.parameters)
     try:
-        slot.channel = RpcChannel.connect(endpoint, timeout_ms)
+        slot.channel = RpcChannel.connect(endpoint, timeout_ms, tls)
     except TubeMQConnectionError as error:
         slot.failure, slot.failed_at = error, time.monotonic()
         raise
