@@ -5,19 +5,21 @@ from collections.abc import Callable, Sequence
 
 from tubemq_spark.net.listener import Answer, Interceptor, Listener
 from tubemq_spark.net.scheduler import Scheduler, Task
+from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol import rpc
 
 
 class RpcServer(abc.ABC):
     """Serves a port from its construction until ``close``."""
 
-    def __init__(self, name: str, host: str, port: int) -> None:
+    def __init__(self, name: str, host: str, port: int, tls: ServerTls | None = None) -> None:
         """Open the port (0: any free one); ``serve`` is called from then on.
 
         Raises:
             TubeMQConnectionError: the port cannot be opened.
+            OptionError: a file of ``tls`` cannot be used.
         """
-        self._listener = Listener(name, host, port, self.serve)
+        self._listener = Listener(name, host, port, self.serve, tls)
         self._tasks: list[Task] = []
 
     @abc.abstractmethod

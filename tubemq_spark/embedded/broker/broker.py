@@ -35,7 +35,7 @@ class Broker(RpcServer):
         # Tasks that wait for the disk have a thread of their own, so that a slow disk does not keep leases
         # from expiring on time.
         self._disk = Scheduler()
-        super().__init__("broker", host, port)
+        super().__init__("broker", host, port, state.settings.tls)
         self._start_tasks(scheduler)
 
     def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:

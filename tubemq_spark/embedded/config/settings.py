@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
+from tubemq_spark.net.tls import ServerTls
 
 DEFAULT_ADMIN_TOKEN: Final = "abc"  # noqa: S105  TubeMQ's public default
 
@@ -86,6 +87,9 @@ class EmbeddedSettings:
     """Refuse (415) requests to a broker without a visit token of the master."""
     visit_token_period_ms: int = 0
     """How often the visit token changes (TubeMQ: every 4 minutes); 0: never."""
+    tls: ServerTls | None = None
+    """What the master and the brokers speak TLS with on their ports, instead of plain TCP; their web ports do
+    not. (TubeMQ opens additional ports: tlsSetting.)"""
     admin_token: str = dataclasses.field(default=DEFAULT_ADMIN_TOKEN, repr=False)
     """The token that calls of the master's web API need to change something (confModAuthToken). A server that
     other machines can reach must have its own. Calls of a broker need none, as in TubeMQ."""

@@ -38,7 +38,7 @@ class Master(RpcServer):
             **ClientBalanceHandlers(state).operations,
         }
         self._dispatcher = Dispatcher(frozenset({ServiceType.MASTER}), operations)
-        super().__init__("master", host, port)
+        super().__init__("master", host, port, settings.tls)
         state.address = Endpoint(state.address.host, self.port)
         rounds = BalanceRounds(state, settings)
         self._run_every(scheduler, settings.scan_period_ms, self._expire_clients, "expiring clients")
