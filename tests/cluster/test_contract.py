@@ -9,13 +9,16 @@ import pickle
 import numpy as np
 import pytest
 
+from testkit.certificates import Authority
 from tests.memory_cluster import MemoryCluster
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
+from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 
@@ -24,23 +27,32 @@ ROW = 28
 
 
 @contextlib.contextmanager
-def direct():
-    with EmbeddedTubeMQ(topics=TOPICS, brokers=3) as server:
-        config = ClientConfig((Endpoint.parse(server.master),), "contract", rpc_timeout_ms=2_000)
+def direct(_directory, server_tls=None, tls=None):
+    settings = EmbeddedSettings(tls=server_tls)
+    with EmbeddedTubeMQ(topics=TOPICS, brokers=3, settings=settings) as server:
+        config = ClientConfig((Endpoint.parse(server.master),), "contract", tls=tls, rpc_timeout_ms=2_000)
         yield open_cluster(ClusterConfig(config, web=(Endpoint.parse(server.master_web),)).validate())
 
 
+def direct_over_tls(directory):
+    """Servers and clients have to show certificates, so a connection without TLS comes to nothing."""
+    authority = Authority(directory)
+    server, client = authority.issue("server"), authority.issue("client")
+    server_tls = ServerTls(str(server.cert), str(server.key), client_ca_file=str(authority.cert))
+    return direct(directory, server_tls, TlsConfig(str(authority.cert), str(client.cert), str(client.key)))
+
+
 @contextlib.contextmanager
-def memory():
+def memory(_directory):
     yield MemoryCluster(**TOPICS)
 
 
-CLUSTERS = {"direct": direct, "memory": memory}
+CLUSTERS = {"direct": direct, "direct over TLS": direct_over_tls, "memory": memory}
 
 
 @pytest.fixture(params=CLUSTERS)
-def cluster(request):
-    with CLUSTERS[request.param]() as opened:
+def cluster(request, tmp_path):
+    with CLUSTERS[request.param](tmp_path) as opened:
         yield opened
 
 

@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from tubemq_spark.client.producer import Producer
     from tubemq_spark.client.records import Record
     from tubemq_spark.client.tubemq import TubeMQClient
+    from tubemq_spark.net.tls import TlsConfig
     from tubemq_spark.receipts import Receipt
 
-__all__ = ["BrokerAdmin", "ClientConfig", "MasterAdmin", "Producer", "Receipt", "Record", "TubeMQClient"]
+__all__ = [
+    "BrokerAdmin",
+    "ClientConfig",
+    "MasterAdmin",
+    "Producer",
+    "Receipt",
+    "Record",
+    "TlsConfig",
+    "TubeMQClient",
+]
 
 _MODULES: Final = {
     "BrokerAdmin": "tubemq_spark.client.admin",
@@ -32,6 +42,7 @@ _MODULES: Final = {
     "Producer": "tubemq_spark.client.producer",
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.records",
+    "TlsConfig": "tubemq_spark.net.tls",
     "TubeMQClient": "tubemq_spark.client.tubemq",
 }
 

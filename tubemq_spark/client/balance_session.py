@@ -144,7 +144,7 @@ class BalanceSession(MasterSession):
         | master_pb2.GetPartMetaResponseM2C,
     ) -> None:
         if answer.brokerConfigList:
-            self._brokers = broker_endpoints(answer.brokerConfigList)
+            self._brokers = broker_endpoints(answer.brokerConfigList, tls=self._config.tls is not None)
             self._broker_config_id = answer.brokerConfigId
 
     def _unlisted_brokers(self) -> set[int]:

@@ -17,7 +17,7 @@ def connect_to_all(
     config: ClientConfig, pool: ChannelPool, endpoints: Iterable[Endpoint]
 ) -> tuple[dict[Endpoint, RpcChannel], dict[Endpoint, TubeMQError]]:
     """Return a channel to each broker, or why there is none; one that is away delays nobody else."""
-    known = {endpoint: pool.connected(endpoint) for endpoint in endpoints}
+    known = {endpoint: pool.connected(endpoint, config.tls) for endpoint in endpoints}
     channels = {endpoint: channel for endpoint, channel in known.items() if channel is not None}
     missing = [endpoint for endpoint, channel in known.items() if channel is None]
     if not missing:
@@ -25,7 +25,9 @@ def connect_to_all(
     workers = min(_MOST_THREADS, len(missing))
     timeout_ms = min(config.connect_timeout_ms, config.rpc_timeout_ms)
     with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-connect") as executor:
-        attempts = {endpoint: executor.submit(pool.get, endpoint, timeout_ms) for endpoint in missing}
+        attempts = {
+            endpoint: executor.submit(pool.get, endpoint, timeout_ms, config.tls) for endpoint in missing
+        }
     failed = {}
     for endpoint, attempt in attempts.items():
         try:

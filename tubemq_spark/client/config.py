@@ -5,6 +5,7 @@ from typing import Final
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
 
 DEFAULT_READER_GROUPS: Final = 16
@@ -12,12 +13,14 @@ DEFAULT_READER_GROUPS: Final = 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out the password."""
+    """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out passwords."""
 
     masters: tuple[Endpoint, ...]
     group: str
     username: str | None = None
     password: str | None = dataclasses.field(default=None, repr=False)
+    tls: TlsConfig | None = None
+    """How to speak TLS with masters and brokers; ``masters`` are then their TLS ports. None: without TLS."""
     rpc_timeout_ms: int = 10_000
     connect_timeout_ms: int = 3_000
     heartbeat_period_ms: int = 13_000
@@ -63,6 +66,8 @@ class ClientConfig:
             value = getattr(self, name)
             if value < lowest:
                 raise _bad(name, value, f"at least {lowest}")
+        if self.tls is not None:
+            self.tls.validate()
         return self
 
 

@@ -33,14 +33,29 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.errors import HttpAnswerError, OptionError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import (
+    HttpAnswerError,
+    OptionError,
+    RpcError,
+    TlsError,
+    TubeMQConnectionError,
+    TubeMQError,
+)
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import FixedPauses, Result, Wait, with_retries
 from tubemq_spark.net.scheduler import Task, process_scheduler
+from tubemq_spark.net.tls_probes import answers_in_tls
 from tubemq_spark.protocol import auth, topic_strings
-from tubemq_spark.protocol.constants import UNDEFINED, Method, ServiceType
+from tubemq_spark.protocol.constants import (
+    DEFAULT_BROKER_PORT,
+    DEFAULT_BROKER_TLS_PORT,
+    UNDEFINED,
+    Method,
+    ServiceType,
+)
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
 
@@ -61,6 +76,8 @@ _ANSWERED: Final = frozenset({ErrCode.SUCCESS, ErrCode.NOT_READY})
 _SINCE_NOVEMBER_2021: Final = frozenset(
     {Method.BALANCE_REGISTER, Method.BALANCE_HEARTBEAT, Method.BALANCE_PARTITION_META}
 )
+_WRONG_MASTER: Final = (OptionError, TlsError)
+"""Errors of a single master that will not pass by themselves; another one may do."""
 _last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
 """Which of some masters answered last, shared by all sessions of this process."""
 
@@ -81,7 +98,8 @@ class MasterCaller:
         not belong to a master is ignored as long as another one does.
 
         Raises:
-            OptionError: none of the addresses belongs to a master.
+            OptionError: none of the addresses belongs to a master that speaks TLS, or does not, as we do.
+            TlsError: no master's certificate fits, or none accepts ours.
             TubeMQConnectionError: none could be reached, or none is active.
             RpcError: the active master refused, or does not know the method.
         """
@@ -93,7 +111,7 @@ class MasterCaller:
             try:
                 response = self._call_master(master, method, request, answer, share_ms, during)
             except TubeMQError as error:
-                if not error.retriable and not isinstance(error, OptionError):
+                if not error.retriable and not isinstance(error, _WRONG_MASTER):
                     raise
                 failures.append(error)
                 continue
@@ -101,7 +119,7 @@ class MasterCaller:
             if response.errCode not in _ANSWERED:
                 raise rpc_error(response.errCode, response.errMsg, peer=f"master {master}", during=during)
             return response
-        if all(isinstance(error, OptionError) for error in failures):
+        if all(isinstance(error, _WRONG_MASTER) for error in failures):
             raise failures[0]
         tried = "; ".join(f"{master} ({error})" for master, error in zip(masters, failures, strict=True))
         raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during=during, tried=tried)
@@ -135,7 +153,7 @@ class MasterCaller:
         timeout_ms: int,
         during: str,
     ) -> AnyAnswer:
-        channel = self._pool.get(master, min(self._config.connect_timeout_ms, timeout_ms))
+        channel = self._pool.get(master, min(self._config.connect_timeout_ms, timeout_ms), self._config.tls)
         try:
             return channel.call(
                 ServiceType.MASTER, method, request, answer, timeout_ms=timeout_ms, during=during
@@ -144,10 +162,17 @@ class MasterCaller:
             what = _other_server(error)
             if what is not None:
                 raise OptionError("TUBEMQ_NOT_A_MASTER", endpoint=master, what=what) from error
+            if self._config.tls is None and _hung_up(channel, error) and answers_in_tls(master):
+                raise OptionError("TUBEMQ_TLS_EXPECTED", endpoint=master) from error
             # Both PbEnDecoder and RpcServiceInvoker of Java's server say it in these words.
             if method in _SINCE_NOVEMBER_2021 and "Unsupported method" in str(error.parameters.get("text")):
                 raise RpcError("TUBEMQ_MASTER_TOO_OLD", peer=master, method=int(method)) from error
             raise
+
+
+def _hung_up(channel: RpcChannel, error: TubeMQError) -> bool:
+    """Tell whether the peer ended the connection without any answer: so does a TLS port, among others."""
+    return error.condition == "TUBEMQ_CONNECTION_LOST" and not channel.heard
 
 
 def _other_server(error: TubeMQError) -> str | None:
@@ -271,11 +296,15 @@ class MasterSession(abc.ABC):
         self.visit_token = info.visitAuthorizedToken
 
 
-def broker_endpoints(texts: Iterable[str]) -> dict[int, Endpoint]:
+def broker_endpoints(texts: Iterable[str], *, tls: bool = False) -> dict[int, Endpoint]:
     """Return the addresses in a master's list of brokers, by broker id.
+
+    A master that is reached over TLS lists the brokers' TLS ports (MasterConfig of Java's master); the usual
+    one is left out.
 
     Raises:
         RemoteProtocolError: an entry does not parse.
     """
-    infos = map(topic_strings.parse_broker_info, texts)
+    default_port = DEFAULT_BROKER_TLS_PORT if tls else DEFAULT_BROKER_PORT
+    infos = (topic_strings.parse_broker_info(text, default_port) for text in texts)
     return {info.broker_id: info.endpoint for info in infos}

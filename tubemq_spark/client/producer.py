@@ -22,6 +22,7 @@ from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.tls_pipeline import pipeline_maker
 from tubemq_spark.protocol.payload import empty_value, encode_prefix
 from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
 from tubemq_spark.receipts import Receipt, describe_message, summarise
@@ -75,7 +76,7 @@ class Producer:
         self._publishing = Publishing(
             config, pool, self._session, self._destinations, self._log, self._wait_working
         )
-        pipelines = Pipelines(config.connect_timeout_ms)
+        pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
         self._window = SendWindow(config, self._destinations, links, pipelines, self._log)
         self._gathered = GatheredMessages()
         self._accepted = 0

@@ -127,7 +127,7 @@ class ProducerSession(MasterSession):
 
     def _keep(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
         if answer.brokerInfos:
-            self._brokers = broker_endpoints(answer.brokerInfos)
+            self._brokers = broker_endpoints(answer.brokerInfos, tls=self._config.tls is not None)
             self._broker_checksum = answer.brokerCheckSum
         if answer.HasField("authorizedInfo"):
             self._keep_token(answer.authorizedInfo)

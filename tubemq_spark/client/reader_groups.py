@@ -98,7 +98,7 @@ class ReaderGroupHolder(LeaseHolder):
             RpcError: the broker refuses for another reason.
             TubeMQError: the broker cannot be reached.
         """
-        channel = self._pool.get(self.endpoint, self._config.connect_timeout_ms)
+        channel = self._pool.get(self.endpoint, self._config.connect_timeout_ms, self._config.tls)
         self._release(channel)
         deadline = Deadline.after_ms(self._config.lease_wait_ms)
         backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)

@@ -42,7 +42,7 @@ from tubemq_spark.client.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Resen
 from tubemq_spark.client.runs import BrokerLink, Run
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_verdicts import Reaction
-from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError
+from tubemq_spark.errors import ProduceError, RemoteProtocolError, TlsError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.send_connection import Stored
 
@@ -363,7 +363,13 @@ class SendWindow:
             self._limit = max(1, self._messages // 2)
 
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
-        """A connection failed: whether its broker stored what was in flight nobody knows."""
+        """A connection failed: whether its broker stored what was in flight nobody knows.
+
+        Raises:
+            TlsError: that is the cause, and another attempt would fail as well.
+        """
+        if isinstance(error, TlsError):
+            raise error
         cause = f"the connection to {link.endpoint} failed: {error.parameters['cause']}"
         if link.pipeline is not None:
             self._owners.pop(link.pipeline, None)

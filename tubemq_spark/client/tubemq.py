@@ -13,8 +13,9 @@ from tubemq_spark.client.records import Record, records
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
 
 _DEFAULT_GROUP: Final = "tubemq_spark"
 
@@ -43,22 +44,25 @@ class TubeMQClient:
         group: str = _DEFAULT_GROUP,
         username: str | None = None,
         password: str | None = None,
+        tls: TlsConfig | None = None,
     ) -> Self:
         """Return a client of a cluster.
 
         Args:
             masters: ``host:port`` of each master, in one text with commas between or one by one. The text may
-                be a URL, ``tubemq://host:port,host:port``. Without a port it is 8715.
+                be a URL, ``tubemq://host:port,host:port``. Without a port it is 8715, or 8716 with ``tls``.
             group: the consumer group under which this client reads; it moves no position of that group.
             username: the user's name, for clusters that ask for one; with ``password``.
             password: the user's password.
+            tls: how to speak TLS with masters and brokers; None: without it.
 
         Raises:
-            OptionError: an address or a setting cannot be used.
+            OptionError: an address, a setting or a file of ``tls`` cannot be used.
         """
         listed = masters.split(",") if isinstance(masters, str) else masters
-        endpoints = tuple(Endpoint.parse(address, DEFAULT_MASTER_PORT) for address in listed)
-        return cls(ClientConfig(endpoints, group, username, password))
+        default_port = DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT
+        endpoints = tuple(Endpoint.parse(address, default_port) for address in listed)
+        return cls(ClientConfig(endpoints, group, username, password, tls))
 
     def __enter__(self) -> Self:
         return self

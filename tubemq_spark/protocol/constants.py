@@ -15,6 +15,7 @@ UNDEFINED: Final = -2
 """TubeMQ's "no value known"."""
 
 DEFAULT_MASTER_PORT: Final = 8715
+DEFAULT_MASTER_TLS_PORT: Final = 8716
 DEFAULT_WEB_PORT: Final = 8080
 """Where a master serves its administration API as shipped."""
 DEFAULT_BROKER_PORT: Final = 8123

@@ -34,6 +34,8 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
         try:
             check_topic(options)
         except TubeMQConnectionError as error:
+            if not error.retriable:
+                raise
             # This may be any micro-batch of a query that runs well: its tasks wait for the masters.
             logger.warning("could not check before the micro-batch whether the topic exists: %s", error)
 

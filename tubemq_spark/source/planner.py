@@ -33,7 +33,14 @@ from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import (
+    OptionError,
+    RemoteProtocolError,
+    RpcError,
+    TlsError,
+    TubeMQConnectionError,
+    TubeMQError,
+)
 from tubemq_spark.model import (
     OffsetBounds,
     OffsetRange,
@@ -304,6 +311,9 @@ class Planner:
         later = self._layouts.ask(missing_ok=missing_ok)
         unanswered = [store for store in later.stores if store not in answer.known]
         if unanswered:
+            for error in answer.failures.values():
+                if isinstance(error, TlsError | OptionError):
+                    raise error  # not a matter of waiting, so not one of brokers that are away
             raise _brokers_away(unanswered, answer.failures, len(later.stores), self._patience_ms)
         self._changed_at = time.monotonic()
         return self._new_snapshot(answer, later)
