@@ -90,7 +90,7 @@ def test_options_of_kafka_are_refused_with_the_alternative(name):
     assert str(caught.value).endswith(f"Option '{name}' is not supported by this release; {REFUSED[name]}.")
 
 
-@pytest.mark.parametrize("key", ["kafka.security.protocol", "Kafka.X"])
+@pytest.mark.parametrize("key", ["kafka.sasl.mechanism", "Kafka.X"])
 def test_all_settings_of_a_kafka_client_are_refused(key):
     with pytest.raises(OptionError, match="Kafka client settings have no meaning here"):
         find(key)
@@ -128,6 +128,6 @@ def test_a_wrong_value_is_shown_with_what_it_must_be():
 
 def test_a_secret_is_never_shown():
     assert table.PASSWORD.show("hidden") == "***"
-    assert [spec.name for spec in TABLE if spec.secret] == ["tubemq.password"]
+    assert [spec.name for spec in TABLE if spec.secret] == ["tubemq.password", "tubemq.tls.keyPassword"]
     with pytest.raises(OptionError, match=r"'tubemq.password' is '\*\*\*', but must be some text"):
         table.PASSWORD.read("")

@@ -20,7 +20,12 @@ from tubemq_spark.offsets.offset_spec import (
     parse_timestamps,
 )
 from tubemq_spark.offsets.subscription import format_assignment, parse_assignment
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_WEB_PORT, OFFSET_HISTORY_TOPIC
+from tubemq_spark.protocol.constants import (
+    DEFAULT_MASTER_PORT,
+    DEFAULT_MASTER_TLS_PORT,
+    DEFAULT_WEB_PORT,
+    OFFSET_HISTORY_TOPIC,
+)
 from tubemq_spark.protocol.names import (
     GROUP_NAME,
     GROUP_NAME_RULE,
@@ -48,6 +53,7 @@ _MS: Final[dict[str, int]] = {
 }
 """Milliseconds per unit, by Spark's names of units (``JavaUtils.timeStringAs``)."""
 _BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
+_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
 _TOPIC: Final = re.compile(rf"{TOPIC_NAME.pattern}|{OFFSET_HISTORY_TOPIC}", TOPIC_NAME.flags)
 
 
@@ -79,7 +85,7 @@ def choice(values: type[E]) -> Kind[E]:
     """Return the kind of one of some words, in any case."""
 
     def parse(text: str) -> E | None:
-        return next((value for value in values if value.value == text.strip().lower()), None)
+        return next((value for value in values if value.value.lower() == text.strip().lower()), None)
 
     *others, last = [value.value for value in values]
     return Kind(f"{', '.join(others)} or {last}", parse, lambda value: str(value.value))
@@ -178,6 +184,8 @@ def _show_list(values: Sequence[object]) -> str:
 BOOLEAN: Final = Kind("true or false", _parse_boolean, _show_boolean)
 VERBATIM: Final = Kind("some text", _parse_verbatim)
 """Taken as it is, blanks included."""
+PATH: Final = Kind("the path of a file", _parse_verbatim)
+HOST: Final = Kind("the name or the address of a host", _parse_name(_HOST))
 TOPIC: Final = Kind(f"a topic name: {TOPIC_NAME_RULE}", _parse_name(_TOPIC))
 TOPICS: Final = Kind(
     f"topic names separated by commas, each {TOPIC_NAME_RULE}", _parse_names(_TOPIC, 0), _show_list
@@ -188,6 +196,7 @@ GROUPS: Final = Kind(
     f"group names separated by commas, each {GROUP_NAME_RULE}", _parse_names(GROUP_NAME, 1), _show_list
 )
 SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_MASTER_PORT), _show_list)
+SERVERS_TLS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_MASTER_TLS_PORT), _show_list)
 DURATION: Final = Kind("a time such as 15m, 30s or 500ms", _parse_duration, _show_duration)
 """In milliseconds."""
 MESSAGE_TYPES: Final = Kind(

@@ -14,9 +14,11 @@ from typing import Any, Final, Self, TypeVar, cast
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
+from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
 from tubemq_spark.options import table
+from tubemq_spark.options.kinds import SERVERS_TLS
 from tubemq_spark.options.table import MessageTime, Mode, NoMatch, OptionSpec
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,17 @@ T = TypeVar("T")
 
 _SUBSCRIBING: Final[tuple[OptionSpec[Any], ...]] = (table.SUBSCRIBE, table.SUBSCRIBE_PATTERN, table.ASSIGN)
 """A read needs one of them."""
+_MASTERS_OVER_TLS: Final = dataclasses.replace(table.MASTERS, kind=SERVERS_TLS)
+"""The same option with the usual port of TLS."""
+_ABOUT_TLS: Final[tuple[tuple[OptionSpec[Any], OptionSpec[Any]], ...]] = (
+    (table.TLS_CA, table.TLS),
+    (table.TLS_CERT, table.TLS),
+    (table.TLS_KEY, table.TLS_CERT),
+    (table.TLS_KEY_PASSWORD, table.TLS_CERT),
+    (table.TLS_SERVER_NAME, table.TLS),
+    (table.TLS_MIN_VERSION, table.TLS),
+)
+"""Options of TLS, each with the one that it needs: to leave them unused in silence would be dangerous."""
 _GROUP_PREFIX: Final = "tubemq_spark"
 _MAX_LABEL: Final = 200
 _TABLE_HINT: Final = (
@@ -112,12 +125,16 @@ class OptionSet:
         """
         given: dict[str, Any] = {}
         ignored = []
+        masters = ""
         for key, text in options.items():
             spec = table.find(key)
             if spec is not None:
                 given[spec.name] = spec.read(text)
+                masters = text if spec is table.MASTERS else masters
             elif key.lower() in ("path", "paths"):
                 ignored.append(key.lower())
+        if masters and given.get(table.TLS.name):
+            given[table.MASTERS.name] = _MASTERS_OVER_TLS.read(masters)
         parsed = cls(given, tuple(ignored))
         parsed._check_pairs()
         return parsed
@@ -248,8 +265,22 @@ class OptionSet:
             group=group,
             username=self._optional(table.USERNAME),
             password=self._optional(table.PASSWORD),
+            tls=self._tls(),
             rpc_timeout_ms=self._value(table.RPC_TIMEOUT),
             connect_timeout_ms=self._value(table.CONNECT_TIMEOUT),
+        )
+
+    def _tls(self) -> TlsConfig | None:
+        """Return how to speak TLS; None where it is off."""
+        if not self._value(table.TLS):
+            return None
+        return TlsConfig(
+            ca_file=self._optional(table.TLS_CA),
+            cert_file=self._optional(table.TLS_CERT),
+            key_file=self._optional(table.TLS_KEY),
+            key_password=self._optional(table.TLS_KEY_PASSWORD),
+            server_name=self._optional(table.TLS_SERVER_NAME),
+            min_version=self._value(table.TLS_MIN_VERSION),
         )
 
     def _enter(self, mode: Mode) -> None:
@@ -298,6 +329,7 @@ class OptionSet:
                 "TUBEMQ_OPTION_NEEDED", option=table.GROUP_NAME.name, other=table.STARTING_OFFSETS.name
             )
         self._check_limits()
+        self._check_tls()
 
     def _check_limits(self) -> None:
         fewest, most = self._given.get(table.MIN_OFFSETS.name, 0), self._given.get(table.MAX_OFFSETS.name)
@@ -313,6 +345,14 @@ class OptionSet:
             logger.warning(
                 "option '%s' has no effect without '%s'", table.MAX_TRIGGER_DELAY.name, table.MIN_OFFSETS.name
             )
+
+    def _check_tls(self) -> None:
+        for one, needed in _ABOUT_TLS:
+            if one.name in self._given and needed.name not in self._given:
+                raise OptionError("TUBEMQ_OPTION_NEEDED", option=needed.name, other=one.name)
+        tls = self._tls()
+        if tls is not None:
+            tls.validate()
 
     def _value(self, spec: OptionSpec[T], default: T | None = None) -> T:
         """Return an option's value or default; ``_enter`` has made sure that there is one."""

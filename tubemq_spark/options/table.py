@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
 from tubemq_spark.errors import OptionError
+from tubemq_spark.net.tls import TlsConfig, TlsVersion
 from tubemq_spark.offsets.grouping import MOST_RANGES, MOST_ROWS
 from tubemq_spark.offsets.offset_spec import TIMESTAMPS_EXAMPLE, Edge
 from tubemq_spark.offsets.subscription import ASSIGN_EXAMPLE
@@ -20,7 +21,9 @@ from tubemq_spark.options.kinds import (
     DURATION,
     GROUP,
     GROUPS,
+    HOST,
     MESSAGE_TYPES,
+    PATH,
     PATTERN,
     SERVERS,
     TIME_ZONE,
@@ -125,7 +128,8 @@ MASTERS: Final = OptionSpec(
     "tubemq.master.servers",
     SERVERS,
     _ALL,
-    "The masters of the TubeMQ cluster. The active one is found automatically. The default port is 8715.",
+    "The masters of the TubeMQ cluster. The active one is found automatically. The default port is 8715, or "
+    "8716 with `tubemq.tls.enabled`.",
     example="10.1.2.3:8715,10.1.2.4:8715",
 )
 MASTER_WEB: Final = OptionSpec(
@@ -158,6 +162,59 @@ PASSWORD: Final = OptionSpec(
     _ALL,
     "The user's password. Only a signature made with it is sent, and it does not appear in logs or messages.",
     secret=True,
+)
+TLS: Final = OptionSpec(
+    "tubemq.tls.enabled",
+    BOOLEAN,
+    _ALL,
+    "Whether masters and brokers are reached over TLS. `tubemq.master.servers` then names TLS ports, and the "
+    "masters tell those of the brokers. Certificates are always verified. See [Security](security.md).",
+    default=False,
+)
+TLS_CA: Final = OptionSpec(
+    "tubemq.tls.caFile",
+    PATH,
+    _ALL,
+    "The certificates of the CAs that issued those of the servers, in PEM. This file and the next two must "
+    "exist under the same path on the driver and on every executor.",
+    default_doc="the CAs that the system trusts",
+)
+TLS_CERT: Final = OptionSpec(
+    "tubemq.tls.certFile",
+    PATH,
+    _ALL,
+    "The certificate to show to servers that ask for one (mutual TLS), in PEM, followed by its chain.",
+    default_doc="none",
+)
+TLS_KEY: Final = OptionSpec(
+    "tubemq.tls.keyFile",
+    PATH,
+    _ALL,
+    "The private key of `tubemq.tls.certFile`, in PEM.",
+    default_doc="the file of the certificate",
+)
+TLS_KEY_PASSWORD: Final = OptionSpec(
+    "tubemq.tls.keyPassword",
+    VERBATIM,
+    _ALL,
+    "The password of the private key, if it is encrypted. It does not appear in logs or messages.",
+    default_doc="none",
+    secret=True,
+)
+TLS_SERVER_NAME: Final = OptionSpec(
+    "tubemq.tls.serverName",
+    HOST,
+    _ALL,
+    "The name that the certificates of all masters and brokers must have, where it is not the host they are "
+    "reached at.",
+    default_doc="each server's host",
+)
+TLS_MIN_VERSION: Final = OptionSpec(
+    "tubemq.tls.minVersion",
+    choice(TlsVersion),
+    _ALL,
+    "The oldest version of TLS to accept.",
+    TlsConfig().min_version,
 )
 RPC_TIMEOUT: Final = OptionSpec(
     "tubemq.rpcTimeoutMs",
@@ -475,6 +532,13 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     GROUP_NAME,
     USERNAME,
     PASSWORD,
+    TLS,
+    TLS_CA,
+    TLS_CERT,
+    TLS_KEY,
+    TLS_KEY_PASSWORD,
+    TLS_SERVER_NAME,
+    TLS_MIN_VERSION,
     RPC_TIMEOUT,
     CONNECT_TIMEOUT,
     FETCH_TIMEOUT,
@@ -492,6 +556,9 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.bootstrap.servers": "use tubemq.master.servers",
     "kafka.group.id": "use tubemq.group",
     "groupIdPrefix": "use tubemq.group",
+    "kafka.security.protocol": "use tubemq.tls.enabled",
+    "kafka.ssl.truststore.location": "use tubemq.tls.caFile, which is PEM",
+    "kafka.ssl.keystore.location": "use tubemq.tls.certFile and tubemq.tls.keyFile, which are PEM",
     "kafkaConsumer.pollTimeoutMs": "use tubemq.fetchTimeoutMs",
     "includeHeaders": "use includeAttributes",
 }
