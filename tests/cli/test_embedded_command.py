@@ -17,8 +17,10 @@ from tubemq_spark.cli.main import build_parser, main
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.embedded.server import EmbeddedSettings
+from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.tls import ServerTls
 
 pytestmark = pytest.mark.process
 
@@ -163,6 +165,9 @@ REFUSED = {
     "unknown host": ["--host=no.such.host.invalid"],
     "no size": ["--segment-mib=0"],
     "no entries": ["--index-segment-entries=none"],
+    "no certificate": ["--tls-cert={file}.pem"],
+    "no PEM": ["--tls-cert={file}"],
+    "only a key": ["--tls-key={file}"],
 }
 SENTENCES = {
     "a port": "argument --master-port: '99999' is not a port; use 0 to 65535; see tubemq-spark embedded -",
@@ -174,6 +179,9 @@ SENTENCES = {
     "open to all": "[TUBEMQ_OPEN_TO_ALL] Other machines can reach the server on 0.0.0.0",
     "unknown host": "[TUBEMQ_HOST_ELSEWHERE] 'no.such.host.invalid' is not an address of this machine",
     "no size": "argument --segment-mib: '0' is not a size in MiB; use 1 to 1048576",
+    "no certificate": "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}.pem, which cannot be used: No such",
+    "no PEM": "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}, which cannot be used: it is not a",
+    "only a key": "Option '--tls-cert' must be specified, since '--tls-key' is about it",
     "no entries": "argument --index-segment-entries: 'none' is not a number of messages; use 1 to 67108864",
 }
 
@@ -202,6 +210,20 @@ def test_segments_and_the_token_are_as_asked_for(tmp_path):
     assert (settings.data_segment_bytes, settings.index_segment_bytes) == (4 << 20, 28_000)
     assert settings.admin_token == "mine"
     assert embedded._settings(build_parser().parse_args(["embedded"])) == EmbeddedSettings()
+
+
+def test_tls_is_as_asked_for():
+    def tls_of(*words):
+        return embedded._settings(build_parser().parse_args(["embedded", *words])).tls
+
+    assert tls_of() is None
+    assert tls_of("--tls-cert", "both.pem") == ServerTls("both.pem")
+    assert tls_of("--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "ca") == ServerTls(
+        "c", "k", client_ca_file="ca"
+    )
+    for word in ("--tls-key", "--tls-client-ca"):
+        with pytest.raises(OptionError, match=f"'--tls-cert' must be specified, since '{word}' is about it"):
+            tls_of(word, "x.pem")
 
 
 def test_the_usual_ports_are_not_those_of_a_spark_cluster():

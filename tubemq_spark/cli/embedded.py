@@ -14,12 +14,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from tubemq_spark.errors import OptionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.names import TOPIC_NAME
 
 if TYPE_CHECKING:
     from tubemq_spark.embedded.config.settings import EmbeddedSettings
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
+    from tubemq_spark.net.tls import ServerTls
 
 TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
 
@@ -94,6 +96,15 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="token that calls of the master's HTTP administration must carry to change something (default: "
         "TubeMQ's public default; required if other machines can reach the server)",
     )
+    for option, what in (
+        (
+            "--tls-cert",
+            "certificate of the server, in PEM: its ports then speak TLS only, but for the web ports",
+        ),
+        ("--tls-key", "private key of the certificate, in PEM (default: in the same file)"),
+        ("--tls-client-ca", "CA whose certificates clients have to show, in PEM (default: they need none)"),
+    ):
+        parser.add_argument(option, metavar="FILE", help=what)
     parser.add_argument(
         "--segment-mib",
         type=_mebibytes,
@@ -184,10 +195,27 @@ def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
     settings = EmbeddedSettings(
         data_segment_bytes=arguments.segment_mib << 20,
         index_segment_bytes=arguments.index_segment_entries * INDEX_ENTRY_BYTES,
+        tls=_tls(arguments),
     )
     if arguments.admin_token is None:
         return settings
     return dataclasses.replace(settings, admin_token=arguments.admin_token)
+
+
+def _tls(arguments: argparse.Namespace) -> "ServerTls | None":
+    """Return how the ports speak TLS; None: they do not.
+
+    Raises:
+        OptionError: other files than the certificate are named alone.
+    """
+    from tubemq_spark.net.tls import ServerTls
+
+    if arguments.tls_cert is not None:
+        return ServerTls(arguments.tls_cert, arguments.tls_key, client_ca_file=arguments.tls_client_ca)
+    for option, value in (("--tls-key", arguments.tls_key), ("--tls-client-ca", arguments.tls_client_ca)):
+        if value is not None:
+            raise OptionError("TUBEMQ_OPTION_NEEDED", option="--tls-cert", other=option)
+    return None
 
 
 def _allow_many_files() -> None:
