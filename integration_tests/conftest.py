@@ -14,6 +14,8 @@ from integration_tests.servers import (
     real_server,
     secured_embedded_server,
     secured_real_server,
+    tls_embedded_server,
+    tls_real_server,
 )
 from tubemq_spark.testing.spark import why_not
 
@@ -44,7 +46,7 @@ RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
 
 SECONDS_WITH_SERVERS = 300
-"""The longest time of a test that says nothing else: in the first one of a process, servers and Spark start."""
+"""The longest time of a test that says nothing else: the first one of a process starts servers and Spark."""
 
 NEWEST, *_, OLDEST = VERSIONS
 
@@ -107,6 +109,19 @@ def secured_server(request, tmp_path_factory):
     else:
         require_real_tubemq()
         with secured_real_server() as running:
+            yield running
+
+
+@pytest.fixture(scope="module", params=BOTH_SERVERS)
+def tls_server(request, tmp_path_factory):
+    """A TubeMQ of two brokers that takes clients of a test's authority only, over TLS."""
+    directory = tmp_path_factory.mktemp("tls")
+    if request.param == "embedded":
+        with tls_embedded_server(directory) as running:
+            yield running
+    else:
+        require_real_tubemq()
+        with tls_real_server(directory) as running:
             yield running
 
 

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.config_files import ServerSettings
+from integration_tests.real.config_files import ServerSettings, TlsStores
 from integration_tests.real.java_config import Login
 from integration_tests.real.waiting import wait_until
 from integration_tests.runs import Size
 from integration_tests.store_check import logs
+from testkit.certificates import STORE_PASSWORD, Authority
 from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.net.tls import ServerTls
 
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
 """Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""
@@ -215,3 +217,49 @@ def secured_embedded_server(data: Path) -> Iterator[SecuredServer]:
     with EmbeddedTubeMQ(data=data, topics={"secured": (1, 1)}, settings=settings) as running:
         stored = BrokerAdmin(running.broker_web).message_count
         yield SecuredServer("embedded", running.master, "secured", stored)
+
+
+TLS_TOPICS: Final = ("written", "copied", "rejected")
+
+
+@dataclasses.dataclass(frozen=True)
+class TlsServer:
+    """A running server of two brokers that takes clients of its authority only, over TLS."""
+
+    name: str
+    authority: Authority
+    master: str
+    """Where it speaks TLS."""
+    plain_master: str
+    """A master that does not."""
+    stored: Callable[[str], int]
+    """How many messages of a topic the brokers have."""
+
+
+@contextmanager
+def tls_real_server(directory: Path) -> Iterator[TlsServer]:
+    """Start a Java TubeMQ with TLS ports; it always wants certificates of its clients."""
+    authority = Authority(directory)
+    key_store = authority.issue("server").key_store()
+    stores = TlsStores(key_store, authority.trust_store(), STORE_PASSWORD)
+    topics = dict.fromkeys(TLS_TOPICS, TopicSpec())
+    with RealTubeMQ(topics, brokers=2, settings=ServerSettings(tls=stores)) as cluster:
+        yield TlsServer("real", authority, cluster.master_tls, cluster.master, cluster.message_count)
+
+
+@contextmanager
+def tls_embedded_server(directory: Path) -> Iterator[TlsServer]:
+    """Start an embedded TubeMQ that speaks TLS, and another one that does not."""
+    authority = Authority(directory)
+    pair = authority.issue("server")
+    tls = ServerTls(str(pair.cert), str(pair.key), client_ca_file=str(authority.cert))
+    topics = dict.fromkeys(TLS_TOPICS, (1, 1))
+    with (
+        EmbeddedTubeMQ(topics=topics, brokers=2, settings=EmbeddedSettings(tls=tls)) as running,
+        EmbeddedTubeMQ(topics=topics) as plain,
+    ):
+
+        def stored(topic: str) -> int:
+            return sum(BrokerAdmin(web).message_count(topic) for web in running.broker_webs.values())
+
+        yield TlsServer("embedded", authority, running.master, plain.master, stored)

@@ -150,6 +150,11 @@ class RealTubeMQ:
         return f"{MASTER_HOST}:{self._master_ports.rpc}"
 
     @property
+    def master_tls(self) -> str:
+        """Where clients reach the master over TLS, with settings that have it."""
+        return f"{MASTER_HOST}:{self._master_ports.tls}"
+
+    @property
     def master_web(self) -> str:
         """The `host:port` of the master's administration API."""
         return f"{MASTER_HOST}:{self._master_ports.web}"
@@ -310,7 +315,10 @@ class RealTubeMQ:
         broker.server.prepare(
             broker_ini(broker_id, broker.ports, self._settings, self._directory / name, self.master)
         )
-        self.admin.add_broker(broker_id, broker.host, broker.ports.rpc, broker.ports.web, **TOPIC_DEFAULTS)
+        defaults = dict(TOPIC_DEFAULTS)
+        if self._settings.tls is not None:
+            defaults["brokerTLSPort"] = broker.ports.tls
+        self.admin.add_broker(broker_id, broker.host, broker.ports.rpc, broker.ports.web, **defaults)
         self.admin.online_broker(broker_id)
         self.brokers[broker_id] = broker
         return broker

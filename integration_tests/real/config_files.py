@@ -30,6 +30,15 @@ LOG4J2: Final = """\
 
 
 @dataclass(frozen=True, slots=True)
+class TlsStores:
+    """Java's key stores: who the servers are, and whose certificates they take from clients."""
+
+    key_store: Path
+    trust_store: Path
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSettings:
     """What a test may want otherwise; the defaults make small data do what large data does."""
 
@@ -57,6 +66,9 @@ class ServerSettings:
     use_memory_store: bool = True
     """Whether a broker acknowledges from memory, as TubeMQ does by default."""
 
+    tls: TlsStores | None = None
+    """What the servers speak TLS with, on ports of their own; None: they have no such ports."""
+
 
 AS_SHIPPED: Final = ServerSettings(max_segment_bytes=1 << 30, max_index_segment_bytes=22_020_096)
 """For measurements: near the end of an index file, each fetch brings half of what the one before brought."""
@@ -70,6 +82,7 @@ class MasterPorts:
     web: int
     replication: int
     metrics: int
+    tls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,7 @@ class BrokerPorts:
     rpc: int
     web: int
     metrics: int
+    tls: int
 
 
 def master_ini(ports: MasterPorts, settings: ServerSettings, directory: Path) -> str:
@@ -109,6 +123,7 @@ def master_ini(ports: MasterPorts, settings: ServerSettings, directory: Path) ->
             },
             # The port is opened even when its use is switched off.
             "prometheus": {"promEnable": "false", "promHttpPort": ports.metrics},
+            **_tls(settings.tls, ports.tls),
         }
     )
 
@@ -151,6 +166,7 @@ def broker_ini(
             },
             "audit": {"auditEnable": "false"},
             "prometheus": {"promEnable": "false", "promHttpPort": ports.metrics},
+            **_tls(settings.tls, ports.tls),
         }
     )
 
@@ -158,6 +174,23 @@ def broker_ini(
 def data_directory(directory: Path) -> Path:
     """Return where a broker with this directory keeps its messages."""
     return directory / "data"
+
+
+def _tls(stores: TlsStores | None, port: int) -> Mapping[str, Mapping[str, object]]:
+    """Return the section for mutual TLS: with one-way TLS, a server ends at its first connection."""
+    if stores is None:
+        return {}
+    return {
+        "tlsSetting": {
+            "tlsEnable": "true",
+            "tlsPort": port,
+            "tlsKeyStorePath": stores.key_store,
+            "tlsKeyStorePassword": stores.password,
+            "tlsTwoWayAuthEnable": "true",
+            "tlsTrustStorePath": stores.trust_store,
+            "tlsTrustStorePassword": stores.password,
+        }
+    }
 
 
 def _render(sections: Mapping[str, Mapping[str, object]]) -> str:
