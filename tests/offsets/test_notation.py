@@ -33,7 +33,9 @@ def test_partitions_are_ordered_by_number():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it is not JSON (Expecting value"),
+        ("", "it is blank"),
+        ("newest", "it is not JSON, in newest;"),
+        ("{]", "it is not JSON (Expecting property name"),
         ("{", "it is not JSON"),
         ("[" * 100_000, "it is not JSON"),
         ('{"a": ' + "9" * 5000 + "}", "it is not JSON"),

@@ -56,6 +56,7 @@ def test_times_are_written_as_they_are_read(times):
         ('{"demo":{"1:0":"5"}}', 'the time of demo/1:0 is "5", not milliseconds since 1970'),
         ('{"demo":{"1:0":-1}}', "the time of demo/1:0 is -1, not milliseconds"),
         ('{"demo":{"1:0":true}}', "the time of demo/1:0 is true, not milliseconds"),
+        ('{"demo":{}}', "it names no partition"),
     ],
 )
 def test_wrong_times_are_refused_with_an_example(text, problem):
@@ -116,7 +117,6 @@ def test_a_start_token_is_accepted(position):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it is not JSON"),
         ("newest", "it is not JSON"),
         ('{"demo":', "it is not JSON"),
         ("[]", "the text is [], not an object"),
@@ -145,7 +145,7 @@ def test_wrong_texts_are_refused_with_the_value_and_an_example(text, problem):
     message = str(caught.value)
     assert f"Option 'startingOffsets' cannot be read: {problem}" in message
     assert f"in {text};" in message
-    assert message.endswith('write earliest, latest or for example {"demo":{"1:0":280,"1:10000":-2}}.')
+    assert message.endswith('write earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}.')
 
 
 def test_a_checkpoint_of_a_newer_release_is_refused():

@@ -46,7 +46,8 @@ class OffsetReader:
         """
         # Only made here: writing the text of ten thousand partitions takes longer than reading them.
         text = self.text if isinstance(self.text, str) else json.dumps(self.text)
-        seen = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+        seen = f", in {shown}" if shown else ""
         raise OffsetFormatError(
             "TUBEMQ_OFFSETS_MALFORMED", source=self.source, problem=problem, seen=seen, advice=self.advice
         )
@@ -57,12 +58,16 @@ class OffsetReader:
         Raises:
             OffsetFormatError: the text is not JSON, not an object, or names something twice.
         """
+        text = str(self.text)
+        if not text.strip():
+            self.fail("it is blank")
         try:
-            data = json.loads(str(self.text), object_pairs_hook=self._unique)
+            data = json.loads(text, object_pairs_hook=self._unique)
         except OffsetFormatError:
             raise
         except (ValueError, RecursionError) as error:
-            self.fail(f"it is not JSON ({error})")
+            # Where the mistake is helps in JSON only, not in a word that is none of those that are allowed.
+            self.fail(f"it is not JSON ({error})" if text.lstrip()[0] in "{[" else "it is not JSON")
         return self.mapping(data, "the text")
 
     def mapping(self, data: object, what: str) -> dict[str, Any]:

@@ -16,7 +16,11 @@ from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader, listed, write_offsets
 
-EXAMPLE: Final = '{"demo":{"1:0":280,"1:10000":-2}}'
+_ADVICE: Final = {
+    "startingOffsets": 'write earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}',
+    "endingOffsets": 'write latest or for example {"demo":{"1:0":280,"1:10000":-1}}',
+}
+"""What the options take; a batch read cannot end at the earliest offset."""
 
 
 class Edge(enum.Enum):
@@ -62,13 +66,12 @@ TIMESTAMPS_EXAMPLE: Final = '{"demo":{"1:0":1767225600000}}'
 
 
 def parse_offset_spec(text: str, option: str) -> OffsetSpec:
-    """Read the value of an option such as ``startingOffsets``.
+    """Read the value of ``startingOffsets`` or ``endingOffsets``.
 
     Raises:
         OffsetFormatError: the text is not an offset spec; the error shows it and an example.
     """
-    advice = f"write earliest, latest or for example {EXAMPLE}"
-    reader = OffsetReader(f"Option '{option}'", text.strip(), advice)
+    reader = OffsetReader(f"Option '{option}'", text.strip(), _ADVICE[option])
     if text.strip().lower() == Stored.GROUP.value:
         return Stored.GROUP
     word = _WORDS.get(text.strip().lower())
@@ -86,7 +89,10 @@ def parse_timestamps(text: str, option: str) -> Specific:
     def read(value: object, partition: TopicPartition) -> Timestamp:
         return _timestamp(value, f"the time of {partition}", reader)
 
-    return Specific({topic: reader.partitions(topic, value, read) for topic, value in reader.load().items()})
+    topics = {topic: reader.partitions(topic, value, read) for topic, value in reader.load().items()}
+    if not any(topics.values()):
+        reader.fail("it names no partition")
+    return Specific(topics)
 
 
 def format_timestamps(spec: Specific) -> str:
@@ -110,6 +116,13 @@ def timestamps(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[T
         for partition, value in inner.items()
         if isinstance(value, Timestamp) and (not wanted or partition in wanted)
     }
+
+
+def option_of(spec: OffsetSpec, edge: str) -> str:
+    """Return the option that a spec comes from; ``edge`` is ``starting`` or ``ending``."""
+    if isinstance(spec, Timestamp):
+        return f"{edge}Timestamp"
+    return f"{edge}OffsetsByTimestamp" if timestamps(spec, ()) else f"{edge}Offsets"
 
 
 def with_timestamps_resolved(spec: OffsetSpec, found: Mapping[TopicPartition, int | Edge]) -> OffsetSpec:
@@ -216,6 +229,15 @@ def resolve(
     }
 
 
+def refuse_other_partitions(spec: OffsetSpec, partitions: Collection[TopicPartition], option: str) -> None:
+    """Refuse a spec that names partitions that do not exist, or not all that do.
+
+    Raises:
+        OptionError: it does; the error names the option and these partitions.
+    """
+    _spread(spec, sorted(partitions), option)
+
+
 def stores_started_at_earliest(
     spec: OffsetSpec, partitions: Iterable[TopicPartition], bounds: Mapping[StoreId, OffsetBounds]
 ) -> set[StoreId]:
@@ -290,11 +312,21 @@ def _spread(
             option=option,
             unknown=listed(unknown),
             known=listed(partitions),
+            advice="Name all of these, and no others",
         )
     missing = [partition for partition in partitions if partition not in wanted]
     if missing:
-        raise OptionError("TUBEMQ_OFFSETS_MISSING_PARTITIONS", option=option, missing=listed(missing))
+        how = _how_to_add(spec, option)
+        raise OptionError(
+            "TUBEMQ_OFFSETS_MISSING_PARTITIONS", option=option, missing=listed(missing), how=how
+        )
     return wanted
+
+
+def _how_to_add(spec: OffsetSpec, option: str) -> str:
+    if timestamps(spec, ()):
+        return "each with its time"
+    return "with -1 for latest" if option == "endingOffsets" else "with -2 for earliest or -1 for latest"
 
 
 def _of_object(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:

@@ -196,6 +196,7 @@ class Assignment(Subscription):
                 option=ASSIGN,
                 unknown=listed(missing),
                 known=listed(sorted({*layout.partitions, *layout.unread})),
+                advice="Leave the others out",
             )
 
     @property

@@ -26,6 +26,8 @@ from tubemq_spark.protocol.constants import (
     DEFAULT_WEB_PORT,
     OFFSET_HISTORY_TOPIC,
 )
+from tubemq_spark.offsets.subscription import Assignment, format_assignment, parse_assignment
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_WEB_PORT, OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import (
     GROUP_NAME,
     GROUP_NAME_RULE,
@@ -147,6 +149,11 @@ def _parse_message_types(text: str) -> tuple[str, ...] | None:
     return types if types and fit and len(types) <= MOST_MESSAGE_TYPES else None
 
 
+def _parse_assignment(text: str) -> Assignment | None:
+    assignment = parse_assignment(text)
+    return assignment if all(_TOPIC.fullmatch(topic) for topic in assignment.topics(tuple)) else None
+
+
 def _parse_pattern(text: str) -> str | None:
     try:
         return re.compile(text.strip()).pattern or None
@@ -206,8 +213,10 @@ MESSAGE_TYPES: Final = Kind(
     _show_list,
 )
 PATTERN: Final = Kind("a regular expression of Python", _parse_pattern)
-ASSIGNMENT: Final = Kind("JSON", parse_assignment, format_assignment)
-"""Wrong text raises an OffsetFormatError."""
+ASSIGNMENT: Final = Kind(
+    f"JSON with topic names, each {TOPIC_NAME_RULE}", _parse_assignment, format_assignment
+)
+"""Text that is not such JSON raises an OffsetFormatError."""
 WEB_SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_WEB_PORT), _show_list)
 TIMESTAMP: Final = Kind(
     f"a time in milliseconds since 1970, from 0 to {LATEST_MS}",

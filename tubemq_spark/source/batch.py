@@ -41,10 +41,10 @@ class TubeMQReader(DataSourceReader):
         known = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names, filtered=bool(types)).check(snapshot.layout)
         starting = planner.with_offsets(
-            options.starting, snapshot, option="startingTimestamp", if_none=if_no_record(options)
+            options.starting, snapshot, edge="starting", if_none=if_no_record(options)
         )
         ending = planner.with_offsets(
-            options.ending or Edge.LATEST, snapshot, option="endingTimestamp", if_none=Edge.LATEST
+            options.ending or Edge.LATEST, snapshot, edge="ending", if_none=Edge.LATEST
         )
         begins = stores_started_at_earliest(starting, known, snapshot.bounds)
         readable = planner.readable_bounds(snapshot, begins, patient=True)

@@ -55,7 +55,15 @@ from tubemq_spark.net.retry import FixedPauses, Result, with_retries
 from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.grouping import grouped
 from tubemq_spark.offsets.loss import LossPolicy
-from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, specific_offsets
+from tubemq_spark.offsets.offset_spec import (
+    Edge,
+    OffsetSpec,
+    Stored,
+    option_of,
+    refuse_other_partitions,
+    specific_offsets,
+    timestamps,
+)
 from tubemq_spark.offsets.splitting import split_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -205,18 +213,18 @@ class Planner:
         return {**snapshot.bounds, **lifted}
 
     def with_offsets(
-        self, spec: OffsetSpec, snapshot: Snapshot, *, option: str, if_none: Edge | None
+        self, spec: OffsetSpec, snapshot: Snapshot, *, edge: str, if_none: Edge | None
     ) -> OffsetSpec:
         """Return a spec with offsets in place of times, and of the group's positions; brokers are asked.
 
         Args:
             spec: what the user asks for.
             snapshot: all partitions.
-            option: where it comes from, for errors.
+            edge: ``starting`` or ``ending``; the options that say where to do so are named after it.
             if_none: see ``TimeSearch.resolve``.
 
         Raises:
-            OptionError: see ``TimeSearch.resolve``.
+            OptionError: the spec has times for other partitions than these, or see ``TimeSearch.resolve``.
             TubeMQError: a broker does not answer, or refuses.
         """
         if spec is Stored.GROUP:
@@ -224,6 +232,9 @@ class Planner:
             return specific_offsets(found)
         zone = self._options.message_time_zone
         search = TimeSearch(self._cluster, snapshot.layout, snapshot.bounds, zone)
+        option = option_of(spec, edge)
+        if timestamps(spec, ()):
+            refuse_other_partitions(spec, snapshot.layout.partitions, option)
         return search.resolve(spec, option=option, if_none=if_none)
 
     def partitions(

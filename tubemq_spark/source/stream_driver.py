@@ -204,9 +204,7 @@ class StreamDriver:
         if not isinstance(start, StartToken):
             return start
         if_none = if_no_record(self._options)
-        return StartToken(
-            self._planner.with_offsets(start.spec, snapshot, option="startingTimestamp", if_none=if_none)
-        )
+        return StartToken(self._planner.with_offsets(start.spec, snapshot, edge="starting", if_none=if_none))
 
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds; if reading begins at a store's earliest offset, that is one that can be read."""
