@@ -84,6 +84,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_LEASES_TAKEN": "All {count} reader groups were in use for {partition} for {waited_ms} ms; raise readerGroups.size, or let fewer tasks read the same partition at the same time.",
     "TUBEMQ_NO_PROGRESS": "Reading {partition} made no progress at offset {position} (of {end}) for {timeout_ms} ms: {trouble}; check the broker, or raise tubemq.fetchTimeoutMs.",
     # A peer's answers.
+    "TUBEMQ_BAD_ANSWER": "{endpoint} answered with something unexpected while {during}: {what}; check that a TubeMQ server listens there, and its version.",
     "TUBEMQ_MASTER_TOO_OLD": "The master {peer} does not know method {method}, which TubeMQ has had since November 2021; upgrade the TubeMQ servers.",
     "TUBEMQ_RPC": "{peer} answered {code} ({name}) while {during}: {text}; {hint}.",
     "TUBEMQ_REMOTE_EXCEPTION": "{peer} failed while {during} with {exception}: {text}; look at the server's log.",
@@ -243,5 +244,7 @@ def _restore(cls: type[TubeMQError], condition: str, parameters: dict[str, Any])
 
 
 def _plain(value: object) -> object:
-    """Keep what pickles anywhere; everything else as its text."""
+    """Keep what pickles anywhere; everything else as its text, which a cause continues the sentence with."""
+    if isinstance(value, TubeMQError):
+        return str(value).rstrip(".")
     return value if isinstance(value, str | int | float | bool | None) else str(value)

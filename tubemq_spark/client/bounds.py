@@ -124,7 +124,7 @@ class _Probe:
         for store, claim, register in started:
             try:
                 if register is not None:
-                    self.known[store] = _bounds(store, register.result())
+                    self.known[store] = _bounds(store, register.result(), self._stores[store])
             except TubeMQError as error:
                 if isinstance(error, RpcError) and error.code == ErrCode.PARTITION_OCCUPIED:
                     taken.append(store)
@@ -165,10 +165,9 @@ def _first_partition(store: StoreId) -> TopicPartition:
     return TopicPartition(store.topic, store.broker_id, store.store * PARTITIONS_PER_STORE)
 
 
-def _bounds(store: StoreId, position: Position) -> OffsetBounds:
+def _bounds(store: StoreId, position: Position, endpoint: Endpoint) -> OffsetBounds:
     if position.latest is None:
-        raise RemoteProtocolError(
-            "TUBEMQ_PROTOCOL_VIOLATION", what=f"the broker did not say where {store} ends"
-        )
+        during, what = "asking for offsets", f"it did not say where {store} ends"
+        raise RemoteProtocolError("TUBEMQ_BAD_ANSWER", endpoint=endpoint, during=during, what=what)
     # While nothing is flushed its end may lie before the log's beginning: the range is empty then.
     return OffsetBounds(position.current, max(position.current, position.latest))

@@ -20,6 +20,7 @@ from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.channel import PendingCall, RpcChannel
 from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.units import is_aligned
 from tubemq_spark.protocol import auth, partition_strings
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
@@ -169,7 +170,11 @@ class BrokerSession:
 
         def finish(pending: PendingCall) -> Position:
             answer = self._parse_lease_answer(pending, claim, during)
-            return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+            found = Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+            for offset in (found.current, found.latest):
+                if offset is not None and not is_aligned(offset):
+                    raise pending.bad_answer(during, f"{offset} is not an offset")
+            return found
 
         return Started(self._start(Method.PARTITION_REGISTER, request, during), finish)
 

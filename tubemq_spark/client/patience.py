@@ -92,5 +92,5 @@ class Patience:
             position=position,
             end=self._asked.end,
             timeout_ms=self._timeout_ms,
-            trouble=str(trouble),
+            trouble=trouble,
         )

@@ -8,7 +8,14 @@ from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.errors import RpcError, TlsError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
+from tubemq_spark.errors import (
+    RemoteProtocolError,
+    RpcError,
+    TlsError,
+    TubeMQConnectionError,
+    TubeMQError,
+    TubeMQTimeoutError,
+)
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.memory import keep_freed_memory
@@ -80,7 +87,16 @@ class PendingCall:
             RemoteProtocolError: the answer is not such a message.
             TubeMQError: as ``body``.
         """
-        return rpc.parse_message(response_type, self.body(during))
+        body = self.body(during)
+        try:
+            return rpc.parse_message(response_type, body)
+        except RemoteProtocolError as error:
+            raise self.bad_answer(during, error.parameters["what"]) from error
+
+    def bad_answer(self, during: str, what: object) -> RemoteProtocolError:
+        """Return the error for an answer that cannot be used; the connection can."""
+        endpoint = self._channel.endpoint
+        return RemoteProtocolError("TUBEMQ_BAD_ANSWER", endpoint=endpoint, during=during, what=what)
 
     def _wait_for_answer(self) -> bool:
         """Wait until the deadline or until ``wait`` raises; return whether the call was settled."""

@@ -19,15 +19,13 @@ from tubemq_spark.offsets.offset_spec import (
     parse_offset_spec,
     parse_timestamps,
 )
-from tubemq_spark.offsets.subscription import format_assignment, parse_assignment
+from tubemq_spark.offsets.subscription import Assignment, format_assignment, parse_assignment
 from tubemq_spark.protocol.constants import (
     DEFAULT_MASTER_PORT,
     DEFAULT_MASTER_TLS_PORT,
     DEFAULT_WEB_PORT,
     OFFSET_HISTORY_TOPIC,
 )
-from tubemq_spark.offsets.subscription import Assignment, format_assignment, parse_assignment
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_WEB_PORT, OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import (
     GROUP_NAME,
     GROUP_NAME_RULE,
