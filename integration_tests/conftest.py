@@ -31,6 +31,7 @@ OWN_SERVERS = {
     "test_differential",
     "test_java_brokers",
     "test_kill",
+    "test_matrix",
     "test_real_fixture",
     "test_recovery",
     "test_topics_removed",
@@ -46,7 +47,7 @@ RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
 
 SECONDS_WITH_SERVERS = 300
-"""The longest time of a test that says nothing else: the first one of a process starts servers and Spark."""
+"""The longest time of a test that says nothing else; the first one of a process starts servers and Spark."""
 
 NEWEST, *_, OLDEST = VERSIONS
 

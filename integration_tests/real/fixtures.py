@@ -20,6 +20,9 @@ BROKERS_TOPICS: Final = (
     *("cell_stopped", "cell_killed", "cell_frozen", "closed", "grown", "joined", "remade"),
 )
 """What `real_brokers` has from the start, one partition on each broker: a later topic restarts the master."""
+MATRIX_TOPICS: Final = tuple(f"matrix_{number:02d}" for number in range(36))
+MATRIX_STORES: Final = 3
+"""Further topics of `real_brokers`, with so many stores on each broker."""
 
 JavaClients: TypeAlias = Callable[[str], JavaClient]
 """Gives the Java client of a version."""
@@ -38,14 +41,15 @@ def real_tubemq() -> Iterator[RealTubeMQ]:
 
 @pytest.fixture(scope="session")
 def real_brokers() -> Iterator[RealTubeMQ]:
-    """One master and two brokers, which tests stop and start; its topics are `BROKERS_TOPICS`.
+    """One master and two brokers, which tests stop and start, with `BROKERS_TOPICS` and `MATRIX_TOPICS`.
 
     A test may add a broker, which has none of the others' topics.
 
     Each test leaves all servers running.
     """
     require_real_tubemq()
-    with RealTubeMQ(dict.fromkeys(BROKERS_TOPICS, TopicSpec()), brokers=2) as cluster:
+    matrix = dict.fromkeys(MATRIX_TOPICS, TopicSpec(stores=MATRIX_STORES))
+    with RealTubeMQ(dict.fromkeys(BROKERS_TOPICS, TopicSpec()) | matrix, brokers=2) as cluster:
         yield cluster
 
 
