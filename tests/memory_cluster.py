@@ -38,7 +38,7 @@ class MemoryCluster:
         return TopicsLayout(dict.fromkeys(found, Endpoint("memory", 1)), 0, missing)
 
     def topics(self):
-        return self.partitions.keys()
+        return set(self.partitions)
 
     def bounds(self, layout, stores=None, *, timeout_ms=None):
         return StoreBounds({one: self.held(one) for one in (layout.stores if stores is None else stores)}, {})

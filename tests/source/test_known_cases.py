@@ -1,0 +1,301 @@
+"""Cases of the suites that Spark has for its Kafka source, with their numbers: what users rely on."""
+
+import datetime
+import itertools
+import json
+import pickle
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from tests.memory_cluster import MemoryCluster
+from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.errors import DataLossError, OptionError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.source import planner, task
+from tubemq_spark.source.schema import default_schema
+
+SCHEMA = default_schema(include_attributes=False)
+CONNECTION = {"tubemq.master.servers": "master:8715"}
+NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Topics of one partition, and one of three."""
+    made = MemoryCluster(big=(1, 1), middle=(1, 1), small=(1, 1), three=(3, 1))
+    monkeypatch.setattr(planner, "open_cluster", lambda _: made)
+    monkeypatch.setattr(task, "open_cluster", lambda _: made)
+    return made
+
+
+def minute(number):
+    """Return the time so many minutes after noon, as messages carry it."""
+    return f"{NOON + datetime.timedelta(minutes=number):%Y%m%d%H%M}"
+
+
+def ms(number):
+    """Return that time as options take it."""
+    return int((NOON + datetime.timedelta(minutes=number)).timestamp() * 1000)
+
+
+def send(cluster, topic, numbers, partition=None, time=0):
+    with cluster.sender() as sender:
+        for number in numbers:
+            where = None if partition is None else (1, partition)
+            sender.send(topic, b"%d" % number, partition=where, message_time=minute(time))
+
+
+def values(reader, tasks):
+    """Read tasks as executors do: with copies of the reader."""
+    copy, tasks = pickle.loads(pickle.dumps((reader, tasks)))
+    return sorted(
+        int(row["value"]) for each in tasks for batch in copy.read(each) for row in batch.to_pylist()
+    )
+
+
+class Query:
+    """A stream as Spark drives it; ``restarted`` is the same query in a new process."""
+
+    def __init__(self, clock, options, checkpoint=None):
+        self._clock = clock
+        self._options = options
+        self.reader = TubeMQDataSource({**CONNECTION, "startingoffsets": "earliest", **options}).streamReader(
+            SCHEMA
+        )
+        self.checkpoint = checkpoint or self.reader.initialOffset()
+
+    def plan(self, limit=None):
+        """Write the next offset down; return where the micro-batch begins."""
+        # A look at the brokers is good for a moment.
+        self._clock[0] += 20
+        start = self.checkpoint
+        limit = self.reader.getDefaultReadLimit() if limit is None else limit
+        self.checkpoint = json.loads(json.dumps(self.reader.latestOffset(start, limit)))
+        return start
+
+    def batch(self, limit=None):
+        """Run a micro-batch; return its values."""
+        start = self.plan(limit)
+        return self.replay(start)
+
+    def replay(self, start):
+        return values(self.reader, self.reader.partitions(start, self.checkpoint))
+
+    def restarted(self, **options):
+        return Query(self._clock, self._options | options, self.checkpoint)
+
+    def available_now(self):
+        """Run the query with the trigger ``availableNow``; return the values of each micro-batch."""
+        self._clock[0] += 20
+        self.reader.prepareForTriggerAvailableNow()
+        batches = []
+        while True:
+            before = self.checkpoint
+            found = self.batch()
+            if self.checkpoint == before:
+                return batches
+            batches.append(found)
+
+
+# --- how much a micro-batch takes
+
+
+@pytest.fixture
+def three_topics(cluster):
+    """101, 11 and 1 rows."""
+    for topic, numbers in (("big", range(100, 201)), ("middle", range(10, 21)), ("small", range(1, 2))):
+        send(cluster, topic, numbers)
+    return {"subscribe": "big,middle,small", "maxoffsetspertrigger": "10"}
+
+
+def test_a_limit_is_divided_by_backlog_and_small_topics_do_not_starve(clock, three_topics):
+    query = Query(clock, three_topics)
+    assert query.batch() == [1, 10, *range(100, 108)]
+    assert query.batch() == [11, *range(108, 117)]
+
+
+def test_a_limit_is_divided_so_after_a_restart_too(clock, three_topics):
+    query = Query(clock, three_topics)
+    query.batch()
+    again = query.restarted()
+    assert again.batch() == [11, *range(108, 117)]
+    assert again.restarted(maxoffsetspertrigger="20").batch() == [12, *range(117, 135)]
+
+
+def test_once_ignores_the_limit(clock, three_topics):
+    """The trigger asks for all there is."""
+    everything = [1, *range(10, 21), *range(100, 201)]
+    assert Query(clock, three_topics).batch(ReadAllAvailable()) == everything
+
+
+def test_the_largest_limit_there_is_takes_everything(clock, three_topics):
+    assert len(Query(clock, three_topics | {"maxoffsetspertrigger": str(2**63 - 1)}).batch()) == 113
+
+
+def test_fifteen_rows_in_fives_are_three_micro_batches(cluster, clock):
+    send(cluster, "big", range(15))
+    query = Query(clock, {"subscribe": "big", "maxoffsetspertrigger": "5"})
+    assert query.available_now() == [list(range(5)), list(range(5, 10)), list(range(10, 15))]
+    send(cluster, "big", range(15, 20))
+    assert query.restarted().available_now() == [list(range(15, 20))]
+
+
+# --- what happens between runs
+
+
+def test_a_run_that_failed_is_resumed_though_its_topic_has_grown(cluster, clock):
+    """The planned micro-batch does not know the new partitions; the run after it reads them wholly."""
+    send(cluster, "three", range(6))
+    failed = Query(clock, {"subscribe": "three", "maxoffsetspertrigger": "3"})
+    failed.reader.prepareForTriggerAvailableNow()
+    start = failed.plan()
+    cluster.partitions["three"] += [TopicPartition("three", 1, 30_000), TopicPartition("three", 1, 40_000)]
+    send(cluster, "three", range(100, 103), partition=30_000)
+    send(cluster, "three", range(200, 203), partition=40_000)
+
+    resumed = failed.restarted()
+    replayed = resumed.replay(start)
+    rest = resumed.available_now()
+
+    assert replayed == [0, 1, 2]
+    assert sorted(itertools.chain(*rest)) == [3, 4, 5, *range(100, 103), *range(200, 203)]
+
+
+def test_offsets_that_went_back_end_a_run_and_are_named(cluster, clock):
+    send(cluster, "big", range(15))
+    query = Query(clock, {"subscribe": "big", "maxoffsetspertrigger": "5"})
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.batch() == list(range(5))
+    (store,) = {partition.store_id for partition in cluster.partitions["big"]}
+    del cluster.logs[store][10:]
+    with pytest.raises(DataLossError, match="needed up to offset 420, but its log now ends at 280"):
+        query.batch()
+
+
+def test_a_topic_that_was_created_again_is_told_with_both_offsets(cluster, clock):
+    send(cluster, "big", range(2))
+    query = Query(clock, {"subscribe": "big"})
+    assert query.batch() == [0, 1]
+    (store,) = {partition.store_id for partition in cluster.partitions["big"]}
+    cluster.logs[store] = cluster.logs[store][:1]
+    with pytest.raises(
+        DataLossError, match="already read up to offset 56, but its log now ends at 28"
+    ) as lost:
+        query.batch()
+    assert lost.value.condition == "TUBEMQ_DATA_LOSS.MOVED_BACK"
+
+
+def test_a_topic_is_deleted_and_another_one_that_matches_is_created(cluster, clock):
+    send(cluster, "big", range(3))
+    options = {"subscribepattern": "b.*", "failondataloss": "false"}
+    query = Query(clock, options)
+    assert query.batch() == [0, 1, 2]
+    del cluster.partitions["big"]
+    cluster.partitions["better"] = [TopicPartition("better", 1, 0)]
+    send(cluster, "better", range(10, 13))
+    assert query.batch() == [10, 11, 12]
+    assert query.restarted().batch() == []
+
+
+# --- times
+
+
+def timed(cluster, topic="big"):
+    """Ten minutes with ten rows each."""
+    for number in range(10):
+        send(cluster, topic, range(10 * number, 10 * number + 10), time=number)
+
+
+NO_MATCH = {"startingtimestamp": str(ms(10))}
+
+
+@pytest.mark.parametrize(
+    "strategy", [{}, {"startingoffsetsbytimestampstrategy": "error"}], ids=["default", "error"]
+)
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("startingTimestamp", str(ms(10))),
+        ("startingOffsetsByTimestamp", json.dumps({"big": {"1:0": ms(10)}})),
+    ],
+)
+def test_without_a_record_of_the_time_a_stream_does_not_start(cluster, clock, strategy, option, text):
+    timed(cluster)
+    query = Query(clock, {"subscribe": "big", option.lower(): text, **strategy})
+    with pytest.raises(OptionError) as refused:
+        query.plan()
+    assert str(refused.value) == (
+        f"[TUBEMQ_NO_RECORD_OF_TIME] Option '{option}': no record of big/1:0 is of the time {ms(10)} "
+        "(milliseconds since 1970) or later; choose an earlier time, or set "
+        "startingOffsetsByTimestampStrategy=latest."
+    )
+
+
+def test_it_may_begin_at_the_end_then_and_later_rows_arrive(cluster, clock):
+    timed(cluster)
+    query = Query(clock, {"subscribe": "big", **NO_MATCH, "startingoffsetsbytimestampstrategy": "latest"})
+    assert query.batch() == []
+    send(cluster, "big", range(100, 105), time=3)
+    assert query.batch() == list(range(100, 105))
+
+
+def offsets(number):
+    return json.dumps({"big": {"1:0": 28 * number}})
+
+
+def by_partition(number):
+    return json.dumps({"big": {"1:0": ms(number)}})
+
+
+STARTS = {
+    "no option": ({}, 0),
+    "offsets": ({"startingoffsets": offsets(25)}, 25),
+    "a time": ({"startingtimestamp": str(ms(3))}, 30),
+    "times": ({"startingoffsetsbytimestamp": by_partition(4)}, 40),
+    "a time before times and offsets": (
+        {
+            "startingtimestamp": str(ms(3)),
+            "startingoffsetsbytimestamp": by_partition(4),
+            "startingoffsets": offsets(25),
+        },
+        30,
+    ),
+    "times before offsets": (
+        {"startingoffsetsbytimestamp": by_partition(4), "startingoffsets": offsets(25)},
+        40,
+    ),
+}
+ENDS = {
+    "no option": ({}, 100),
+    "offsets": ({"endingoffsets": offsets(77)}, 77),
+    "a time": ({"endingtimestamp": str(ms(6))}, 60),
+    "times": ({"endingoffsetsbytimestamp": by_partition(7)}, 70),
+    "a time that no record has": ({"endingtimestamp": str(ms(99))}, 100),
+    "a time before times and offsets": (
+        {
+            "endingtimestamp": str(ms(6)),
+            "endingoffsetsbytimestamp": by_partition(7),
+            "endingoffsets": offsets(77),
+        },
+        60,
+    ),
+    "times before offsets": ({"endingoffsetsbytimestamp": by_partition(7), "endingoffsets": offsets(77)}, 70),
+}
+
+
+@pytest.mark.parametrize(("start", "first"), STARTS.values(), ids=STARTS)
+@pytest.mark.parametrize(("end", "last"), ENDS.values(), ids=ENDS)
+def test_every_way_to_begin_goes_with_every_way_to_end(cluster, start, first, end, last):
+    timed(cluster)
+    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **start, **end}).reader(SCHEMA)
+    assert values(reader, reader.partitions()) == list(range(first, last))
+
+
+@pytest.mark.parametrize("end", [{"endingtimestamp": str(ms(2))}, {"endingoffsets": offsets(20)}])
+def test_a_time_to_begin_at_that_is_after_the_end_is_refused(cluster, end):
+    timed(cluster)
+    start = {"startingtimestamp": str(ms(3))}
+    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **start, **end}).reader(SCHEMA)
+    with pytest.raises(OptionError, match="big/1:0 would start at offset 840 and end before it, at 560"):
+        reader.partitions()
