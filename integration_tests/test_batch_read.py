@@ -123,3 +123,33 @@ def test_a_frame_joined_with_itself_reads_a_partition_twice_at_once(spark, serve
     frame = read(spark, server, topic).selectExpr("cast(value as string) as number")
 
     assert frame.alias("a").join(frame.alias("b"), "number").count() == 3000
+
+
+@pytest.mark.any_server
+def test_a_frame_has_the_same_rows_at_each_action_and_in_a_union(spark, server):
+    """A fixed end stays where it is; the latest is where the topic ended at the first action."""
+    topic = server.fresh_topic()
+    produce_numbers(server.master, topic, range(20))
+    fixed = read(spark, server, topic, endingOffsets=json.dumps({topic: {"1:0": 28 * 10}}))
+    everything = read(spark, server, topic)
+    assert numbers(everything) == list(range(20))
+
+    produce_numbers(server.master, topic, range(20, 30))
+
+    assert numbers(fixed) == list(range(10))
+    assert numbers(everything) == list(range(20))
+    assert_same_rows(numbers(fixed.union(fixed)), [*range(10), *range(10)])
+    assert_same_rows(numbers(everything.union(everything)), [*range(20), *range(20)])
+    assert numbers(read(spark, server, topic)) == list(range(30))
+
+
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
+def test_a_frame_made_before_retention_begins_behind_it(spark, server):
+    """Where the log begins is looked up by the first action, not when the frame is made."""
+    topic = server.fresh_topic()
+    produce_numbers(server.master, topic, range(20))
+    frame = read(spark, server, topic)
+    server.expire(topic)
+    produce_numbers(server.master, topic, range(20, 25))
+
+    assert numbers(frame) == list(range(20, 25))

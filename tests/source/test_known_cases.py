@@ -169,7 +169,17 @@ def test_offsets_that_went_back_end_a_run_and_are_named(cluster, clock):
     assert query.batch() == list(range(5))
     (store,) = {partition.store_id for partition in cluster.partitions["big"]}
     del cluster.logs[store][10:]
-    with pytest.raises(DataLossError, match="needed up to offset 420, but its log now ends at 280"):
+    with pytest.raises(DataLossError, match=r"up to offset 420, .*but its log now ends at 280"):
+        query.batch()
+
+
+def test_a_partition_that_goes_during_a_run_ends_it(cluster, clock):
+    send(cluster, "three", range(15))
+    query = Query(clock, {"subscribe": "three", "maxoffsetspertrigger": "6"})
+    query.reader.prepareForTriggerAvailableNow()
+    assert len(query.batch()) == 6
+    del cluster.partitions["three"][2]
+    with pytest.raises(DataLossError, match=r"three/1:20000 .*no longer exists"):
         query.batch()
 
 
