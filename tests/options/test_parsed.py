@@ -226,6 +226,10 @@ def test_a_table_without_its_options_is_hinted_at():
     with pytest.raises(OptionError) as caught:
         OptionSet.parse({"subscribe": "demo"}).for_batch_read()
     assert "CREATE TABLE" not in str(caught.value)
+    with pytest.raises(
+        OptionError, match=r"INSERT INTO the_table WITH \('tubemq.master.servers'='.+', \.\.\.\) SELECT"
+    ):
+        OptionSet.parse({"path": "file:/warehouse/clicks"}).for_write()
 
 
 def test_nothing_is_demanded_before_the_mode_is_known():

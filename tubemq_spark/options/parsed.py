@@ -41,10 +41,10 @@ _ABOUT_TLS: Final[tuple[tuple[OptionSpec[Any], OptionSpec[Any]], ...]] = (
 _GROUP_PREFIX: Final = "tubemq_spark"
 _MAX_LABEL: Final = 200
 _TABLE_HINT: Final = (
-    " (Spark does not pass on the options of CREATE TABLE: use CREATE TEMPORARY VIEW, or"
-    " SELECT ... FROM the_table WITH ('{option}'='{example}', ...))"
+    " (Spark does not pass on the options of CREATE TABLE: use CREATE TEMPORARY VIEW, or {statement})"
 )
-"""For a user of whose options none reached us."""
+_READ_WITH: Final = "SELECT ... FROM the_table WITH ('{option}'='{example}', ...)"
+_WRITE_WITH: Final = "INSERT INTO the_table WITH ('{option}'='{example}', ...) SELECT ..."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -293,15 +293,22 @@ class OptionSet:
                     option=spec.name,
                     mode=mode.value,
                     example=spec.example,
-                    hint="" if self._given else _TABLE_HINT.format(option=spec.name, example=spec.example),
+                    hint=self._table_hint(mode, spec.name, spec.example),
                 )
             if given and mode not in spec.modes:
                 logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
         if mode is not Mode.WRITE and not any(spec.name in self._given for spec in _SUBSCRIBING):
-            hint = "" if self._given else _TABLE_HINT.format(option="subscribe", example="demo,orders")
+            hint = self._table_hint(mode, table.SUBSCRIBE.name, "demo,orders")
             raise OptionError("TUBEMQ_NOTHING_SUBSCRIBED", mode=mode.value, hint=hint)
         for key in self._ignored:
             logger.warning("'%s' has no effect in %s; topics are named by options", key, mode.value)
+
+    def _table_hint(self, mode: Mode, option: str, example: str) -> str:
+        """Return how SQL passes options, for a user of whose options none reached us."""
+        if self._given:
+            return ""
+        statement = _WRITE_WITH if mode is Mode.WRITE else _READ_WITH
+        return _TABLE_HINT.format(statement=statement.format(option=option, example=example))
 
     def _check_pairs(self) -> None:
         """Check options that belong together, or exclude each other."""
