@@ -16,9 +16,12 @@ USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
+# Of make stress; the seed repeats a run.
+STEPS := 50
+SEED := $(shell date +%s)
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test test-integration quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-read-path bench-send-path bench-growth bench-planning bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +66,10 @@ integration: java $(STAMP) ## Spark on the embedded server
 
 real: java artifacts ## Spark and the client on the Java TubeMQ
 	$(BIN)/python -m pytest integration_tests -m "real and not nightly" $(ARGS)
+
+stress: java artifacts ## all changes under a stream, in random order, on two Java brokers; ARGS="-k embedded", STEPS=50, SEED=7
+	TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$(SEED) TUBEMQ_STRESS_STEPS=$(STEPS) \
+		$(BIN)/python -m pytest integration_tests/test_stress.py -s -k real $(ARGS)
 
 artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
 	$(BIN)/python -m integration_tests.real.fetch
@@ -113,6 +120,9 @@ bench-growth: java $(STAMP) ## what queries cost against their work, drawn as do
 
 bench-planning: $(STAMP) ## what a stream's questions cost the driver; ARGS="--idle-stores 400" for an idle stream
 	$(BIN)/python benchmarks/planning.py $(ARGS)
+
+bench-splitting: java $(STAMP) ## what it costs to split one long range over eight tasks; ARGS="--tasks 2 8 32"
+	$(BIN)/python benchmarks/splitting.py $(ARGS)
 
 bench-server: $(STAMP) ## what the embedded server takes and gives; ARGS="--server embedded real" beside the Java TubeMQ
 	$(BIN)/python benchmarks/embedded_server.py $(ARGS)

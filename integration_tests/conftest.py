@@ -34,6 +34,7 @@ OWN_SERVERS = {
     "test_matrix",
     "test_real_fixture",
     "test_recovery",
+    "test_stress",
     "test_topics_removed",
 }
 """Files that start servers of their own, so they do not need the process of the shared ones."""

@@ -18,6 +18,7 @@ from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.net.tls import ServerTls
+from tubemq_spark.model import PARTITIONS_PER_STORE
 
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
 """Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""
@@ -140,14 +141,15 @@ def server_of(cluster: RealTubeMQ) -> Server:
 
 
 def await_files(cluster: RealTubeMQ, broker_id: int, topic: str) -> None:
-    """Wait until a Java broker has a topic's first store in its files: a crash loses nothing of it then."""
+    """Wait until a Java broker has a topic's messages in its files: a crash loses nothing of them then."""
     broker = cluster.brokers[broker_id]
-    end = broker.admin.pubinfo([topic])[topic, 0].latest
-    wait_until(
-        lambda: logs(broker.data / f"{topic}-0")[0].end >= end,
-        timeout_s=_FLUSH_SECONDS,
-        what=f"broker {broker_id} to write topic {topic} to its files",
-    )
+    for (_, partition), held in broker.admin.pubinfo([topic]).items():
+        store = broker.data / f"{topic}-{partition // PARTITIONS_PER_STORE}"
+        wait_until(
+            lambda store=store, held=held: logs(store)[0].end >= held.latest,
+            timeout_s=_FLUSH_SECONDS,
+            what=f"broker {broker_id} to write topic {topic} to its files",
+        )
 
 
 @contextmanager

@@ -1,45 +1,71 @@
-"""A streaming job in a process of its own, for tests that kill it: a topic to a checkpointed file sink.
+"""A streaming job in a process of its own, for tests that kill it: topics to a checkpointed file sink.
 
-usage: stream_to_files.py MASTER TOPIC FOLDER ROWS_PER_TRIGGER
+usage: stream_to_files.py FOLDER PLAN
+
+The plan is JSON: ``options`` of the source, ``settings`` of Spark, and whether the job is ``endless``, until
+there is a file ``stop`` in the folder, instead of ending with what is there now.
 """
 
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # Most of these processes are killed before the second stage of the JIT compiler pays.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
 
 
-def main(master: str, topic: str, folder: Path, rows_per_trigger: str) -> None:
-    """Run until all that is there now has been written."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        # Most of these processes are killed before the second stage of the JIT compiler pays.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
+def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
+    """Start Spark."""
+    builder = SparkSession.builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    for name, value in (SETTINGS | dict(settings)).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    query = (
-        spark.readStream.format("tubemq")
-        .option("tubemq.master.servers", master)
-        .option("tubemq.group", "it_kill")
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", rows_per_trigger)
-        .load()
-        .selectExpr("cast(value as string) as number")
-        .writeStream.format("text")
+    return spark
+
+
+def numbers(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """Return the stream; the values are numbers, with blanks in front of some."""
+    stream = spark.readStream.format("tubemq").options(**options).load()
+    return stream.selectExpr("trim(cast(value as string)) as number")
+
+
+def start(rows: DataFrame, folder: Path, *, endless: bool) -> StreamingQuery:
+    """Start the query."""
+    trigger: dict[str, Any] = {"processingTime": "0 seconds"} if endless else {"availableNow": True}
+    return (
+        rows.writeStream.format("text")
         .option("path", str(folder / "rows"))
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
+        .trigger(**trigger)
         .start()
     )
-    query.awaitTermination()
+
+
+def finish(query: StreamingQuery, folder: Path) -> None:
+    """Wait until the query has ended, or end it where it is when that is wanted."""
+    while not query.awaitTermination(0.2):
+        if (folder / "stop").exists():
+            query.stop()
+
+
+def main(folder: Path, plan: Mapping[str, Any]) -> None:
+    """Run the job."""
+    spark = session(folder, plan["settings"])
+    finish(start(numbers(spark, plan["options"]), folder, endless=plan["endless"]), folder)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

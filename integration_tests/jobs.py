@@ -1,0 +1,112 @@
+"""Streaming jobs in processes of their own: started, killed with all they have started, looked into.
+
+A job reads TubeMQ into a checkpointed file sink (``programs/stream_to_files.py``). All it leaves is in one
+folder: ``checkpoint``, ``rows`` and ``job.log``.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+Job = subprocess.Popen[bytes]
+
+PROGRAM: Final = Path(__file__).parent / "programs" / "stream_to_files.py"
+START_SECONDS: Final = 300
+_SHOWN: Final = 5_000
+"""How much of a job's log a failure shows, in characters."""
+
+
+def start_job(
+    folder: Path,
+    options: Mapping[str, str],
+    *,
+    settings: Mapping[str, str] | None = None,
+    endless: bool = False,
+    program: Path = PROGRAM,
+    **more: object,
+) -> Job:
+    """Start a job in a process group of its own; ``kill`` it at the end.
+
+    Args:
+        folder: where its checkpoint, rows and log are; of an earlier job whose checkpoint it goes on from.
+        options: what the source is told.
+        settings: settings of Spark.
+        endless: go on until ``stop_job``, instead of ending with what is there now.
+        program: what is run.
+        more: what else the program wants in its plan.
+    """
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    plan = {"options": dict(options), "settings": dict(settings or {}), "endless": endless, **more}
+    _stop_file(folder).unlink(missing_ok=True)
+    with (folder / "job.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, str(program), str(folder), json.dumps(plan)],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def running_job(folder: Path, options: Mapping[str, str], **more: object) -> Iterator[Job]:
+    """Start a job; whatever is left of it is killed at the end."""
+    job = start_job(folder, options, **more)  # type: ignore[arg-type]
+    try:
+        yield job
+    finally:
+        kill(job)
+
+
+def kill(job: Job) -> None:
+    """Kill a job as a machine's failure would: driver, JVM and Python workers at once."""
+    with suppress(ProcessLookupError):
+        os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+
+
+def stop_job(job: Job, folder: Path, timeout_s: float = 120) -> None:
+    """Let an endless job stop its query and end, wherever it is."""
+    _stop_file(folder).touch()
+    assert job.wait(timeout=timeout_s) == 0, end_of_log(folder)
+
+
+def end_of_log(folder: Path) -> str:
+    """Return the last lines that a job has written."""
+    return (folder / "job.log").read_text(errors="replace")[-_SHOWN:]
+
+
+def batches(folder: Path, log: str) -> set[int]:
+    """Return the numbers of the micro-batches in one of the checkpoint's two logs, offsets and commits."""
+    names = [path.name for path in (folder / "checkpoint" / log).glob("*")]
+    return {int(name) for name in names if name.isdigit()}
+
+
+def wait_for_batch(job: Job, folder: Path, log: str, number: int) -> None:
+    """Wait until a micro-batch is in a log; fail when the job has ended before."""
+    deadline = time.monotonic() + START_SECONDS
+    while number not in batches(folder, log):
+        assert job.poll() is None, end_of_log(folder)
+        assert time.monotonic() < deadline, end_of_log(folder)
+        time.sleep(0.002)
+
+
+def rows_written(folder: Path) -> list[int]:
+    """Read the files that the file sink's own log says are written."""
+    names = set()
+    for entry in (folder / "rows" / "_spark_metadata").glob("*"):
+        if entry.name.partition(".")[0].isdigit():
+            lines = entry.read_text().splitlines()[1:]
+            names |= {json.loads(line)["path"].removeprefix("file://") for line in lines}
+    return [int(number) for name in names for number in Path(name).read_text().split()]
+
+
+def _stop_file(folder: Path) -> Path:
+    return folder / "stop"
