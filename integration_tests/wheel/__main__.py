@@ -148,8 +148,8 @@ def _check_compiled(environment: Environment, directory: Path) -> None:
 
 
 def _cluster(trial: Trial, environment: Environment) -> None:
-    with spark_cluster(environment, trial.directory, workers=2) as url:
-        command = [environment.spark_home / "bin" / "spark-submit", "--master", url]
+    with spark_cluster(environment, trial.directory, workers=2) as cluster:
+        command = [environment.spark_home / "bin" / "spark-submit", "--master", cluster.url]
         trial.readme(
             "on a cluster of two workers that have the package",
             command,
@@ -159,8 +159,14 @@ def _cluster(trial: Trial, environment: Environment) -> None:
 
 def _py_files(trial: Trial, environment: Environment) -> None:
     zipped = trial.distribution("*.zip")
-    with spark_cluster(environment, trial.directory, workers=2) as url:
-        command = [environment.spark_home / "bin" / "spark-submit", "--master", url, "--py-files", zipped]
+    with spark_cluster(environment, trial.directory, workers=2) as cluster:
+        command = [
+            environment.spark_home / "bin" / "spark-submit",
+            "--master",
+            cluster.url,
+            "--py-files",
+            zipped,
+        ]
         trial.readme(
             "on a cluster of two workers that get the package by --py-files",
             command,

@@ -1,6 +1,7 @@
 """Servers around what is tried: TubeMQ by the installed command, a stand-alone Spark cluster."""
 
 import contextlib
+import dataclasses
 import re
 import subprocess
 import time
@@ -15,39 +16,52 @@ _PORTS: Final = ("master-port", "broker-port", "master-web-port", "broker-web-po
 _TOPICS: Final = ("clicks:3:1", "shouting:1:1", "letters:1:1")
 
 
+@dataclasses.dataclass(frozen=True)
+class SparkCluster:
+    """A running stand-alone cluster."""
+
+    url: str
+    workers: list[subprocess.Popen[bytes]]
+    """The processes of the workers, whose children are the executors."""
+
+
 @contextlib.contextmanager
 def tubemq(environment: Environment, directory: Path) -> Iterator[str]:
     """Run ``tubemq-spark embedded`` as README says, on free ports; give the master's address."""
     ports = [f"--{server}=0" for server in _PORTS]
     topics = [f"--topic={topic}" for topic in _TOPICS]
     command = [environment.path / "bin" / "tubemq-spark", "embedded", f"--data={directory / 'data'}"]
-    with _process([*command, *ports, *topics], directory / "tubemq.log") as log:
+    with _process([*command, *ports, *topics], directory / "tubemq.log") as (_, log):
         yield _wait_for(log, r"^master +(\S+)")
 
 
 @contextlib.contextmanager
-def spark_cluster(environment: Environment, directory: Path, workers: int) -> Iterator[str]:
-    """Run a stand-alone master and workers of an installed PySpark; give the master's URL."""
+def spark_cluster(environment: Environment, directory: Path, workers: int) -> Iterator[SparkCluster]:
+    """Run a stand-alone master and workers of an installed PySpark, one core each."""
     start = environment.spark_home / "bin" / "spark-class"
     deploy = "org.apache.spark.deploy"
     variables = {"SPARK_WORKER_DIR": str(directory / "work")}
+    started = []
     with contextlib.ExitStack() as running:
         ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         master = [str(start), f"{deploy}.master.Master", *ports]
-        log = running.enter_context(_process(master, directory / "spark-master.log", variables))
+        _, log = running.enter_context(_process(master, directory / "spark-master.log", variables))
         url = _wait_for(log, r"(spark://127\.0\.0\.1:\d+)")
         for number in range(1, workers + 1):
-            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            # Of a host each: Spark runs no speculative task on the host of the first attempt.
+            options = ["--host", f"127.0.0.{number}", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
             worker = [str(start), f"{deploy}.worker.Worker", *options, url]
-            log = running.enter_context(_process(worker, directory / f"spark-worker-{number}.log", variables))
+            name = f"spark-worker-{number}.log"
+            process, log = running.enter_context(_process(worker, directory / name, variables))
             _wait_for(log, r"(Successfully registered with master)")
-        yield url
+            started.append(process)
+        yield SparkCluster(url, started)
 
 
 @contextlib.contextmanager
 def _process(
     command: Sequence[str | Path], log: Path, variables: Mapping[str, str] | None = None
-) -> Iterator[Path]:
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     with log.open("w") as output:
         process = subprocess.Popen(
             [str(part) for part in command],
@@ -56,7 +70,7 @@ def _process(
             env=clean_environment(variables),
         )
     try:
-        yield log
+        yield process, log
     finally:
         process.terminate()
         process.wait()
