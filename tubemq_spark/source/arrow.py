@@ -11,16 +11,15 @@ import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol import payload, speedups
+from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
+from tubemq_spark.source.pieces import Pieces, gather
 
 TARGET_ROWS: Final = 10_000
 TARGET_BYTES: Final = 8 << 20
@@ -85,46 +84,6 @@ class BatchBuilder:
         yield pa.RecordBatch.from_arrays(
             [_column(field, rows) for field in self._schema], schema=self._schema
         )
-
-
-class _Pieces(NamedTuple):
-    """The pieces ``data[start:end]``; they lie apart, in any order."""
-
-    data: bytes | memoryview
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-
-def _gather(pieces: Sequence[_Pieces]) -> pa.Array:
-    """Return all pieces as one binary array."""
-    if speedups.compiled is None:
-        return pa.concat_arrays([_take(*some) for some in pieces])
-    borders, values = speedups.compiled.gather(
-        [
-            (data, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64))
-            for data, starts, ends in pieces
-        ]
-    )
-    count = sum(len(some.starts) for some in pieces)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(borders), pa.py_buffer(values)])
-
-
-def _take(data: bytes | memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
-    # One binary array over the whole buffer whose odd elements are the gaps between the pieces, then a
-    # take of the even ones: a copy in C instead of a Python slice per row. Its borders must ascend.
-    places = np.arange(0, 2 * len(starts), 2)
-    if (starts[1:] < ends[:-1]).any():
-        # An empty piece may start where another one does, and comes first.
-        order = np.lexsort((ends, starts))
-        starts, ends = starts[order], ends[order]
-        places[order] = places.copy()
-    borders = np.empty(2 * len(starts), dtype=np.int32)
-    borders[0::2] = starts
-    borders[1::2] = ends
-    everything = pa.Array.from_buffers(
-        pa.binary(), len(borders) - 1, [None, pa.py_buffer(borders), pa.py_buffer(data)]
-    )
-    return everything.take(pa.array(places))
 
 
 class _Fetch(NamedTuple):
@@ -221,9 +180,9 @@ class _Rows:
     @functools.cached_property
     def attributes(self) -> tuple[list[_Attributes | None], pa.Array]:
         """The distinct attributes, None for a message without any, and for each row which of them it has."""
-        texts = _gather(
+        texts = gather(
             [
-                _Pieces(columns.data, columns.attribute_start, columns.attribute_end)
+                Pieces(columns.data, columns.attribute_start, columns.attribute_end)
                 for _, columns, _ in self.fetches
             ]
         ).dictionary_encode()
@@ -248,8 +207,8 @@ class _Rows:
 
 
 def _value(rows: _Rows) -> pa.Array:
-    return _gather(
-        [_Pieces(columns.data, columns.value_start, columns.value_end) for _, columns, _ in rows.fetches]
+    return gather(
+        [Pieces(columns.data, columns.value_start, columns.value_end) for _, columns, _ in rows.fetches]
     )
 
 
