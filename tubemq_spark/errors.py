@@ -131,6 +131,9 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_DATA_LOSS.TOPIC_REMOVED": "The topic of {partition} no longer exists; its records from offset {start} on (planned up to {end}) cannot be read. Restore the topic, or set failOnDataLoss=false to continue without it.",
     "TUBEMQ_DATA_LOSS.PARTITION_REMOVED": "{partition} no longer exists; its records from offset {start} on (planned up to {end}) cannot be read. Restore it, or set failOnDataLoss=false to continue without it.",
     "TUBEMQ_DATA_LOSS.MOVED_BACK": "{partition} was already read up to offset {end}, but its log now ends at {start}: the topic was created again, or its broker lost records. Set failOnDataLoss=false to continue from {start}.",
+    # Bodies that are unpacked.
+    "TUBEMQ_INLONG_MALFORMED": "{body} is not a sound InLongMsg: {what}. Set mode=PERMISSIVE to get such bodies in the column _corrupt_record, or payload=raw to read all bodies as they are.",
+    "TUBEMQ_INLONG_TOO_MUCH": "{count} bodies of one Arrow batch unpack to 2 GiB or more; lower spark.sql.execution.arrow.maxRecordsPerBatch.",
     # The demo.
     "TUBEMQ_DEMO_NO_SPARK": "PySpark is not installed for {python}; run: pip install 'tubemq_spark[spark]'.",
     "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories that contain text.",
@@ -225,6 +228,10 @@ class RemoteProtocolError(ProtocolError):
 
 class HttpAnswerError(RemoteProtocolError):
     """The peer is an HTTP server, so its address is not that of a TubeMQ port."""
+
+
+class InLongMsgError(TubeMQError, ValueError):
+    """A body is not an InLongMsg, the container of InLong, or a damaged one; the text says how."""
 
 
 class DataLossError(TubeMQError):
