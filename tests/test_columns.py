@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, MapType, StringType, StructType, VarcharType
 
 from tests.source.rows import fetched
-from tubemq_spark.columns import ORIGIN, READ, TABLE, WRITTEN, suggestion
+from tubemq_spark.columns import ORIGIN, READ, TABLE, UNPACKED, WRITTEN, suggestion
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema
 
@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def test_every_column_is_read_or_written():
     for column in TABLE:
-        assert column.read or column.written
-    assert {"offset", "messageId"} == ORIGIN
+        assert column.read or column.unpacked or column.written
+    assert {"offset", "messageId"} == ORIGIN & set(READ)
+    assert set(UNPACKED) - set(READ) == ORIGIN - set(READ)
 
 
 @pytest.mark.parametrize("name", READ)

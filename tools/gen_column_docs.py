@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tubemq_spark.columns import READ, WRITTEN
+from tubemq_spark.columns import READ, UNPACKED, WRITTEN
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "columns.md"
 
@@ -27,6 +27,16 @@ spark.read.format("tubemq").schema("value binary, offset long")
 
 The schema may name any of these columns in any order, each with this type.
 
+## Reading unpacked bodies
+
+With `payload=inlong`, [each message in a body is a row](inlong.md). These columns differ or are added; the
+others say the same in all rows of a body.
+
+| column | type | what it holds |
+|---|---|---|
+"""
+
+WRITING = """
 ## Writing
 
 | column | type | what it does |
@@ -34,17 +44,23 @@ The schema may name any of these columns in any order, each with this type.
 """
 
 ORIGIN = """
-A frame that was read from TubeMQ can be written as it is: `offset` and `messageId` are ignored, and so are
-`brokerId` and `partition`, which then say where a row came from and not where it goes. Drop `offset` and
-`messageId` to write to the partitions that `brokerId` and `partition` name. Other columns are refused.
+A frame that was read from TubeMQ can be written as it is: `offset`, `messageId` and the columns that only
+unpacked bodies have are ignored, and so are `brokerId` and `partition`, which then say where a row came from
+and not where it goes. Drop `offset`, `messageId` and those columns to write to the partitions that `brokerId`
+and `partition` name. Other columns are refused.
 """
 
 
 def page() -> str:
     """Return the whole page."""
     read = "".join(f"| `{one.name}` | `{one.type.simpleString()}` | {one.read} |\n" for one in READ.values())
+    unpacked = "".join(
+        f"| `{one.name}` | `{one.type.simpleString()}` | {one.unpacked} |\n"
+        for one in UNPACKED.values()
+        if one.unpacked
+    )
     written = "".join(f"| `{name}` | {one.expected} | {one.meaning} |\n" for name, one in WRITTEN.items())
-    return f"{READING}{read}{PROJECTION}{written}{ORIGIN}"
+    return f"{READING}{read}{PROJECTION}{unpacked}{WRITING}{written}{ORIGIN}"
 
 
 if __name__ == "__main__":

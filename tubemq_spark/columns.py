@@ -1,8 +1,9 @@
 """The columns of a frame that is read from TubeMQ or written to it: the one table of them.
 
-A new column is one entry here. To be read, it needs a function in ``source/arrow.py`` that builds it. To be
-written, it has to be taken from the frame in ``sink/columns.py``, and needs a place in the messages of
-``protocol/send_batch.py``. The page docs/columns.md is written from this table (``make docs``).
+A new column is one entry here. To be read, it needs a function in ``source/arrow.py`` that builds it, or in
+``source/unpacking.py`` if it differs among the messages in a body. To be written, it has to be taken from the
+frame in ``sink/columns.py``, and needs a place in the messages of ``protocol/send_batch.py``. The page
+docs/columns.md is written from this table (``make docs``).
 """
 
 import dataclasses
@@ -58,6 +59,8 @@ class Column:
     """Whether a row that is read may lack it."""
     by_default: bool = True
     """Whether a frame without a schema of the user's has it."""
+    unpacked: str = ""
+    """What a read of unpacked bodies (``payload=inlong``) puts there, if that is something else."""
     written: Written | None = None
     """None: a write does not use it. What a read has, a write takes and leaves aside."""
 
@@ -67,6 +70,7 @@ TABLE: Final = (
         "value",
         BinaryType(),
         read="The message's body.",
+        unpacked="The bytes of one message in the body. Null in the row of a malformed body.",
         written=Written(_BYTES, "string or binary", "The message's body; the only column that is required."),
     ),
     Column(
@@ -124,6 +128,30 @@ TABLE: Final = (
         written=Written((MapType,), "map<string,string>", "The message's attributes."),
     ),
     Column(
+        "inlongAttributes",
+        MapType(StringType(), StringType(), valueContainsNull=True),
+        nullable=True,
+        unpacked="The attributes that InLong gave the message. Null in the row of a malformed body.",
+    ),
+    Column(
+        "inlongTime",
+        TimestampType(),
+        nullable=True,
+        unpacked="The time in the body: when it was packed (versions 1 to 3), or that of its data (4). Null "
+        "where there is none.",
+    ),
+    Column(
+        "inlongIndex",
+        IntegerType(),
+        unpacked="The number of the row among those of its body, from 0 on.",
+    ),
+    Column(
+        "_corrupt_record",
+        BinaryType(),
+        nullable=True,
+        unpacked="The whole body, if it is malformed and the mode is PERMISSIVE. Null in all other rows.",
+    ),
+    Column(
         "key",
         BinaryType(),
         written=Written(
@@ -138,9 +166,15 @@ TABLE: Final = (
 
 READ: Final = {column.name: column for column in TABLE if column.read}
 """What a read can have."""
+UNPACKED: Final = {
+    column.name: dataclasses.replace(column, nullable=column.nullable or column.name == "value")
+    for column in TABLE
+    if column.read or column.unpacked
+}
+"""What a read of unpacked bodies can have."""
 WRITTEN: Final = {column.name: column.written for column in TABLE if column.written is not None}
 """What a write uses."""
-ORIGIN: Final = frozenset(READ) - frozenset(WRITTEN)
+ORIGIN: Final = frozenset(UNPACKED) - frozenset(WRITTEN)
 """What only says where a row was read: a frame that was read from TubeMQ can be written back."""
 
 

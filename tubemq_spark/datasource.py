@@ -38,7 +38,9 @@ class TubeMQDataSource(DataSource):
         """Return the columns of a frame whose user gave no schema."""
         from tubemq_spark.source.schema import default_schema
 
-        return default_schema(include_attributes=self._options.include_attributes)
+        return default_schema(
+            include_attributes=self._options.include_attributes, payload=self._options.payload
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""

@@ -197,3 +197,9 @@ def test_a_choice_names_its_words():
     kind = kinds.choice(Fruit)
     assert kind.expected == "apple, pear or plum"
     assert kind.show(Fruit.PLUM) == "plum"
+
+
+def test_a_choice_may_have_capitals():
+    loud = enum.Enum("loud", {"FAST": "FAST", "SLOW": "SLOW"})
+    assert kinds.choice(loud).parse("fast") is loud.FAST
+    assert kinds.choice(loud).expected == "FAST or SLOW"

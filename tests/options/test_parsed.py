@@ -11,7 +11,15 @@ from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.subscription import Assignment, TopicPattern, Topics
-from tubemq_spark.options import MessageTime, NoMatch, OptionSet, ReadOptions, WriteOptions
+from tubemq_spark.options import (
+    MessageTime,
+    NoMatch,
+    OptionSet,
+    ParseMode,
+    PayloadFormat,
+    ReadOptions,
+    WriteOptions,
+)
 
 BASE = {"tubemq.master.servers": "m1:8000,m2"}
 READ = {**BASE, "subscribe": "demo"}
@@ -399,6 +407,18 @@ def test_options_without_effect_are_named(caplog):
     with caplog.at_level(logging.WARNING):
         assert options.for_stream_read().max_offsets_per_trigger == 1
     assert len(caplog.records) == 3
+
+
+def test_a_parse_mode_needs_bodies_to_parse(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert batch(payload="inlong", mode="failfast").parse_mode is ParseMode.FAILFAST
+        assert stream(payload="InLong").payload is PayloadFormat.INLONG
+        assert batch().payload is PayloadFormat.RAW
+    assert caplog.records == []
+    batch(mode="FAILFAST")
+    assert [record.getMessage() for record in caplog.records] == [
+        "option 'mode' has no effect without 'payload=inlong'"
+    ]
 
 
 def test_no_warning_without_reason(caplog):

@@ -4,6 +4,6 @@ Nothing below the data source takes a map of texts.
 """
 
 from tubemq_spark.options.parsed import OptionSet, ReadOptions, WriteOptions
-from tubemq_spark.options.table import MessageTime, NoMatch
+from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat
 
-__all__ = ["MessageTime", "NoMatch", "OptionSet", "ReadOptions", "WriteOptions"]
+__all__ = ["MessageTime", "NoMatch", "OptionSet", "ParseMode", "PayloadFormat", "ReadOptions", "WriteOptions"]

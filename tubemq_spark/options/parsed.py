@@ -19,7 +19,7 @@ from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
 from tubemq_spark.options import table
 from tubemq_spark.options.kinds import SERVERS_TLS
-from tubemq_spark.options.table import MessageTime, Mode, NoMatch, OptionSpec
+from tubemq_spark.options.table import MessageTime, Mode, NoMatch, OptionSpec, ParseMode, PayloadFormat
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +81,10 @@ class ReadOptions:
     """Fail when records are gone, or warn and go on."""
     include_attributes: bool = False
     """Whether the default schema has the column ``attributes``."""
+    payload: PayloadFormat = PayloadFormat.RAW
+    """What the bodies of messages are."""
+    parse_mode: ParseMode = ParseMode.PERMISSIVE
+    """What becomes of a body that is something else."""
     message_time_zone: str = "UTC"
     """Time zone of the message times in TubeMQ."""
     offset_fetch_attempts: int = 30
@@ -143,6 +147,11 @@ class OptionSet:
     def include_attributes(self) -> bool:
         """Whether the default schema has the column ``attributes``; no error before one knows the mode."""
         return self._value(table.INCLUDE_ATTRIBUTES)
+
+    @property
+    def payload(self) -> PayloadFormat:
+        """What the bodies are, which the default schema depends on."""
+        return self._value(table.PAYLOAD)
 
     def for_batch_read(self) -> ReadOptions:
         """Return the options of ``spark.read``.
@@ -239,6 +248,8 @@ class OptionSet:
             max_ranges_per_task=self._optional(table.MAX_RANGES_PER_TASK),
             fail_on_data_loss=self._value(table.FAIL_ON_DATA_LOSS),
             include_attributes=self.include_attributes,
+            payload=self.payload,
+            parse_mode=self._value(table.PARSE_MODE),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
             offset_fetch_attempts=self._value(table.FETCH_ATTEMPTS),
             offset_fetch_retry_ms=self._value(table.FETCH_RETRY),
@@ -335,6 +346,8 @@ class OptionSet:
             raise OptionError(
                 "TUBEMQ_OPTION_NEEDED", option=table.GROUP_NAME.name, other=table.STARTING_OFFSETS.name
             )
+        if table.PARSE_MODE.name in given and self.payload is not PayloadFormat.INLONG:
+            logger.warning("option '%s' has no effect without 'payload=inlong'", table.PARSE_MODE.name)
         self._check_limits()
         self._check_tls()
 

@@ -76,6 +76,26 @@ class NoMatch(enum.Enum):
     LATEST = "latest"
 
 
+class PayloadFormat(enum.Enum):
+    """What bodies of messages are; the value is what users write."""
+
+    RAW = "raw"
+    """Anything: a row has a body as it is."""
+    INLONG = "inlong"
+    """Containers of InLong: each message in them is a row."""
+
+
+class ParseMode(enum.Enum):
+    """What becomes of a malformed body; names and meanings are those of Spark's own formats."""
+
+    PERMISSIVE = "PERMISSIVE"
+    """A row that has the body in the column ``_corrupt_record``."""
+    DROPMALFORMED = "DROPMALFORMED"
+    """No row."""
+    FAILFAST = "FAILFAST"
+    """The query fails."""
+
+
 _GRAIN: Final = (
     "TubeMQ has no index of times: the place is found by reading here and there, and is exact to a minute, "
     "as far as producers set the time and their messages are in its order."
@@ -404,6 +424,23 @@ TYPES: Final = OptionSpec(
     "same, and the column `offset` is null.",
     default_doc="all, and those without a type",
 )
+PAYLOAD: Final = OptionSpec(
+    "payload",
+    choice(PayloadFormat),
+    _READS,
+    "What the bodies of messages are. `raw` gives them as they are. `inlong` unpacks what InLong's data "
+    "proxies packed: [each message in a body is a row](inlong.md). Offsets and limits count bodies all the "
+    "same.",
+    PayloadFormat.RAW,
+)
+PARSE_MODE: Final = OptionSpec(
+    "mode",
+    choice(ParseMode),
+    _READS,
+    "With `payload=inlong`: what becomes of a malformed body. `PERMISSIVE` gives a row that has it in the "
+    "column `_corrupt_record`, `DROPMALFORMED` gives none, and `FAILFAST` fails the query.",
+    ParseMode.PERMISSIVE,
+)
 INCLUDE_ATTRIBUTES: Final = OptionSpec(
     "includeAttributes",
     BOOLEAN,
@@ -523,6 +560,8 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     COMMIT_TO_GROUP,
     TYPES,
     INCLUDE_ATTRIBUTES,
+    PAYLOAD,
+    PARSE_MODE,
     SINK_TOPIC,
     DELIVERY_TIMEOUT,
     MESSAGE_TIME,

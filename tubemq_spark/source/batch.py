@@ -28,7 +28,7 @@ class TubeMQReader(DataSourceReader):
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        check_schema(schema)
+        check_schema(schema, options.payload)
         self._schema = schema
         self._options = options
 

@@ -6,37 +6,39 @@ of the columns in any order, and only those are decoded.
 
 from pyspark.sql.types import DataType, StructField, StructType
 
-from tubemq_spark.columns import READ, suggestion
+from tubemq_spark.columns import READ, UNPACKED, Column, suggestion
 from tubemq_spark.errors import OptionError
+from tubemq_spark.options import PayloadFormat
 
 
-def default_schema(*, include_attributes: bool) -> StructType:
+def default_schema(*, include_attributes: bool, payload: PayloadFormat = PayloadFormat.RAW) -> StructType:
     """Return the schema of a frame whose user gave none; all fields nullable, as in Spark's Kafka source."""
     return StructType(
         [
             StructField(column.name, column.type, nullable=True)
-            for column in READ.values()
+            for column in _columns(payload).values()
             if include_attributes or column.by_default
         ]
     )
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, payload: PayloadFormat = PayloadFormat.RAW) -> None:
     """Refuse a user's schema that names unknown columns, or known ones with another type.
 
     Raises:
         OptionError: the column and what it may be.
     """
+    columns = _columns(payload)
     if not schema.fields:
-        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(READ))
+        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(columns))
     for field in schema.fields:
-        column = READ.get(field.name)
+        column = columns.get(field.name)
         if column is None:
             raise OptionError(
                 "TUBEMQ_SCHEMA_UNKNOWN_COLUMN",
                 column=field.name,
-                suggestion=suggestion(field.name, READ),
-                known=", ".join(f"{known.name} {known.type.simpleString()}" for known in READ.values()),
+                suggestion=suggestion(field.name, columns),
+                known=", ".join(f"{known.name} {known.type.simpleString()}" for known in columns.values()),
             )
         if not _same_type(field.dataType, column.type):
             raise OptionError(
@@ -47,6 +49,10 @@ def check_schema(schema: StructType) -> None:
             )
         if column.nullable and not field.nullable:
             raise OptionError("TUBEMQ_SCHEMA_NOT_NULL", column=field.name)
+
+
+def _columns(payload: PayloadFormat) -> dict[str, Column]:
+    return UNPACKED if payload is PayloadFormat.INLONG else READ
 
 
 def _same_type(given: DataType, expected: DataType) -> bool:

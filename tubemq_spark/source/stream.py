@@ -35,7 +35,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        check_schema(schema)
+        check_schema(schema, options.payload)
         self._schema = schema
         self._options = options
         self._driver: StreamDriver | None = None

@@ -21,9 +21,10 @@ from pyspark.sql.types import StructType
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import RangeRequest
 from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
-from tubemq_spark.options import ReadOptions
+from tubemq_spark.options import PayloadFormat, ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.inlong import InLongBuilder
 from tubemq_spark.spark_worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
@@ -110,7 +111,7 @@ class _Reading:
     """Ranges on their way from the broker to the feed."""
 
     def __init__(
-        self, builder: BatchBuilder, feed: _Feed, clock: Callable[[], float] = time.monotonic
+        self, builder: BatchBuilder | InLongBuilder, feed: _Feed, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._builder = builder
         self._feed = feed
@@ -146,7 +147,7 @@ class _Reading:
 
 
 def _read(requests: Sequence[RangeRequest], options: ReadOptions, schema: StructType, feed: _Feed) -> None:
-    reading = _Reading(BatchBuilder(schema, zoneinfo.ZoneInfo(options.message_time_zone)), feed)
+    reading = _Reading(_builder(options, schema), feed)
     cluster, on_loss = open_cluster(options.cluster), loss_policy(options)
     for request in requests:
         batches = cluster.read_range(request, on_loss, reading.wait)
@@ -158,6 +159,13 @@ def _read(requests: Sequence[RangeRequest], options: ReadOptions, schema: Struct
             if close is not None:
                 close()
     reading.finish()
+
+
+def _builder(options: ReadOptions, schema: StructType) -> BatchBuilder | InLongBuilder:
+    time_zone = zoneinfo.ZoneInfo(options.message_time_zone)
+    if options.payload is PayloadFormat.INLONG:
+        return InLongBuilder(schema, time_zone, options.parse_mode)
+    return BatchBuilder(schema, time_zone)
 
 
 def _ahead(read: Callable[[_Feed], None], name: str) -> Iterator[pa.RecordBatch]:
