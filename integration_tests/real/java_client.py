@@ -17,6 +17,7 @@ from .java_consumers import (
     Subscription,
 )
 from .java_gateway import JavaClientError, Jvm, java_errors
+from .java_inlong import JavaInLongMsgs
 from .java_producer import JavaProducer, OutgoingMessage, SentMessage
 from .pins import TUBEMQ_VERSION
 
@@ -41,6 +42,10 @@ class JavaClient:
     def __init__(self, version: str = TUBEMQ_VERSION) -> None:
         self.version = version
         self._jvm = Jvm(client_class_path(version))
+
+    def inlong_msgs(self) -> JavaInLongMsgs:
+        """Return InLong's encoder and decoder, which only the newest version comes with."""
+        return JavaInLongMsgs(self._jvm)
 
     @contextmanager
     def producer(self, master: str, *topics: str, login: Login | None = None) -> Iterator[JavaProducer]:
