@@ -3,7 +3,7 @@ from hypothesis import given, strategies as st
 
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.admission import admit
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET, rows_between
 
@@ -49,6 +49,60 @@ def test_nothing_is_taken_below_the_minimum(sizes, taken_rows):
     assert [end // 28 for end in admit(positions, latest, 10, 10).values()] == taken_rows
 
 
+SIZES = st.integers(1, 10) | st.integers(1, 2**31)
+
+
+def bytes_taken(positions, latest, ends, sizes):
+    """Return the bytes of each share, and how many shares have one row."""
+    shares = {(p.store_id, start): rows_between(start, ends[p]) for p, start in positions.items()}
+    return [rows * sizes[store] for (store, _), rows in shares.items()], list(shares.values())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "row_bytes", "max_rows", "max_bytes", "shares"),
+    [
+        ((100, 100), (1, 9), None, 500, [50, 50]),  # every store the same part
+        ((100, 100), (1, 9), 60, 500, [30, 30]),
+        ((100, 100), (1, 9), 150, 500, [50, 50]),
+        ((101, 11, 1), (7, 7, 7), None, 70, [8, 1, 1]),  # rows of one size: as for rows
+        ((100, 3), (1, 1000), None, 3100, [100, 3]),
+        ((100, 3), (1, 1000), None, 3099, [99, 2]),
+        ((5,), (1_000_000,), None, 1, [1]),
+        ((0, 4), (5, 5), None, 10, [0, 2]),
+        ((MAX_OFFSET // 28,), (2**31,), 2**63 - 1, 2**63 - 1, [2**32 - 1]),
+    ],
+)
+def test_shares_by_bytes(sizes, row_bytes, max_rows, max_bytes, shares):
+    positions, latest = stores(*sizes)
+    known = dict(zip(latest, row_bytes, strict=True))
+    ends = admit(positions, latest, max_rows, max_bytes=max_bytes, row_bytes=lambda _: known)
+    assert [end // 28 for end in ends.values()] == shares
+
+
+def test_sizes_are_asked_for_once_and_only_where_rows_wait():
+    positions = {tp("demo/1:0"): 56, tp("demo/1:1"): 28, tp("demo/2:0"): 84}
+    latest = {tp("demo/1:0").store_id: 280, tp("demo/2:0").store_id: 84}
+    asked = []
+
+    def row_bytes(unread):
+        asked.append(unread)
+        return dict.fromkeys(unread, 1)
+
+    admit(positions, latest, max_bytes=10, row_bytes=row_bytes)
+    assert asked == [{tp("demo/1:0").store_id: OffsetBounds(28, 280)}]
+    admit(positions, latest, max_bytes=10, min_rows=100, row_bytes=row_bytes)
+    admit({tp("demo/2:0"): 84}, latest, max_bytes=10, row_bytes=row_bytes)
+    admit(positions, latest, row_bytes=row_bytes)
+    assert len(asked) == 1
+
+
+def test_a_store_whose_rows_have_no_known_size_stays_and_holds_up_nobody():
+    positions, latest = stores(100, 100)
+    _, second = latest
+    ends = admit(positions, latest, max_bytes=50, row_bytes=lambda _: {second: 1})
+    assert [end // 28 for end in ends.values()] == [0, 50]
+
+
 @st.composite
 def backlogs(draw):
     """Partitions anywhere in their stores' logs, some in stores without a known end."""
@@ -88,6 +142,29 @@ def test_the_limit_is_passed_only_by_shares_rounded_up(backlog, limit):
     shares = {(p.store_id, start): rows_between(start, ends[p]) for p, start in positions.items()}
     rounded_up = sum(1 for rows in shares.values() if rows == 1)
     assert sum(shares.values()) <= limit + rounded_up
+
+
+@given(backlogs(), st.none() | limits, limits, st.data())
+def test_bytes_pass_their_limit_only_by_shares_rounded_up(backlog, max_rows, max_bytes, data):
+    positions, latest = backlog
+    sizes = {store: data.draw(SIZES) for store in sorted({one.store_id for one in positions})}
+    ends = admit(positions, latest, max_rows, max_bytes=max_bytes, row_bytes=lambda _: sizes)
+
+    taken_bytes, rows = bytes_taken(positions, latest, ends, sizes)
+    rounded_up = sum(taken for taken, count in zip(taken_bytes, rows, strict=True) if count == 1)
+    assert sum(taken_bytes) <= max_bytes + rounded_up
+    if max_rows is not None:
+        assert sum(rows) <= max_rows + rows.count(1)
+    by_rows = admit(positions, latest, max_rows)
+    for partition, start in positions.items():
+        assert start <= ends[partition] <= by_rows[partition], "bytes only lower what rows allow"
+        if start < latest.get(partition.store_id, 0):
+            assert ends[partition] > start, "nobody waits for ever"
+    stands = {
+        (p.store_id, start): rows_between(start, latest.get(p.store_id, 0)) for p, start in positions.items()
+    }
+    enough = max(1, sum(count * sizes[store] for (store, _), count in stands.items()))
+    assert admit(positions, latest, max_rows, max_bytes=enough, row_bytes=lambda _: sizes) == by_rows
 
 
 @given(backlogs(), limits)

@@ -31,6 +31,7 @@ def lists(items, fewest=1):
         lists(servers).map(lambda value: (kinds.SERVERS, value)),
         lists(st.from_regex(r"\A[a-z_0-9]{1,9}\Z")).map(lambda value: (kinds.MESSAGE_TYPES, value)),
         st.integers(0, 10**11).map(lambda value: (kinds.DURATION, value)),
+        st.integers(1, 2**63 - 1).map(lambda value: (kinds.size(2**63 - 1), value)),
         own.positions.map(lambda value: (kinds.offset_spec("startingOffsets"), value)),
     )
 )
@@ -74,6 +75,29 @@ def test_other_texts_are_no_integers(text):
 )
 def test_durations(text, value):
     assert kinds.DURATION.parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        (" 64M ", 67_108_864),
+        ("2 kb", 2048),
+        ("1g", 2**30),
+        ("3tb", 3 * 2**40),
+        ("7b", 7),
+        ("0", None),
+        ("0m", None),
+        ("-1m", None),
+        ("1.5g", None),
+        ("m", None),
+        ("1 mib", None),
+        ("8192p", None),
+        ("", None),
+    ],
+)
+def test_sizes(text, value):
+    assert kinds.size(2**63 - 1).parse(text) == value
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,11 @@
-"""How much of the backlog one trigger admits: ``minOffsetsPerTrigger`` and ``maxOffsetsPerTrigger``.
+"""How much of the backlog one trigger admits: ``minOffsetsPerTrigger``, and the two maxima.
 
-The maximum is distributed over the stores. While there are fewer rows than the minimum, none is admitted.
+The maximum, of rows (``maxOffsetsPerTrigger``) or of bytes (``maxBytesPerTrigger``), is distributed over the
+stores. With both, every store gets the smaller of its two shares, so neither is exceeded. While there are
+fewer rows than the minimum, none is admitted.
+
+How large rows are is not known before they are read. Bytes are reckoned with one size per store, which
+whoever calls this gives as a function: it is asked only for stores with a backlog.
 
 Rows are counted per store, since a store's log holds the messages of all its partitions and only their sum is
 known: ``(end - start) / 28``. Partitions of a store that have the same offset therefore move together. Those
@@ -9,13 +14,22 @@ read) move separately until they meet the others at the log's end: if they waite
 partition that goes through old records would hold up the whole store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from tubemq_spark.model import StoreId, TopicPartition
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
 
 StoreOffset = tuple[StoreId, int]
 """A store and an offset in it, in index bytes, of partitions that move together."""
+
+RowBytes = Callable[[Mapping[StoreId, OffsetBounds]], Mapping[StoreId, int]]
+"""Tells how many bytes the next rows of stores have, of each on average and at least 1, given what is not
+read yet. A store that the answer lacks is not admitted anything."""
+
+
+def no_row_bytes(_: Mapping[StoreId, OffsetBounds]) -> Mapping[StoreId, int]:
+    """Know no sizes: the ``RowBytes`` where nothing limits bytes."""
+    return {}
 
 
 def admit(
@@ -23,12 +37,14 @@ def admit(
     latest: Mapping[StoreId, int],
     max_rows: int | None = None,
     min_rows: int = 0,
+    max_bytes: int | None = None,
+    row_bytes: RowBytes = no_row_bytes,
 ) -> dict[TopicPartition, int]:
     """Return where each partition's part of the next micro-batch ends.
 
-    The limit is prorated by backlog, rounded down; a share below one row is rounded up to one, as in Spark's
-    Kafka source, so that a small store next to large ones does not wait forever. The rows of a micro-batch
-    are therefore at most ``max_rows``, plus one for each share that was rounded up.
+    A limit is prorated by backlog, rounded down; a share below one row is rounded up to one, as in Spark's
+    Kafka source, so that a small store next to large ones does not wait forever. A micro-batch has therefore
+    at most ``max_rows`` rows and ``max_bytes`` bytes, plus one row for each share that was rounded up.
 
     Args:
         positions: the next offset of every partition, in index bytes.
@@ -36,6 +52,8 @@ def admit(
             one that is beyond the end.
         max_rows: the maximum of rows in the micro-batch, 1 or more; None admits the whole backlog.
         min_rows: nothing is admitted as long as the backlog has fewer rows.
+        max_bytes: the maximum of bytes in the micro-batch, 1 or more; None for no such limit.
+        row_bytes: how large rows are; asked only where ``max_bytes`` is given.
     """
     places = [(partition.store_id, offset) for partition, offset in positions.items()]
     backlog = {
@@ -44,6 +62,8 @@ def admit(
     if sum(backlog.values()) < min_rows:
         return dict(positions)
     shares = backlog if max_rows is None else _prorate(backlog, max_rows)
+    if max_bytes is not None and backlog:
+        shares = _within_bytes(backlog, shares, max_bytes, row_bytes(_not_read_yet(backlog, latest)))
     return {
         partition: place[1] + INDEX_ENTRY_BYTES * shares.get(place, 0)
         for partition, place in zip(positions, places, strict=True)
@@ -55,3 +75,28 @@ def _prorate(backlog: Mapping[StoreOffset, int], max_rows: int) -> Mapping[Store
     if total <= max_rows:
         return backlog
     return {place: max(1, rows * max_rows // total) for place, rows in backlog.items()}
+
+
+def _within_bytes(
+    backlog: Mapping[StoreOffset, int],
+    shares: Mapping[StoreOffset, int],
+    max_bytes: int,
+    row_bytes: Mapping[StoreId, int],
+) -> Mapping[StoreOffset, int]:
+    """Return the shares, or the part of the backlog that the bytes allow where that is less."""
+    known = {place: rows for place, rows in backlog.items() if place[0] in row_bytes}
+    total = sum(rows * row_bytes[store] for (store, _), rows in known.items())
+    if total <= max_bytes:
+        return {place: shares[place] for place in known}
+    # The same part of every store's rows: its bytes are the same part of its bytes.
+    return {place: min(shares[place], max(1, rows * max_bytes // total)) for place, rows in known.items()}
+
+
+def _not_read_yet(
+    backlog: Mapping[StoreOffset, int], latest: Mapping[StoreId, int]
+) -> dict[StoreId, OffsetBounds]:
+    """Return what each store holds behind the partition that has read the least of it."""
+    begins: dict[StoreId, int] = {}
+    for store, offset in backlog:
+        begins[store] = min(offset, begins.get(store, offset))
+    return {store: OffsetBounds(begin, latest[store]) for store, begin in begins.items()}

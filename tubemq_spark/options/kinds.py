@@ -52,6 +52,15 @@ _MS: Final[dict[str, int]] = {
     "d": 86_400_000,
 }
 """Milliseconds per unit, by Spark's names of units (``JavaUtils.timeStringAs``)."""
+_SIZE: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+_BYTES: Final[dict[str, int]] = {
+    unit: 1024**power
+    for power, units in enumerate(
+        [("", "b"), ("k", "kb"), ("m", "mb"), ("g", "gb"), ("t", "tb"), ("p", "pb")]
+    )
+    for unit in units
+}
+"""Bytes per unit, by Spark's names of units (``JavaUtils.byteStringAs``): powers of 1024."""
 _BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
 _TOPIC: Final = re.compile(rf"{TOPIC_NAME.pattern}|{OFFSET_HISTORY_TOPIC}", TOPIC_NAME.flags)
@@ -168,6 +177,24 @@ def _show_duration(ms: int) -> str:
     fitting = [unit for unit in ("d", "h", "m", "s") if ms and ms % _MS[unit] == 0]
     unit = fitting[0] if fitting else "ms"
     return f"{ms // _MS[unit]}{unit}"
+
+
+def size(highest: int) -> Kind[int]:
+    """Return the kind of numbers of bytes from 1 to ``highest``, with or without a unit."""
+
+    def parse(text: str) -> int | None:
+        found = _SIZE.fullmatch(text.strip().lower())
+        if found is None or found[2] not in _BYTES:
+            return None
+        value = int(found[1]) * _BYTES[found[2]]
+        return value if 1 <= value <= highest else None
+
+    return Kind("a positive number of bytes such as 64m, 1g or 1048576", parse, _show_size)
+
+
+def _show_size(value: int) -> str:
+    fitting = [unit for unit in ("p", "t", "g", "m", "k") if value and value % _BYTES[unit] == 0]
+    return f"{value // _BYTES[fitting[0]]}{fitting[0]}" if fitting else str(value)
 
 
 def _parse_time_zone(text: str) -> str | None:
