@@ -40,7 +40,7 @@ class MemoryCluster:
     def topics(self):
         return set(self.partitions)
 
-    def bounds(self, layout, stores=None, *, timeout_ms=None):
+    def bounds(self, layout, stores=None, *, flushed=False, timeout_ms=None):
         return StoreBounds({one: self.held(one) for one in (layout.stores if stores is None else stores)}, {})
 
     def held(self, store):

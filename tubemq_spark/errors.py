@@ -120,6 +120,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS": "Option '{option}' names partitions that do not exist: {unknown}; these exist: {known}. {advice}.",
     "TUBEMQ_OFFSETS_MISSING_PARTITIONS": "Option '{option}' does not name all partitions of the topics; add {missing}, {how}.",
     "TUBEMQ_OFFSET_BEYOND_LOG": "Option '{option}' asks for offset {offset} of {partition}, but its log has offsets from {earliest} to {latest}; choose one of these.",
+    "TUBEMQ_OFFSET_NOT_FLUSHED": "Option '{option}' asks for offset {offset} of {partition}, but with visibility=flushed only what is before {flushed} can be read, which is on the broker's disk; try again later, or set visibility=memory.",
     "TUBEMQ_BOUNDS_UNKNOWN": "Option '{option}' cannot be resolved because no broker answered for {partitions}; try again when the brokers are back.",
     "TUBEMQ_BROKERS_AWAY": "{count} of {stores} stores had no answer for {waited_ms} ms, for example {store}: {cause}. A query needs the bounds of all stores when it starts; bring the brokers back, or raise fetchOffset.numRetries.",
     "TUBEMQ_CHECKPOINT_TOPICS": "The checkpoint belongs to a query that also read {topics}, which the option '{option}' no longer names; name them again, or use a new checkpointLocation. To stop reading them, set failOnDataLoss=false for one run.",
@@ -134,6 +135,8 @@ CONDITIONS: Final[dict[str, str]] = {
     # Bodies that are unpacked.
     "TUBEMQ_INLONG_MALFORMED": "{body} is not a sound InLongMsg: {what}. Set mode=PERMISSIVE to get such bodies in the column _corrupt_record, or payload=raw to read all bodies as they are.",
     "TUBEMQ_INLONG_TOO_MUCH": "{count} bodies of one Arrow batch unpack to 2 GiB or more; lower spark.sql.execution.arrow.maxRecordsPerBatch.",
+    "TUBEMQ_AVAILABLE_NOW.PARTITION_LOST": "{partition} was there when this run of Trigger.AvailableNow began, which was to read it up to offset {end}, and no longer exists. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
+    "TUBEMQ_AVAILABLE_NOW.MOVED_BACK": "{partition} was to be read up to offset {end}, where it ended when this run of Trigger.AvailableNow began, but its log now ends at {start}: the topic was created again, or its broker lost records. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
     # The demo.
     "TUBEMQ_DEMO_NO_SPARK": "PySpark is not installed for {python}; run: pip install 'tubemq_spark[spark]'.",
     "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories that contain text.",

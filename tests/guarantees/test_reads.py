@@ -9,7 +9,7 @@ from testkit.cells import Lasting, assert_hit, assert_once, ends_as, parametrize
 from testkit.guarantees import GOES_ON, SKIPS, WAITS, Outcome
 from testkit.troubles import TROUBLES, partition_of
 from tests.guarantees.readers import Query, plan_batch
-from tubemq_spark.errors import RpcError
+from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.source import planner
 
 IMPATIENT = {"fetchoffset.numretries": "3", "tubemq.fetchtimeoutms": "400"}
@@ -85,6 +85,32 @@ def test_a_run_is_not_over_before_a_broker_is_back_that_went_after_it_began(scen
         query.finish()
         assert lasting.is_over
     assert_once(query.rows, before | unread)
+
+
+@pytest.mark.parametrize(
+    ("how", "condition"),
+    [
+        ("A topic is removed", "TUBEMQ_AVAILABLE_NOW.PARTITION_LOST"),
+        ("A topic is removed and created again", "TUBEMQ_AVAILABLE_NOW.MOVED_BACK"),
+    ],
+)
+def test_a_run_ends_when_what_it_was_to_read_goes_meanwhile(scene, monkeypatch, how, condition):
+    """Also where losses are tolerated; the next run goes on with what there is."""
+    monkeypatch.setattr(planner, "_MAX_AGE_SECONDS", 0)
+    monkeypatch.setattr(planner, "_MAX_AGE_SECONDS_PER_STORE", 0)
+    query = Query(scene, failondataloss="false", maxoffsetspertrigger="2")
+    before = scene.produce()
+    query.prepare()
+    assert query.trigger()
+    TROUBLES[how].begin(scene)
+    with pytest.raises(DataLossError) as ended:
+        query.finish()
+    assert ended.value.condition == condition
+
+    again = Query(scene, query.checkpoint, failondataloss="false")
+    again.run_available()
+    spared = {value for value in before if TROUBLES[how].spares(partition_of(value))}
+    assert spared <= {*query.rows, *again.rows} <= before
 
 
 def test_a_new_run_over_a_topic_that_does_not_exist_ends_at_once(scene):

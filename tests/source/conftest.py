@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from tests.source.fake_cluster import FakeCluster
-from tubemq_spark.source import layout_cache, planner, stream_driver
+from tubemq_spark.source import layout_cache, planner, row_sizes, stream_driver
 
 # Property tests are not judged by the clock of a busy machine.
 settings.register_profile("untimed", deadline=None)
@@ -30,6 +30,6 @@ def clock(monkeypatch):
         now[0] += seconds
 
     fake = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    for module in (planner, layout_cache, stream_driver):
+    for module in (planner, layout_cache, row_sizes, stream_driver):
         monkeypatch.setattr(module, "time", fake)
     return now

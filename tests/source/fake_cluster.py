@@ -1,7 +1,9 @@
 """A cluster of one topic without any server: a test says what it holds, and what goes wrong."""
 
+from tests.source.rows import columns
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.errcodes import rpc_error
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 BROKER = Endpoint("broker", 8123)
 NO_SUCH_TOPIC = rpc_error(431, "no such topic", peer="master", during="testing")
@@ -18,6 +20,8 @@ class FakeCluster:
         self.partitions = {partition(0), partition(10_000), partition(20_000), partition(20_001)}
         self.rows = {0: 5, 1: 7, 2: 9}
         """How many rows each store has."""
+        self.unflushed = {}
+        """How many of the last rows of a store are not on the disk."""
         self.earliest = 0
         """Where every store begins."""
         self.unreadable = {}
@@ -38,6 +42,10 @@ class FakeCluster:
         """Where the user's group stands."""
         self.moves = []
         """What the group was moved to."""
+        self.row_bytes = {}
+        """How many bytes each row of a store has; 1000 where it is not said."""
+        self.reads_fail = {}
+        """The errors with which reads of stores are answered."""
         self.group_fails = None
         """The error with which the group is not moved."""
         self.layouts = 0
@@ -65,7 +73,7 @@ class FakeCluster:
             raise self.topics_fail
         return {partition.topic for partition in self.partitions} - self.removed
 
-    def bounds(self, layout, stores=None, *, timeout_ms=None):
+    def bounds(self, layout, stores=None, *, flushed=False, timeout_ms=None):
         self.questions += 1
         self.timeouts.append(timeout_ms)
         asked = set(layout.stores if stores is None else stores)
@@ -74,11 +82,24 @@ class FakeCluster:
             failing = dict.fromkeys(self.rows, self.troubles.pop(0))
         return StoreBounds(
             {
-                StoreId("demo", 1, store): OffsetBounds(self.earliest, 28 * rows)
+                StoreId("demo", 1, store): OffsetBounds(
+                    self.earliest, max(self.earliest, 28 * (rows - flushed * self.unflushed.get(store, 0)))
+                )
                 for store, rows in self.rows.items()
                 if store not in failing and StoreId("demo", 1, store) in asked
             },
             {store: failing[store.store] for store in asked if store.store in failing},
+        )
+
+    def read_range(self, request, on_loss, wait):
+        wanted = request.range
+        store = wanted.partition.store_id.store
+        if store in self.reads_fail:
+            raise self.reads_fail[store]
+        count = (wanted.end - wanted.start) // 28
+        messages = [(b"x" * self.row_bytes.get(store, 1000), None)] * min(count, 100)
+        yield FetchedBatch(
+            wanted.partition, wanted.start, wanted.start + 28 * len(messages), columns(messages), dense=True
         )
 
     def group_positions(self, layout):

@@ -73,6 +73,22 @@ def test_ranges_that_cannot_be(cluster, start, end, condition):
     assert refused.value.condition == condition
 
 
+def test_a_batch_read_of_what_is_on_the_disk(cluster):
+    cluster.partitions, cluster.unflushed = {partition(0)}, {0: 2}
+    assert plan(visibility="flushed") == ["demo/1:0 [0, 84)"]
+
+    def at(offset):
+        return json.dumps({"demo": {"1:0": offset}})
+
+    assert plan(visibility="flushed", startingoffsets=at(56), endingoffsets=at(84)) == ["demo/1:0 [56, 84)"]
+    assert plan(visibility="flushed", startingoffsets=at(112)) == [], "it is there, but cannot be seen yet"
+    with pytest.raises(OptionError, match=r"OFFSET_NOT_FLUSHED\] .* offset 112 .* before 84 "):
+        plan(visibility="flushed", endingoffsets=at(112))
+    with pytest.raises(OptionError, match="OFFSET_BEYOND_LOG"):
+        plan(visibility="flushed", startingoffsets=at(168))
+    assert plan(visibility="memory", endingoffsets=at(112)) == ["demo/1:0 [0, 112)"]
+
+
 def test_what_retention_removed_is_a_loss_or_skipped(cluster):
     cluster.partitions, cluster.earliest = {partition(0)}, 84
     start = json.dumps({"demo": {"1:0": 28}})

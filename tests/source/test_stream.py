@@ -141,6 +141,212 @@ def test_a_minimum_and_a_maximum_go_together(cluster, clock):
     assert text(stream.latestOffset(second, limit)) == text(second), "three rows are left"
 
 
+def test_bytes_limit_a_micro_batch(cluster, clock):
+    """Alone, and together with rows; the smaller share counts."""
+    cluster.rows, cluster.row_bytes = dict.fromkeys(cluster.rows, 100), {0: 10, 1: 20, 2: 70}
+    stream = reader(maxbytespertrigger="1000")
+    limit = stream.getDefaultReadLimit()
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, limit)
+    assert rows(stream, begin, end) == dict.fromkeys((0, 10_000, 20_000, 20_001), 10)
+    clock[0] += 1
+    assert rows(stream, end, stream.latestOffset(end, limit)) == dict.fromkeys(
+        (0, 10_000, 20_000, 20_001), 10
+    )
+
+    both = reader(maxbytespertrigger="1000", maxoffsetspertrigger="15")
+    end = both.latestOffset(begin, both.getDefaultReadLimit())
+    assert rows(both, begin, end) == dict.fromkeys((0, 10_000, 20_000, 20_001), 5)
+
+
+def test_a_minimum_of_rows_goes_with_a_limit_of_bytes(cluster, clock):
+    stream = reader(maxbytespertrigger="1000000", minoffsetspertrigger="4")
+    limit = stream.getDefaultReadLimit()
+    end = stream.latestOffset(stream.initialOffset(), limit)
+    cluster.rows[0] += 3
+    clock[0] += 5
+    assert text(stream.latestOffset(end, limit)) == text(end)
+    cluster.rows[0] += 1
+    clock[0] += 1
+    assert rows(stream, end, stream.latestOffset(end, limit)) == {0: 4}
+
+
+def test_triggers_that_take_everything_pay_no_heed_to_bytes(cluster):
+    stream = reader(maxbytespertrigger="1")
+    begin = stream.initialOffset()
+    cluster.reads_fail = dict.fromkeys(cluster.rows, NOT_HERE)
+    end = stream.latestOffset(begin, EVERYTHING)
+    assert rows(stream, begin, end) == {0: 5, 10_000: 7, 20_000: 9, 20_001: 9}
+
+
+def test_a_store_whose_rows_cannot_be_looked_at_waits_for_the_next_time(cluster, clock):
+    """But not in a run of AvailableNow, which is not over before it has read all stores."""
+    stream = reader(maxbytespertrigger="1000000")
+    limit = stream.getDefaultReadLimit()
+    begin = stream.initialOffset()
+    cluster.reads_fail = {0: NOT_HERE}
+    end = stream.latestOffset(begin, limit)
+    assert rows(stream, begin, end) == {10_000: 7, 20_000: 9, 20_001: 9}
+    assert text(stream.latestOffset(end, limit)) == text(end)
+
+    run = reader(maxbytespertrigger="1000000")
+    run.prepareForTriggerAvailableNow()
+    assert rows(run, end, run.latestOffset(end, limit)) == {0: 5}
+
+    cluster.reads_fail = {}
+    assert rows(stream, end, stream.latestOffset(end, limit)) == {0: 5}, "without anything else that is new"
+
+
+def test_available_now_fails_when_what_it_was_to_read_is_gone(cluster, clock):
+    """Also where losses are tolerated; started again, the query goes on with what there is."""
+    options = {"failondataloss": "false", "maxoffsetspertrigger": "4"}
+    stream = reader(**options)
+    limit = stream.getDefaultReadLimit()
+    stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(stream.initialOffset(), limit)
+    cluster.rows[1] -= 1
+    clock[0] += 10
+    with pytest.raises(DataLossError, match=r"AVAILABLE_NOW\.MOVED_BACK\] demo/1:10000"):
+        stream.latestOffset(end, limit)
+    cluster.partitions.remove(partition(0))
+    clock[0] += 60
+    again = reader(**options)
+    again.prepareForTriggerAvailableNow()
+    assert rows(again, end, again.latestOffset(end, EVERYTHING))[10_000] == 5
+
+    stream = reader(**options)
+    stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(stream.initialOffset(), limit)
+    cluster.partitions.remove(partition(10_000))
+    clock[0] += 60
+    stream.latestOffset(end, limit)  # the master may not have listed it yet
+    clock[0] += 60
+    with pytest.raises(DataLossError, match=r"AVAILABLE_NOW\.PARTITION_LOST\] demo/1:10000"):
+        stream.latestOffset(end, limit)
+
+
+def test_available_now_repeats_a_micro_batch_that_failed_after_partitions_were_added(cluster, clock):
+    stream = reader(maxoffsetspertrigger="4")
+    begin, limit = stream.initialOffset(), stream.getDefaultReadLimit()
+    stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(begin, limit)
+    planned_before = rows(stream, begin, end)
+    cluster.partitions.add(partition(30_000))
+    cluster.rows[3] = 6
+    clock[0] += 60
+
+    again = reader(maxoffsetspertrigger="4")
+    again.prepareForTriggerAvailableNow()
+    assert rows(again, begin, end) == planned_before
+    assert rows(again, end, again.latestOffset(end, EVERYTHING))[30_000] == 6
+
+
+def flushed_reader(**options):
+    return reader(visibility="flushed", **options)
+
+
+def test_nothing_is_read_that_is_not_on_the_disk(cluster, clock):
+    cluster.unflushed = {0: 2, 1: 7}
+    stream = flushed_reader()
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, EVERYTHING)
+    assert rows(stream, begin, end) == {0: 3, 20_000: 9, 20_001: 9}
+    assert stream.reportLatestOffset() == {key: value for key, value in end.items() if key != "from"}
+
+    cluster.unflushed = {1: 1}
+    clock[0] += 10
+    assert rows(stream, end, stream.latestOffset(end, EVERYTHING)) == {0: 2, 10_000: 6}
+
+
+def test_latest_is_the_end_of_what_is_on_the_disk(cluster, clock):
+    """So a row that a crash may take is read when it can no longer be taken."""
+    cluster.unflushed = {0: 2}
+    stream = flushed_reader(startingoffsets="latest")
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    assert rows(stream, stream.initialOffset(), end) == {}
+    cluster.unflushed = {}
+    clock[0] += 10
+    assert rows(stream, end, stream.latestOffset(end, EVERYTHING)) == {0: 2}
+
+
+def test_a_query_that_has_read_from_memory_waits_for_the_disk(cluster, clock):
+    """It neither loses nor repeats a row, and its offsets do not go back."""
+    before = reader()
+    end = before.latestOffset(before.initialOffset(), EVERYTHING)
+    cluster.unflushed = {0: 4, 2: 9}
+    clock[0] += 10
+
+    stream = flushed_reader()
+    assert text(stream.latestOffset(end, EVERYTHING)) == text(end)
+    cluster.rows |= {0: 8, 1: 9}
+    clock[0] += 10
+    later = stream.latestOffset(end, EVERYTHING)
+    assert rows(stream, end, later) == {10_000: 2}
+    cluster.unflushed = {0: 1}
+    clock[0] += 10
+    assert rows(stream, later, stream.latestOffset(later, EVERYTHING)) == {0: 2}
+
+
+def test_a_partition_that_lags_is_not_read_beyond_the_disk_because_another_was(cluster, clock):
+    """They share a store, of which one has read more than is on the disk."""
+    cluster.unflushed = {2: 4}
+    cluster.partitions = {partition(20_000), partition(20_001)}
+    offsets = json.dumps({"demo": {"1:20000": 28 * 8, "1:20001": 28 * 2}})
+    stream = flushed_reader(startingoffsets=offsets)
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, EVERYTHING)
+    assert rows(stream, begin, end) == {20_001: 3}
+    clock[0] += 10
+    assert text(stream.latestOffset(end, EVERYTHING)) == text(end)
+
+
+def test_records_that_are_lost_are_found_although_only_the_disk_is_read(cluster, clock):
+    before = reader()
+    end = before.latestOffset(before.initialOffset(), EVERYTHING)
+    cluster.rows[0], cluster.unflushed = 3, {0: 1}
+    clock[0] += 10
+    with pytest.raises(DataLossError, match=r"MOVED_BACK\] demo/1:0"):
+        flushed_reader().latestOffset(end, EVERYTHING)
+
+
+def test_available_now_ends_where_the_disk_does(cluster, clock):
+    cluster.unflushed = {0: 2}
+    stream = flushed_reader(maxoffsetspertrigger="1000")
+    stream.prepareForTriggerAvailableNow()
+    cluster.unflushed = {}
+    clock[0] += 10
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, stream.getDefaultReadLimit())
+    assert rows(stream, begin, end)[0] == 3
+    clock[0] += 10
+    assert text(stream.latestOffset(end, EVERYTHING)) == text(end)
+
+
+def test_a_broker_that_goes_between_two_questions_about_one_store_is_away(cluster, clock):
+    before = reader()
+    end = before.latestOffset(before.initialOffset(), EVERYTHING)
+    cluster.unflushed = {0: 2}
+    clock[0] += 10
+    stream = flushed_reader()
+    asked = cluster.bounds
+
+    def go_after_the_first(layout, stores=None, *, flushed=False, timeout_ms=None):
+        cluster.failing = {} if flushed else {0: NOT_HERE}
+        return asked(layout, stores, flushed=flushed, timeout_ms=timeout_ms)
+
+    cluster.bounds = go_after_the_first
+    assert text(stream.latestOffset(end, EVERYTHING)) == text(end)
+
+
+def test_memory_is_asked_for_only_where_a_query_has_read_beyond_the_disk(cluster, clock):
+    stream = flushed_reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    assert cluster.questions == 2
+    clock[0] += 10
+    stream.latestOffset(end, EVERYTHING)
+    assert cluster.questions == 3
+
+
 def test_triggers_that_take_everything_wait_for_no_other_rows(cluster, clock):
     """``once`` asks for all there is, and ``availableNow`` has to come to its end."""
     stream = reader(minoffsetspertrigger="100")

@@ -92,10 +92,12 @@ class Cluster(Protocol):
         layout: TopicsLayout,
         stores: Collection[StoreId] | None = None,
         *,
+        flushed: bool = False,
         timeout_ms: int | None = None,
     ) -> StoreBounds:
         """Ask the brokers for the earliest and the latest offset of stores of a layout; by default of all.
 
+        With ``flushed`` a store ends where its data is on the broker's disk, not where producers append.
         A broker that is away is part of the answer and not an error.
         """
 

@@ -66,11 +66,13 @@ class DirectCluster(Cluster):
         layout: TopicsLayout,
         stores: Collection[StoreId] | None = None,
         *,
+        flushed: bool = False,
         timeout_ms: int | None = None,
     ) -> StoreBounds:
         """Ask the brokers of all these stores at once."""
         asked = layout.stores if stores is None else {store: layout.stores[store] for store in stores}
-        return store_bounds(self._config, self._pool, asked, layout.visit_token, timeout_ms=timeout_ms)
+        token = layout.visit_token
+        return store_bounds(self._config, self._pool, asked, token, flushed=flushed, timeout_ms=timeout_ms)
 
     def first_readable(
         self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds]

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Mapping
 
+from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
-from tubemq_spark.offsets.admission import admit
-from tubemq_spark.offsets.audit import Audit, audit, removal
-from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.admission import RowBytes, admit, no_row_bytes
+from tubemq_spark.offsets.audit import audit
+from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.offsets.offset_spec import resolve
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset
 
@@ -18,6 +19,9 @@ def next_offset(
     on_loss: LossPolicy,
     max_rows: int | None = None,
     min_rows: int = 0,
+    max_bytes: int | None = None,
+    row_bytes: RowBytes = no_row_bytes,
+    ends: Mapping[StoreId, int] | None = None,
     target: Mapping[TopicPartition, int] | None = None,
     chosen_one_by_one: bool = False,
 ) -> SourceOffset:
@@ -33,47 +37,54 @@ def next_offset(
         on_loss: what to do about records that are gone.
         max_rows: the maximum of rows in the micro-batch, see ``admit``; None admits all there is.
         min_rows: no row is admitted as long as there are fewer.
+        max_bytes: the maximum of bytes in the micro-batch, as far as ``row_bytes`` tells; None for no limit.
+        row_bytes: how large the next rows of stores are, see ``admit``.
+        ends: where reading stops in some stores, in index bytes, before the log's end; a partition that is
+            beyond that stays there. None where it goes on to the log's end.
         target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every partition
             that existed then. Stores that did not exist then are not read; those whose broker does not answer
-            now are read nevertheless: their tasks wait for it. None for the other triggers.
+            now are read nevertheless: their tasks wait for it. What it includes must still be there, whatever
+            the policy: otherwise the run could not do what it began to. None for the other triggers.
         chosen_one_by_one: see ``audit``.
 
     Raises:
         OptionError: the token does not fit the partitions or the log, see ``resolve``.
         TubeMQConnectionError: a token must be resolved, and the bounds of a store are unknown.
-        DataLossError: by the policy.
+        DataLossError: by the policy; ``TUBEMQ_AVAILABLE_NOW``: the target cannot be reached any more.
     """
     first: Mapping[TopicPartition, int] = {}
     if isinstance(start, StartToken):
-        first = resolve(start.spec, partitions, bounds, option="startingOffsets", on_loss=on_loss)
+        first = resolve(start.spec, partitions, bounds, option="startingOffsets", on_loss=on_loss, ends=ends)
     found = audit(first or start.next_offsets, partitions, bounds, chosen_one_by_one=chosen_one_by_one)
     for loss in found.losses:
         on_loss(loss)
-    latest = {store: held.latest for store, held in bounds.items()}
+    latest = {store: held.latest if ends is None else ends[store] for store, held in bounds.items()}
     if target is not None:
-        _check_target(found, partitions, latest, target, on_loss)
+        _check_target(target, set(partitions), latest)
         ends = {partition.store_id: end for partition, end in target.items()}
         # Including stores without bounds: the run is not over before it has read them too.
         latest = {store: min(end, latest.get(store, end)) for store, end in ends.items()}
-    next_offsets = admit(found.positions, latest, max_rows, min_rows)
+    next_offsets = admit(found.positions, latest, max_rows, min_rows, max_bytes, row_bytes)
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
     return SourceOffset(next_offsets, {**first, **found.appeared})
 
 
 def _check_target(
-    found: Audit,
+    target: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
     latest: Mapping[StoreId, int],
-    target: Mapping[TopicPartition, int],
-    on_loss: LossPolicy,
 ) -> None:
-    """Report what the target includes and has been lost since: records, or a whole partition."""
-    reported = {loss.partition for loss in found.losses}
-    existing = set(partitions)
+    """Refuse to go on when what the target includes is gone: records, or a partition that held some.
+
+    Tasks may have passed over records of a partition before it is noticed that it is gone.
+    """
     for partition, end in sorted(target.items()):
         held_to = latest.get(partition.store_id, end)
-        if partition not in existing and partition not in reported:
-            on_loss(removal(partition, end, end, partitions))
-        elif partition in found.positions and held_to < end:
-            on_loss(LossRecord(Loss.TRUNCATED, partition, held_to, end))
+        if partition not in partitions:
+            if end > 0:
+                raise DataLossError("TUBEMQ_AVAILABLE_NOW.PARTITION_LOST", partition=partition, end=end)
+        elif held_to < end:
+            raise DataLossError(
+                "TUBEMQ_AVAILABLE_NOW.MOVED_BACK", partition=partition, start=held_to, end=end
+            )

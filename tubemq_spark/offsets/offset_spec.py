@@ -199,6 +199,7 @@ def resolve(
     *,
     option: str,
     on_loss: LossPolicy,
+    ends: Mapping[StoreId, int] | None = None,
 ) -> dict[TopicPartition, int]:
     """Return the offset of every partition that a spec names.
 
@@ -211,6 +212,7 @@ def resolve(
         bounds: what their stores hold.
         option: the option that the spec comes from, for errors.
         on_loss: what to do about records that are gone.
+        ends: what ``latest`` means in some stores, in index bytes; by default the log's end.
 
     Raises:
         OptionError: the spec names partitions that do not exist, or not all that do, or an offset is beyond
@@ -223,8 +225,11 @@ def resolve(
     if unreachable:
         raise TubeMQConnectionError("TUBEMQ_BOUNDS_UNKNOWN", option=option, partitions=listed(unreachable))
     wanted = _spread(spec, ordered, option)
+    latest = {store: held.latest for store, held in bounds.items()} | dict(ends or {})
     return {
-        partition: _resolve_one(partition, wanted[partition], bounds[partition.store_id], option, on_loss)
+        partition: latest[partition.store_id]
+        if wanted[partition] is Edge.LATEST
+        else _resolve_one(partition, wanted[partition], bounds[partition.store_id], option, on_loss)
         for partition in ordered
     }
 

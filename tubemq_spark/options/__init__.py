@@ -4,6 +4,15 @@ Nothing below the data source takes a map of texts.
 """
 
 from tubemq_spark.options.parsed import OptionSet, ReadOptions, WriteOptions
-from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat
+from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat, Visibility
 
-__all__ = ["MessageTime", "NoMatch", "OptionSet", "ParseMode", "PayloadFormat", "ReadOptions", "WriteOptions"]
+__all__ = [
+    "MessageTime",
+    "NoMatch",
+    "OptionSet",
+    "ParseMode",
+    "PayloadFormat",
+    "ReadOptions",
+    "Visibility",
+    "WriteOptions",
+]

@@ -19,7 +19,15 @@ from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
 from tubemq_spark.options import table
 from tubemq_spark.options.kinds import SERVERS_TLS
-from tubemq_spark.options.table import MessageTime, Mode, NoMatch, OptionSpec, ParseMode, PayloadFormat
+from tubemq_spark.options.table import (
+    MessageTime,
+    Mode,
+    NoMatch,
+    OptionSpec,
+    ParseMode,
+    PayloadFormat,
+    Visibility,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +73,8 @@ class ReadOptions:
     """Whether a stream may start before its topics exist."""
     max_offsets_per_trigger: int | None = None
     """The most rows of a micro-batch; None takes all there is."""
+    max_bytes_per_trigger: int | None = None
+    """About the most bytes of a micro-batch; None for no such limit."""
     min_offsets_per_trigger: int = 0
     """The fewest rows of a micro-batch, unless it has waited for too long."""
     max_trigger_delay_ms: int = 900_000
@@ -79,6 +89,8 @@ class ReadOptions:
     """Whether a stream moves the user's group behind each finished micro-batch."""
     fail_on_data_loss: bool = True
     """Fail when records are gone, or warn and go on."""
+    visibility: Visibility = Visibility.MEMORY
+    """How far the query reads."""
     include_attributes: bool = False
     """Whether the default schema has the column ``attributes``."""
     payload: PayloadFormat = PayloadFormat.RAW
@@ -193,6 +205,7 @@ class OptionSet:
             commit_to_group=self._value(table.COMMIT_TO_GROUP),
             wait_for_topics=self._value(table.WAIT_FOR_TOPICS),
             max_offsets_per_trigger=self._optional(table.MAX_OFFSETS),
+            max_bytes_per_trigger=self._optional(table.MAX_BYTES),
             min_offsets_per_trigger=self._value(table.MIN_OFFSETS, 0),
             max_trigger_delay_ms=self._value(table.MAX_TRIGGER_DELAY),
         )
@@ -247,6 +260,7 @@ class OptionSet:
             max_records_per_partition=self._optional(table.MAX_RECORDS_PER_PARTITION),
             max_ranges_per_task=self._optional(table.MAX_RANGES_PER_TASK),
             fail_on_data_loss=self._value(table.FAIL_ON_DATA_LOSS),
+            visibility=self._value(table.VISIBILITY),
             include_attributes=self.include_attributes,
             payload=self.payload,
             parse_mode=self._value(table.PARSE_MODE),

@@ -36,6 +36,7 @@ from tubemq_spark.options.kinds import (
     choice,
     integer,
     offset_spec,
+    size,
     timestamps_of,
 )
 from tubemq_spark.suggest import did_you_mean
@@ -67,6 +68,15 @@ class MessageTime(enum.Enum):
     """That of the row, or else none."""
     NONE = "none"
     """None, whatever the row has."""
+
+
+class Visibility(enum.Enum):
+    """How far a query reads; the value is what users write."""
+
+    MEMORY = "memory"
+    """Up to what a broker has acknowledged last."""
+    FLUSHED = "flushed"
+    """Up to what is on the broker's disk."""
 
 
 class NoMatch(enum.Enum):
@@ -357,6 +367,16 @@ MAX_OFFSETS: Final = OptionSpec(
     "store.",
     default_doc="no limit",
 )
+MAX_BYTES: Final = OptionSpec(
+    "maxBytesPerTrigger",
+    size(_MAX_LONG),
+    frozenset({Mode.STREAM_READ}),
+    "About the most bytes in a micro-batch, values and attributes, such as `64m`; alone or with "
+    "`maxOffsetsPerTrigger`, and divided in the same way. A broker does not say how large messages are, so "
+    "the driver reads the first ones of what comes next, of each store, and takes the rest for as large: "
+    "the limit is met as far as that is so. See [how precise](guarantees.md#limits-of-a-micro-batch).",
+    default_doc="no limit",
+)
 MIN_OFFSETS: Final = OptionSpec(
     "minOffsetsPerTrigger",
     integer(1, _MAX_LONG),
@@ -415,6 +435,16 @@ FAIL_ON_DATA_LOSS: Final = OptionSpec(
     "Whether the query fails when records are damaged, or gone before they were read (retention, a broker "
     "that lost its log). With `false` they are skipped, and a warning says which.",
     default=True,
+)
+VISIBILITY: Final = OptionSpec(
+    "visibility",
+    choice(Visibility),
+    _READS,
+    "How far a query reads. A broker acknowledges messages from memory, and writes them to its disk some "
+    "seconds later: a crash takes what is only in memory, also what was read from there, and [gives its "
+    "offsets to other messages](guarantees.md#what-tubemq-itself-can-lose). `flushed` leaves messages alone "
+    "until they are on the disk; `latest` is the end of what is there.",
+    Visibility.MEMORY,
 )
 TYPES: Final = OptionSpec(
     "messageTypes",
@@ -551,12 +581,14 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     ENDING_TIMESTAMP,
     ENDING_BY_TIMESTAMP,
     MAX_OFFSETS,
+    MAX_BYTES,
     MIN_OFFSETS,
     MAX_TRIGGER_DELAY,
     MIN_PARTITIONS,
     MAX_RECORDS_PER_PARTITION,
     MAX_RANGES_PER_TASK,
     FAIL_ON_DATA_LOSS,
+    VISIBILITY,
     COMMIT_TO_GROUP,
     TYPES,
     INCLUDE_ATTRIBUTES,

@@ -6,13 +6,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import requests_of
-from tubemq_spark.source.planner import Planner
+from tubemq_spark.source.planner import Planner, Snapshot
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.task import loss_policy, read_rows
 from tubemq_spark.source.time_search import if_no_record
@@ -48,9 +49,14 @@ class TubeMQReader(DataSourceReader):
         )
         begins = stores_started_at_earliest(starting, known, snapshot.bounds)
         readable = planner.readable_bounds(snapshot, begins, patient=True)
-        starts = resolve(starting, known, readable, option="startingOffsets", on_loss=on_loss)
-        ends = resolve(ending, known, snapshot.bounds, option="endingOffsets", on_loss=on_loss)
-        ranges = batch_ranges(_not_beyond(ends, starts, snapshot.bounds, readable), ends)
+        starts = resolve(
+            starting, known, readable, option="startingOffsets", on_loss=on_loss, ends=snapshot.ends
+        )
+        ends = resolve(
+            ending, known, snapshot.bounds, option="endingOffsets", on_loss=on_loss, ends=snapshot.ends
+        )
+        _refuse_invisible(ends, snapshot.ends)
+        ranges = batch_ranges(_not_beyond(ends, starts, snapshot, readable), ends)
         return list(planner.partitions(ranges, known, on_loss))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -59,17 +65,31 @@ class TubeMQReader(DataSourceReader):
         return read_rows(requests, self._options, self._schema) if requests else iter(())
 
 
+def _refuse_invisible(ends: Mapping[TopicPartition, int], visible: Mapping[StoreId, int]) -> None:
+    """Refuse to end beyond what may be read: a frame that is read again must have the same rows."""
+    for partition, end in sorted(ends.items()):
+        if end > visible[partition.store_id]:
+            raise OptionError(
+                "TUBEMQ_OFFSET_NOT_FLUSHED",
+                option="endingOffsets",
+                partition=partition,
+                offset=end,
+                flushed=visible[partition.store_id],
+            )
+
+
 def _not_beyond(
     ends: Mapping[TopicPartition, int],
     starts: Mapping[TopicPartition, int],
-    bounds: Mapping[StoreId, OffsetBounds],
+    snapshot: Snapshot,
     readable: Mapping[StoreId, OffsetBounds],
 ) -> dict[TopicPartition, int]:
     """Return the starts, but the end where nothing before the end can be read: an empty range, no mistake."""
 
     def start_of(partition: TopicPartition) -> int:
         start, store = starts[partition], partition.store_id
-        lifted = start == readable[store].earliest > bounds[store].earliest
-        return min(start, ends[partition]) if lifted else start
+        lifted = start == readable[store].earliest > snapshot.bounds[store].earliest
+        invisible = start > snapshot.ends[store]
+        return min(start, ends[partition]) if lifted or invisible else start
 
     return {partition: start_of(partition) for partition in starts}

@@ -26,6 +26,7 @@ Invariants:
 """
 
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,7 +45,6 @@ from tubemq_spark.errors import (
 from tubemq_spark.model import (
     OffsetBounds,
     OffsetRange,
-    StoreBounds,
     StoreId,
     TopicPartition,
     TopicsLayout,
@@ -72,6 +72,7 @@ from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.time_search import TimeSearch
 from tubemq_spark.source.unlisted import UNLISTED_SECONDS, Unlisted, unlisted
+from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
 
 logger = logging.getLogger(__name__)
 
@@ -99,15 +100,18 @@ class Snapshot:
     layout: TopicsLayout
     bounds: Mapping[StoreId, OffsetBounds]
     """Of the stores whose brokers answered."""
+    ends: Mapping[StoreId, int]
+    """Where what may be read ends in these stores, in index bytes, see ``source.visibility``."""
     unlisted: frozenset[TopicPartition] = frozenset()
     """Partitions that the layout lacks and that may nevertheless exist."""
 
     def is_unchanged(
-        self, answer: StoreBounds, layout: TopicsLayout, expected: frozenset[TopicPartition]
+        self, answer: VisibleBounds, layout: TopicsLayout, expected: frozenset[TopicPartition]
     ) -> bool:
         """Tell whether newer answers say the same."""
         return (
-            answer.known == self.bounds
+            answer.held.known == self.bounds
+            and answer.ends == self.ends
             and layout.partitions == self.layout.partitions
             and expected == self.unlisted
         )
@@ -126,8 +130,9 @@ class Planner:
         self._options = options
         retries_ms = options.offset_fetch_attempts * options.offset_fetch_retry_ms
         self._patience_ms = retries_ms + options.cluster.client.rpc_timeout_ms
-        self._cluster: Cluster = open_cluster(options.cluster)
-        self._layouts = LayoutCache(self._cluster, options.subscription)
+        self.cluster: Cluster = open_cluster(options.cluster)
+        """What answers."""
+        self._layouts = LayoutCache(self.cluster, options.subscription)
         self._outages = Outages()
         self._unlisted = Unlisted()
         self._asked_at = 0.0
@@ -138,7 +143,7 @@ class Planner:
 
     @property
     def latest_known(self) -> Mapping[StoreId, int]:
-        """Where every store ended when its broker last answered, in index bytes."""
+        """Where what may be read of every store ended when its broker last answered, in index bytes."""
         return self._latest
 
     def snapshot(self, positions: Mapping[TopicPartition, int]) -> Snapshot:
@@ -204,7 +209,7 @@ class Planner:
             return snapshot.bounds
 
         def ask() -> dict[TopicPartition, int]:
-            return self._cluster.first_readable(snapshot.layout, begins)
+            return self.cluster.first_readable(snapshot.layout, begins)
 
         found = self._with_retries(ask) if patient else ask()
         lifted = {
@@ -228,10 +233,10 @@ class Planner:
             TubeMQError: a broker does not answer, or refuses.
         """
         if spec is Stored.GROUP:
-            found = self._with_retries(lambda: self._cluster.group_positions(snapshot.layout))
+            found = self._with_retries(lambda: self.cluster.group_positions(snapshot.layout))
             return specific_offsets(found)
         zone = self._options.message_time_zone
-        search = TimeSearch(self._cluster, snapshot.layout, snapshot.bounds, zone)
+        search = TimeSearch(self.cluster, snapshot.layout, visible(snapshot.bounds, snapshot.ends), zone)
         option = option_of(spec, edge)
         if timestamps(spec, ()):
             refuse_other_partitions(spec, snapshot.layout.partitions, option)
@@ -280,7 +285,7 @@ class Planner:
         Raises:
             TubeMQError: no master answers.
         """
-        return self._cluster.move_group(self._layouts.recent(missing_ok=True), positions)
+        return self.cluster.move_group(self._layouts.recent(missing_ok=True), positions)
 
     def _max_age(self) -> float:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""
@@ -298,7 +303,7 @@ class Planner:
             return last
         self._changed_at = time.monotonic()
         layout = self._layouts.ask(missing_ok=True)
-        emptied = _emptied_topics(answer.known, positions)
+        emptied = _emptied_topics(answer.held.known, positions)
         if emptied:
             layout = self._layout_after_removal(emptied, layout)
         expected = self._unlisted.expected(positions.keys(), layout, time.monotonic())
@@ -317,40 +322,44 @@ class Planner:
 
     def _ask_all(self, *, missing_ok: bool) -> Snapshot:
         layout = self._layouts.ask(missing_ok=missing_ok)
-        answer = self._cluster.bounds(layout)
-        self._outages.update(answer, layout, {}, time.monotonic())
+        # Where the query stands is not known: anywhere.
+        answer = ask_bounds(self.cluster, self._options.visibility, layout)
+        held = answer.held
+        self._outages.update(held, layout, {}, time.monotonic())
         later = self._layouts.ask(missing_ok=missing_ok)
-        unanswered = [store for store in later.stores if store not in answer.known]
+        unanswered = [store for store in later.stores if store not in held.known]
         if unanswered:
-            for error in answer.failures.values():
+            for error in held.failures.values():
                 if isinstance(error, TlsError | OptionError):
                     raise error  # not a matter of waiting, so not one of brokers that are away
-            raise _brokers_away(unanswered, answer.failures, len(later.stores), self._patience_ms)
+            raise _brokers_away(unanswered, held.failures, len(later.stores), self._patience_ms)
         self._changed_at = time.monotonic()
         return self._new_snapshot(answer, later)
 
-    def _ask_brokers(self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]) -> StoreBounds:
+    def _ask_brokers(self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]) -> VisibleBounds:
         """Ask the brokers that answered last time and, now and then and with a short time-out, the others."""
         answering, due = self._outages.stores_to_ask(layout, time.monotonic())
-        answer = self._cluster.bounds(layout, answering)
+        ask = functools.partial(
+            ask_bounds, self.cluster, self._options.visibility, layout, positions=positions
+        )
+        answer = ask(answering)
         if due:
-            again = self._cluster.bounds(layout, due, timeout_ms=RETRY_TIMEOUT_MS)
-            answer = StoreBounds({**answer.known, **again.known}, {**answer.failures, **again.failures})
-        self._outages.update(answer, layout, positions, time.monotonic())
-        self._layouts.suspect = any(_may_be_gone(error) for error in answer.failures.values())
+            answer = answer.with_others(ask(due, timeout_ms=RETRY_TIMEOUT_MS))
+        self._outages.update(answer.held, layout, positions, time.monotonic())
+        self._layouts.suspect = any(_may_be_gone(error) for error in answer.held.failures.values())
         return answer
 
     def _new_snapshot(
         self,
-        answer: StoreBounds,
+        answer: VisibleBounds,
         layout: TopicsLayout,
         expected: frozenset[TopicPartition] = frozenset(),
     ) -> Snapshot:
         self._latest = {
             **{store: end for store, end in self._latest.items() if store in layout.stores},
-            **{store: held.latest for store, held in answer.known.items()},
+            **answer.ends,
         }
-        return Snapshot(layout, answer.known, expected)
+        return Snapshot(layout, answer.held.known, answer.ends, expected)
 
     def _with_retries(self, ask: Callable[[], Result]) -> Result:
         options = self._options

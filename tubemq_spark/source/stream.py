@@ -47,11 +47,13 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return ``maxOffsetsPerTrigger``, or no limit.
 
-        Spark knows no limit that is a minimum and a maximum. So ``minOffsetsPerTrigger`` alone is a maximum
-        that nothing reaches: what counts is that Spark gives it back, and not "all" as ``Trigger.Once`` does.
+        Spark knows no limit that is several. So ``minOffsetsPerTrigger`` or ``maxBytesPerTrigger`` alone is a
+        maximum of rows that nothing reaches: what counts is that Spark gives it back, and not "all" as
+        ``Trigger.Once`` does.
         """
-        rows = self._options.max_offsets_per_trigger
-        if rows is None and self._options.min_offsets_per_trigger:
+        options = self._options
+        rows = options.max_offsets_per_trigger
+        if rows is None and (options.min_offsets_per_trigger or options.max_bytes_per_trigger):
             rows = _NO_MAXIMUM
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 

@@ -12,6 +12,7 @@ Invariants:
 """
 
 import dataclasses
+import functools
 import logging
 import math
 import time
@@ -38,6 +39,7 @@ from tubemq_spark.source.group_progress import GroupProgress
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner, Snapshot
+from tubemq_spark.source.row_sizes import RowSizes
 from tubemq_spark.source.task import loss_policy
 from tubemq_spark.source.time_search import if_no_record
 
@@ -66,12 +68,14 @@ class _LastEnd:
 
 
 class _Limits(NamedTuple):
-    """How many rows a micro-batch may have."""
+    """How large a micro-batch may be."""
 
     max_rows: int | None
     """None for no limit."""
     min_rows: int
     """As long as there are fewer, there is none at all."""
+    max_bytes: int | None = None
+    """And about how many bytes; None for no limit."""
 
 
 _UNLIMITED: Final = _Limits(None, 0)
@@ -86,11 +90,14 @@ class StreamDriver:
         self._null_offsets = NullOffsetWarning(columns, filtered=bool(options.cluster.client.message_types))
         self._planner = Planner(options)
         self._group_progress = GroupProgress(self._planner)
+        self._row_sizes = RowSizes(self._planner.cluster)
         self._on_loss = loss_policy(options)
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at = -math.inf
         self._last_end: _LastEnd | None = None
         self._report: tuple[Snapshot, dict[str, Any]] | None = None
+        self._is_held_back = False
+        """Whether a store waits because it is not known how large its rows are."""
         self._warned_of_others = False
         self._looked_at_backlog = False
 
@@ -99,7 +106,8 @@ class StreamDriver:
 
         Args:
             start: where it begins.
-            max_rows: the most rows it may have; None also overrides ``minOffsetsPerTrigger``.
+            max_rows: the most rows it may have; None also overrides ``minOffsetsPerTrigger`` and
+                ``maxBytesPerTrigger``.
 
         Raises:
             TubeMQError: a start cannot be resolved, records are gone (by the policy), or the checkpoint
@@ -107,11 +115,12 @@ class StreamDriver:
         """
         offset = self._parsed(start)
         snapshot = self._snapshot_for(offset)
-        limits = _Limits(max_rows, 0 if max_rows is None else self._min_rows(start))
+        limits = _UNLIMITED if max_rows is None else self._limits(max_rows, start)
         last = self._last_end
         if last is not None and last.holds_for(snapshot, start, limits):
             return last.end
         self._null_offsets.check(snapshot.layout)
+        self._is_held_back = False
         resolved = self._with_offsets(offset, snapshot)
         bounds = self._readable_bounds(snapshot, resolved)
         end = next_offset(
@@ -121,6 +130,9 @@ class StreamDriver:
             on_loss=self._on_loss,
             max_rows=limits.max_rows,
             min_rows=limits.min_rows,
+            max_bytes=limits.max_bytes,
+            row_bytes=functools.partial(self._row_bytes, snapshot),
+            ends=snapshot.ends,
             target=self._target,
             chosen_one_by_one=self._options.subscription.chosen_one_by_one,
         )
@@ -131,12 +143,12 @@ class StreamDriver:
             if limits == _UNLIMITED:
                 _warn_of_backlog(offset, end)
         data = start if end is offset else end.to_json()
-        complete = len(bounds) == len(snapshot.bounds)
+        complete = len(bounds) == len(snapshot.bounds) and not self._is_held_back
         self._last_end = _LastEnd(snapshot, limits, start, offset, data, end) if complete else None
         return data
 
     def report(self) -> dict[str, Any] | None:
-        """Return where the topics' stores end as far as known; None before the first snapshot."""
+        """Return where what may be read ends, as far as known; None before the first snapshot."""
         seen = self._planner.last_snapshot
         if seen is None:
             return None
@@ -151,7 +163,7 @@ class StreamDriver:
         return self._report[1]
 
     def fix_target(self) -> None:
-        """Fix where ``Trigger.AvailableNow`` stops: where every store ends now.
+        """Fix where ``Trigger.AvailableNow`` stops: where what may be read of every store ends now.
 
         Raises:
             TubeMQError: a store had no answer in ``fetchOffset.numRetries`` attempts.
@@ -160,7 +172,7 @@ class StreamDriver:
         # must exist when its start is resolved.
         snapshot = self._planner.complete_snapshot(resumed=True)
         self._target = {
-            partition: snapshot.bounds[partition.store_id].latest for partition in snapshot.layout.partitions
+            partition: snapshot.ends[partition.store_id] for partition in snapshot.layout.partitions
         }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRangePartition]:
@@ -178,6 +190,15 @@ class StreamDriver:
     def move_group(self, end: dict[str, Any]) -> None:
         """Move the user's group to where a finished micro-batch ended."""
         self._group_progress.show(self._parsed(end).next_offsets)
+
+    def _limits(self, max_rows: int, start: Mapping[str, Any]) -> _Limits:
+        return _Limits(max_rows, self._min_rows(start), self._options.max_bytes_per_trigger)
+
+    def _row_bytes(self, snapshot: Snapshot, unread: Mapping[StoreId, OffsetBounds]) -> Mapping[StoreId, int]:
+        # A run of AvailableNow is not over before it has read every store.
+        found = self._row_sizes.of(snapshot.layout, unread, assume=self._target is not None)
+        self._is_held_back = len(found) < len(unread)
+        return found
 
     def _min_rows(self, start: Mapping[str, Any]) -> int:
         """Return how many rows a micro-batch waits for now."""

@@ -1,0 +1,154 @@
+"""How large rows are, as the first ones of what comes next tell."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.memory_cluster import MemoryCluster
+from tubemq_spark.errors import TubeMQTimeoutError
+from tubemq_spark.model import OffsetBounds
+from tubemq_spark.source.row_sizes import RowSizes
+
+ROW = 28
+
+
+class Watched(MemoryCluster):
+    """Counts the questions, and fails to answer them when told to."""
+
+    def __init__(self, **topics):
+        super().__init__(**topics)
+        self.asked = []
+        self.fails = None
+
+    def read_range(self, request, on_loss, wait=None):
+        self.asked.append(str(request.range))
+        if self.fails is not None:
+            raise self.fails
+        wait(0)
+        yield from super().read_range(request, on_loss, wait)
+
+    def append(self, partition, *sizes, attributes=None):
+        self.logs[partition.store_id] += [(partition, (b"x" * size, attributes)) for size in sizes]
+
+
+@pytest.fixture
+def cluster():
+    return Watched(demo=(1, 1))
+
+
+@pytest.fixture
+def partition(cluster):
+    return cluster.partitions["demo"][0]
+
+
+def away(cluster):
+    return TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="broker", timeout_ms=1, during="testing")
+
+
+def sizes(found, cluster, start=0, *, assume=False, stores=None):
+    """Return the sizes of the rows of stores from a row on, in the stores' order."""
+    layout = cluster.layout(cluster.partitions)
+    unread = {
+        store: OffsetBounds(ROW * start, cluster.held(store).latest) for store in stores or layout.stores
+    }
+    return list(found.of(layout, unread, assume=assume).values())
+
+
+def test_values_and_attributes_count_and_the_mean_is_rounded_up(cluster, partition, clock):
+    cluster.append(partition, 100, 101, attributes="key=value")
+    assert sizes(RowSizes(cluster), cluster) == [110]
+    cluster.append(partition, *[1] * 98)
+    assert sizes(RowSizes(cluster), cluster, start=2) == [1]
+
+
+def test_stores_are_looked_at_side_by_side(clock):
+    cluster = Watched(demo=(3, 1))
+    for number, partition in enumerate(cluster.partitions["demo"], 1):
+        cluster.append(partition, 10 * number)
+    assert sizes(RowSizes(cluster), cluster) == [10, 20, 30]
+
+
+def test_messages_without_bytes_count_as_one_byte(cluster, partition, clock):
+    cluster.append(partition, 0, 0)
+    assert sizes(RowSizes(cluster), cluster) == [1]
+
+
+def test_a_sample_holds_for_four_times_its_rows(cluster, partition, clock):
+    cluster.append(partition, *[10] * 4)
+    found = RowSizes(cluster)
+    assert sizes(found, cluster) == [10]
+    cluster.append(partition, *[30] * 200)
+
+    assert sizes(found, cluster, start=16) == [10]
+    assert len(cluster.asked) == 1
+    assert sizes(found, cluster, start=17) == [30]
+    assert sizes(found, cluster, start=16) == [30], "going back is a reason to look again"
+    assert len(cluster.asked) == 3
+
+
+def test_a_sample_is_taken_again_when_it_is_old(cluster, partition, clock):
+    cluster.append(partition, 10)
+    found = RowSizes(cluster)
+    sizes(found, cluster)
+    clock[0] += 9.9
+    sizes(found, cluster)
+    assert len(cluster.asked) == 1
+    clock[0] += 0.2
+    sizes(found, cluster)
+    assert len(cluster.asked) == 2
+
+
+def test_a_broker_that_does_not_answer_leaves_the_last_size_or_none(cluster, partition, clock):
+    cluster.append(partition, 10)
+    found = RowSizes(cluster)
+    cluster.fails = away(cluster)
+    assert sizes(found, cluster) == []
+    assert sizes(found, cluster, assume=True) == [1024]
+    cluster.fails = None
+    assert sizes(found, cluster) == [10], "a size that was assumed is not kept"
+    clock[0] += 60
+    cluster.fails = away(cluster)
+    assert sizes(found, cluster) == [10]
+
+
+def test_a_broker_that_hangs_is_not_waited_for(cluster, partition, clock, monkeypatch):
+    def hang(request, on_loss, wait):
+        while True:
+            wait(0.5)
+            yield from ()
+
+    monkeypatch.setattr(cluster, "read_range", hang)
+    cluster.append(partition, 10)
+    before = clock[0]
+    assert sizes(RowSizes(cluster), cluster) == []
+    assert clock[0] - before <= 3
+
+
+def test_a_shared_store_is_looked_at_by_the_partition_that_has_rows(clock):
+    cluster = Watched(demo=(1, 3))
+    *_, third = cluster.partitions["demo"]
+    cluster.append(third, 70)
+    assert sizes(RowSizes(cluster), cluster) == [70]
+    assert len(cluster.asked) == 3
+
+
+def test_where_no_row_was_seen_the_last_size_counts_or_one_is_assumed(cluster, partition, clock):
+    """Rows that retention removed meanwhile, or of types that are not read."""
+    cluster.append(partition, *[50] * 3)
+    cluster.expired[partition.store_id] = 3
+    assert sizes(RowSizes(cluster), cluster) == [1024]
+
+    cluster.expired.clear()
+    found = RowSizes(cluster)
+    assert sizes(found, cluster) == [50]
+    cluster.expired[partition.store_id] = 3
+    clock[0] += 60
+    assert sizes(found, cluster) == [50]
+
+
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=200))
+def test_the_mean_is_exact_over_what_was_looked_at(values):
+    cluster = Watched(demo=(1, 1))
+    partition = cluster.partitions["demo"][0]
+    cluster.append(partition, *values)
+    mean = -(-sum(values) // len(values))
+    assert sizes(RowSizes(cluster), cluster) == [max(1, mean)]

@@ -1,0 +1,167 @@
+"""How large the next rows of stores are: what ``maxBytesPerTrigger`` is reckoned with.
+
+Brokers say where a store begins and ends in its index, which has entries of one size, and not how much data
+lies behind. So the driver reads the first messages of what a query has not read yet, and takes the mean of
+their sizes: a *sample*.
+
+A sample holds for a store until one of these, so that sampling costs a small part of what the tasks read:
+
+- the query has passed the sampled entries ``_HOLDS_TIMES`` times over, or went back behind them;
+- the sample is ``_HOLDS_SECONDS`` old: producers may have begun to send other messages.
+
+Where a broker does not answer there is no new sample; the last one counts instead, if there is one. Otherwise
+the size is not known, and a stream leaves the store where it is, as it does with stores whose ends are not
+known.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import (
+    INDEX_ENTRY_BYTES,
+    OffsetBounds,
+    OffsetRange,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.offsets.loss import LossRecord
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+logger = logging.getLogger(__name__)
+
+_MOST_ENTRIES: Final = 10_000
+"""The most index entries of a sample. A fetch that is not filtered ends earlier, after about 512 KiB."""
+_ENOUGH_ROWS: Final = 100
+_ENOUGH_BYTES: Final = 262_144
+"""A sample with so many rows, or so many bytes, needs no further fetch."""
+_HOLDS_TIMES: Final = 4
+_HOLDS_SECONDS: Final = 10.0
+_PATIENCE_MS: Final = 2_000
+"""How long a store's sample may take."""
+_ASSUMED_BYTES: Final = 1_024
+"""The size of rows where none was seen: what was looked at is gone, or of message types that are not read."""
+_MOST_THREADS: Final = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sample:
+    """What was seen of one store."""
+
+    start: int
+    next: int
+    """Offsets of the index entries that were looked at, in index bytes: ``start <= x < next``."""
+    row_bytes: int
+    at: float
+
+    def holds_at(self, offset: int, now: float) -> bool:
+        """Tell whether it still counts for rows from an offset on."""
+        passed, seen = offset - self.start, self.next - self.start
+        return 0 <= passed <= _HOLDS_TIMES * seen and now - self.at < _HOLDS_SECONDS
+
+
+class _TooSlowError(Exception):
+    """A sample takes too long."""
+
+
+class RowSizes:
+    """The sizes of one query's rows; for use by one thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._samples: dict[StoreId, _Sample] = {}
+
+    def of(
+        self, layout: TopicsLayout, unread: Mapping[StoreId, OffsetBounds], *, assume: bool
+    ) -> dict[StoreId, int]:
+        """Return how many bytes the next rows of stores have on average, at least 1; brokers are asked.
+
+        Stores are left out whose brokers do not answer now and did not before.
+
+        Args:
+            layout: where the partitions are.
+            unread: what is not read yet, of each store; not empty.
+            assume: assume a size for these stores instead.
+        """
+        now = time.monotonic()
+        asked = {
+            store: held
+            for store, held in unread.items()
+            if (last := self._samples.get(store)) is None or not last.holds_at(held.earliest, now)
+        }
+        self._samples |= self._sampled(layout, asked)
+        known = {store: self._samples[store].row_bytes for store in unread if store in self._samples}
+        return dict.fromkeys(unread, _ASSUMED_BYTES) | known if assume else known
+
+    def _sampled(self, layout: TopicsLayout, asked: Mapping[StoreId, OffsetBounds]) -> dict[StoreId, _Sample]:
+        """Return samples of the stores that answer, all asked at once."""
+        of_store: dict[StoreId, list[TopicPartition]] = {store: [] for store in asked}
+        for partition in layout.partitions if asked else ():
+            if partition.store_id in of_store:
+                of_store[partition.store_id].append(partition)
+        wanted = {store: partitions for store, partitions in of_store.items() if partitions}
+        if not wanted:
+            return {}
+
+        def sample(store: StoreId) -> _Sample | None:
+            try:
+                return self._sample(layout, wanted[store], asked[store])
+            except (TubeMQError, _TooSlowError) as error:
+                logger.info("the size of the rows of %s is not known: %s", store, error)
+                return None
+
+        workers = min(_MOST_THREADS, len(wanted))
+        with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-size") as executor:
+            found = zip(wanted, executor.map(sample, wanted), strict=True)
+            return {store: one for store, one in found if one is not None}
+
+    def _sample(self, layout: TopicsLayout, partitions: list[TopicPartition], held: OffsetBounds) -> _Sample:
+        """Look at the first partition of a store, or at the next ones if there is none of its rows."""
+        deadline = Deadline.after_ms(_PATIENCE_MS, time.monotonic)
+        end = min(held.latest, held.earliest + INDEX_ENTRY_BYTES * _MOST_ENTRIES)
+        for partition in partitions:
+            rows = row_bytes = 0
+            seen_to = held.earliest
+            with self._batches(layout, OffsetRange(partition, held.earliest, end), deadline) as batches:
+                for batch in batches:
+                    rows += len(batch.columns)
+                    row_bytes += batch.columns.nbytes
+                    seen_to = batch.next
+                    if rows >= _ENOUGH_ROWS or row_bytes >= _ENOUGH_BYTES:
+                        break
+            if rows:
+                return _Sample(held.earliest, seen_to, max(1, math.ceil(row_bytes / rows)), time.monotonic())
+        last = self._samples.get(partitions[0].store_id)
+        row_bytes = _ASSUMED_BYTES if last is None else last.row_bytes
+        return _Sample(held.earliest, end, row_bytes, time.monotonic())
+
+    @contextlib.contextmanager
+    def _batches(
+        self, layout: TopicsLayout, wanted: OffsetRange, deadline: Deadline
+    ) -> Iterator[Iterator[FetchedBatch]]:
+        def wait(seconds: float) -> None:
+            if deadline.expired:
+                raise _TooSlowError(f"no answer within {_PATIENCE_MS} ms")
+            time.sleep(min(seconds, deadline.remaining()))
+
+        alone = wanted.partition.store_id in layout.alone_in_store
+        batches = self._cluster.read_range(layout.request(wanted, own_store=alone), _pass_over, wait)
+        try:
+            yield batches
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+
+
+def _pass_over(_: LossRecord) -> None:
+    """Look behind records that are gone: who reads the range will report them."""
