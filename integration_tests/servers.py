@@ -25,6 +25,7 @@ SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2
 
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 111, "3x1": 30, "2x3": 30}
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 107, "3x1": 29, "2x3": 30}
+_TOPICS: Final[Mapping[str, int]] = {"1x1": 105, "3x1": 31, "2x3": 31}
 """How many there are of each shape from the start: a later one costs a restart of the Java master."""
 
 _LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}
@@ -34,8 +35,9 @@ since a broker takes this memory, twice, for each store as soon as it is used.""
 _FLUSH_SECONDS: Final = 60.0
 
 VOLATILE_TOPIC: Final = "volatile"
+UNFLUSHED_TOPIC: Final = "unflushed"
 _VOLATILE_PROPERTIES: Final = {"memCacheFlushIntvl": 120_000}
-"""The Java broker keeps this topic's messages in memory for minutes: a crash loses them."""
+"""The Java broker keeps these topics' messages in memory for minutes: a crash loses them."""
 
 
 def _load_topic(shape: str) -> str:
@@ -50,7 +52,8 @@ def _topics() -> dict[str, tuple[int, int]]:
     usual = {
         _name(shape, number): SHAPES[shape] for shape, count in _TOPICS.items() for number in range(count)
     }
-    return usual | {_load_topic(shape): SHAPES[shape] for shape in SHAPES} | {VOLATILE_TOPIC: (1, 1)}
+    loaded = {_load_topic(shape): SHAPES[shape] for shape in SHAPES}
+    return usual | loaded | dict.fromkeys((VOLATILE_TOPIC, UNFLUSHED_TOPIC), (1, 1))
 
 
 @dataclasses.dataclass
@@ -114,7 +117,7 @@ def partitions(shape: str) -> list[str]:
 def real_server() -> Iterator[Server]:
     """Start the Java TubeMQ: one master, one broker, small segments."""
     special = {_load_topic(shape): _LOAD_PROPERTIES for shape in SHAPES}
-    special[VOLATILE_TOPIC] = _VOLATILE_PROPERTIES
+    special |= dict.fromkeys((VOLATILE_TOPIC, UNFLUSHED_TOPIC), _VOLATILE_PROPERTIES)
     topics = {name: TopicSpec(*shape, properties=special.get(name, {})) for name, shape in _topics().items()}
     with RealTubeMQ(topics) as cluster:
         yield server_of(cluster)

@@ -137,6 +137,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_INLONG_TOO_MUCH": "{count} bodies of one Arrow batch unpack to 2 GiB or more; lower spark.sql.execution.arrow.maxRecordsPerBatch.",
     "TUBEMQ_AVAILABLE_NOW.PARTITION_LOST": "{partition} was there when this run of Trigger.AvailableNow began, which was to read it up to offset {end}, and no longer exists. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
     "TUBEMQ_AVAILABLE_NOW.MOVED_BACK": "{partition} was to be read up to offset {end}, where it ended when this run of Trigger.AvailableNow began, but its log now ends at {start}: the topic was created again, or its broker lost records. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
+    "TUBEMQ_NO_PROMETHEUS": "Metrics need the package prometheus_client, which is not installed; run: pip install 'tubemq_spark[prometheus]'.",
     # The demo.
     "TUBEMQ_DEMO_NO_SPARK": "PySpark is not installed for {python}; run: pip install 'tubemq_spark[spark]'.",
     "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories that contain text.",

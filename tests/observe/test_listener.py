@@ -1,0 +1,103 @@
+"""The listener, told what Spark tells it."""
+
+import logging
+
+import pytest
+
+from tests.observe.events import offset, progress, run_id, source, termination
+from tubemq_spark.observe import LagListener, TopicLag
+
+OTHERS = [
+    source("null", "null"),
+    source("None", "None"),
+    source("7", "9"),
+    source('{"orders":{"0":7}}', '{"orders":{"0":9}}'),
+    source('{"v":1,"start":"latest"}', offset(demo=9)),
+    source(offset(demo=9), "null"),
+    source('{"v":2,"topics":{}}', '{"v":2,"topics":{}}'),
+    source("[]", "[]"),
+]
+"""Sources of other kinds, and ours before the first micro-batch and from the future."""
+
+
+@pytest.fixture
+def listener():
+    return LagListener()
+
+
+def lags(listener):
+    return [(lag.query, lag.source, [(one.topic, one.rows) for one in lag.topics]) for lag in listener.lags()]
+
+
+def test_every_query_every_source_and_every_topic_has_a_lag(listener):
+    joined = source(offset(demo=5, orders=7), offset(demo=6, orders=9)), source("7", "9")
+    listener.onQueryProgress(
+        progress(run_id(1), *joined, source(offset(demo=2), offset(demo=6)), name="joined")
+    )
+    listener.onQueryProgress(progress(run_id(2), source(offset(demo=6), offset(demo=6))))
+
+    assert lags(listener) == [
+        ("joined", 0, [("demo", 1), ("orders", 2)]),
+        ("joined", 2, [("demo", 4)]),
+        (str(run_id(2)), 0, [("demo", 0)]),
+    ]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda other: other["endOffset"])
+def test_what_says_nothing_about_tubemq_is_left_alone(listener, caplog, other):
+    caplog.set_level(logging.INFO)
+    listener.onQueryProgress(progress(run_id(1), other))
+    assert (listener.lags(), caplog.text) == ([], "")
+    listener.onQueryProgress(progress(run_id(1), other, source(offset(demo=1), offset(demo=3)), second=1))
+    assert lags(listener) == [(str(run_id(1)), 1, [("demo", 2)])]
+
+
+def test_seconds_come_from_the_timestamps_of_progress(listener):
+    for second, end in ((0, 10), (10, 10), (20, 20)):
+        listener.onQueryProgress(
+            progress(run_id(1), source(offset(demo=end), offset(demo=10 + second)), second=second)
+        )
+    (lag,) = listener.lags()
+    assert lag.topics == (TopicLag("demo", 10, 10.0, None),)
+
+
+def test_queries_that_end_are_forgotten(listener):
+    for number in (1, 2):
+        listener.onQueryProgress(progress(run_id(number), source(offset(demo=1), offset(demo=3))))
+    listener.onQueryTerminated(termination(run_id(1)))
+    listener.onQueryTerminated(termination(run_id(3)))
+    assert [lag.query for lag in listener.lags()] == [str(run_id(2))]
+
+
+def test_one_line_a_minute_and_query(listener, caplog):
+    caplog.set_level(logging.INFO)
+    for second in range(0, 130, 10):
+        for number in (1, 2):
+            listener.onQueryProgress(
+                progress(
+                    run_id(number),
+                    source(offset(demo=3 * second, orders=9), offset(demo=100 + 2 * second, orders=9)),
+                    second=second,
+                    name=f"query{number}",
+                )
+            )
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2 * 3
+    assert lines[0] == (
+        "query query1, source 0: 100 rows behind (demo 100 rows behind, orders 0 rows and 0.0 s behind); "
+        "it does not catch up"
+    )
+    assert lines[2] == (
+        "query query1, source 0: 40 rows and 20.0 s behind "
+        "(demo 40 rows and 20.0 s behind, orders 0 rows and 0.0 s behind); it catches up in about 40 s"
+    )
+
+
+def test_many_topics_make_no_long_line(listener, caplog):
+    caplog.set_level(logging.INFO)
+    topics = {f"topic{number}": number for number in range(9)}
+    listener.onQueryProgress(
+        progress(run_id(1), source(offset(**dict.fromkeys(topics, 0)), offset(**topics)))
+    )
+    assert "36 rows behind (topic8 8 rows behind, topic7" in caplog.text
+    assert "topic4 4 rows behind and 4 more topics); it does not catch up" in caplog.text

@@ -1,0 +1,6 @@
+"""Watching streaming queries: how far they are behind, in the log and for Prometheus."""
+
+from tubemq_spark.observe.lag import TopicLag
+from tubemq_spark.observe.listener import LagListener
+
+__all__ = ["LagListener", "TopicLag"]

@@ -1,0 +1,195 @@
+"""How far a query is behind, as a function of what its progress told so far; no Spark, no clock.
+
+Three numbers per topic:
+
+*rows*
+    What the stores hold behind the offsets that the query has read up to. Exact, except where partitions of
+    one store stand at different offsets: then it is what the store holds behind the furthest back.
+*seconds*
+    How long ago the log ended where the query stands now; of the stores the longest. The log's end is known
+    at the moments of progress, and interpolated between them, so it is as exact as these are close. For a
+    place before the first of these moments it is reckoned with the rate at which rows have come since; None
+    until there is a rate. 0 where nothing is unread.
+*catch-up seconds*
+    How long the query needs to read all that is unread and all that comes meanwhile, if rows are read and
+    come as in the last minutes. None where it does not become less.
+
+Each store has a ``StoreHistory``. Its invariant: times and ends both ascend; an end that goes back (a topic
+that was created again, a crash) begins the history anew.
+"""
+
+import bisect
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from tubemq_spark.model import INDEX_ENTRY_BYTES, StoreId, TopicPartition
+from tubemq_spark.offsets.units import rows_between
+
+_RATE_SECONDS: Final = 300.0
+"""Rates are those of so many last seconds."""
+_MOST_POINTS: Final = 1_000
+"""A history with more is thinned out: a query that stays far behind for days needs it all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicLag:
+    """How far one source of a query is behind in one topic."""
+
+    topic: str
+    rows: int
+    """Rows that are not read yet."""
+    seconds: float | None
+    """How long ago the log ended where the query stands; None when that is not known yet."""
+    catch_up_seconds: float | None
+    """How long the query needs to catch up; None when it does not, or when that is not known yet."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Point:
+    """Where a store ended, and how far it was read, in index bytes."""
+
+    at: float
+    latest: int
+    position: int
+
+
+class StoreHistory:
+    """What is known about one store over time."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        """Where the log ended."""
+        self._first: list[float] = []
+        """When it was first seen to end there."""
+        self._last: list[float] = []
+        """And when last."""
+        self._recent: collections.deque[_Point] = collections.deque()
+
+    def add(self, at: float, latest: int, position: int) -> None:
+        """Learn where a store ends and how far it was read, at a moment in seconds.
+
+        Moments that are not later than the last one are left out.
+        """
+        if self._recent and at <= self._recent[-1].at:
+            return
+        last = self._recent[-1] if self._recent else None
+        if last is not None and (latest < last.latest or position < last.position):
+            self._ends, self._first, self._last = [], [], []
+            self._recent.clear()
+        self._recent.append(_Point(at, latest, position))
+        while len(self._recent) > 2 and self._recent[1].at <= at - _RATE_SECONDS:
+            self._recent.popleft()
+        if self._ends and self._ends[-1] == latest:
+            self._last[-1] = at
+        else:
+            self._ends.append(latest)
+            self._first.append(at)
+            self._last.append(at)
+        # Of what is read, where the log ended at the position or before is enough.
+        self._forget(slice(0, max(0, bisect.bisect_right(self._ends, position) - 1)))
+        if len(self._ends) > _MOST_POINTS:
+            self._forget(slice(1, -1, 2))
+
+    @property
+    def rows(self) -> int:
+        """How many rows were not read at the last moment."""
+        now = self._recent[-1]
+        return rows_between(now.position, now.latest)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long ago the log ended where it was read up to; 0 when it ends there now."""
+        now = self._recent[-1]
+        if now.position >= now.latest:
+            return 0.0
+        after = bisect.bisect_right(self._ends, now.position)
+        if after == 0:
+            coming = self.coming_per_second
+            if not coming:
+                return None
+            return now.at - self._first[0] + rows_between(now.position, self._ends[0]) / coming
+        begin, end = self._ends[after - 1], self._ends[after]
+        since, until = self._last[after - 1], self._first[after]
+        passed_at = since + (now.position - begin) / (end - begin) * (until - since)
+        return now.at - passed_at
+
+    @property
+    def coming_per_second(self) -> float | None:
+        """How many rows have come per second of late; None until there are two moments."""
+        return self._per_second(lambda point: point.latest)
+
+    @property
+    def read_per_second(self) -> float | None:
+        """How many rows have been read per second of late; None until there are two moments."""
+        return self._per_second(lambda point: point.position)
+
+    def _per_second(self, of: Callable[[_Point], int]) -> float | None:
+        first, last = self._recent[0], self._recent[-1]
+        if last.at <= first.at:
+            return None
+        return (of(last) - of(first)) / INDEX_ENTRY_BYTES / (last.at - first.at)
+
+    def _forget(self, points: slice) -> None:
+        del self._ends[points], self._first[points], self._last[points]
+
+
+class SourceHistory:
+    """What is known about one source of a query."""
+
+    def __init__(self) -> None:
+        self._stores: dict[StoreId, StoreHistory] = {}
+
+    def add(
+        self, at: float, latest: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """Learn where partitions end and how far they were read, in index bytes, at a moment in seconds.
+
+        Stores that are in only one of the two are not known at this moment; those in neither are forgotten.
+        """
+        furthest_back: dict[StoreId, int] = {}
+        for partition, position in positions.items():
+            store = partition.store_id
+            furthest_back[store] = min(position, furthest_back.get(store, position))
+        ends = {partition.store_id: end for partition, end in latest.items()}
+        self._stores = {
+            store: history
+            for store, history in self._stores.items()
+            if store in furthest_back or store in ends
+        }
+        for store in furthest_back.keys() & ends.keys():
+            self._stores.setdefault(store, StoreHistory()).add(at, ends[store], furthest_back[store])
+
+    def lags(self) -> list[TopicLag]:
+        """Return the lag of each topic, in their order."""
+        of_topic: dict[str, list[StoreHistory]] = {}
+        for store, history in sorted(self._stores.items()):
+            of_topic.setdefault(store.topic, []).append(history)
+        return [_topic_lag(topic, stores) for topic, stores in of_topic.items()]
+
+
+def _topic_lag(topic: str, stores: Iterable[StoreHistory]) -> TopicLag:
+    rows = 0
+    seconds: list[float | None] = []
+    left: list[float | None] = []
+    for store in stores:
+        rows += store.rows
+        seconds.append(store.seconds)
+        left.append(_catch_up_seconds(store))
+    return TopicLag(topic, rows, _longest(seconds), _longest(left))
+
+
+def _catch_up_seconds(store: StoreHistory) -> float | None:
+    if not store.rows:
+        return 0.0
+    read, coming = store.read_per_second, store.coming_per_second
+    if read is None or coming is None or read <= coming:
+        return None
+    return store.rows / (read - coming)
+
+
+def _longest(values: Iterable[float | None]) -> float | None:
+    """Return the largest of some numbers, of which none may be unknown."""
+    known = list(values)
+    return None if None in known else max((value for value in known if value is not None), default=0.0)
