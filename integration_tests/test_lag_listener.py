@@ -49,7 +49,7 @@ def test_a_query_is_behind_until_it_has_read_everything(spark, server, listener,
     frame = (
         read_stream(spark, server, first, maxOffsetsPerTrigger="40")
         .select("value")
-        .union(others.where("value < 0").selectExpr("cast(value as binary)"))
+        .union(others.where("value < 0").selectExpr("cast(cast(value as string) as binary)"))
         .union(read_stream(spark, server, second).select("value"))
     )
     query = start(frame, sink, tmp_path, processingTime="0 seconds")

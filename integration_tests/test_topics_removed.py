@@ -3,7 +3,7 @@
 import pytest
 
 from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, progress, read_stream, refusal, start
+from integration_tests.queries import Collected, progress, read_stream, refusal, run, start
 from integration_tests.real.waiting import wait_until
 from integration_tests.servers import server_of
 from integration_tests.truth import assert_same_rows
@@ -60,3 +60,27 @@ def test_a_strict_stream_ends_and_names_the_topic(real_brokers, two_topics):
     assert "removed_too" in sentence
     assert "kept_too" not in sentence
     assert_same_rows(sink.rows, [*range(100), *range(1000, 1100)])
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_a_run_of_available_now_ends_when_a_topic_goes_that_it_was_to_read(spark, real_brokers, tmp_path):
+    """Even where losses are tolerated. The next run goes on without the topic."""
+    kept, removed = "kept_now", "removed_now"
+    for topic, numbers in ((kept, range(100)), (removed, range(1000, 1100))):
+        produce_numbers(real_brokers.master, topic, numbers)
+    options = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "100"}
+    stream = read_stream(spark, server_of(real_brokers), f"{kept},{removed}", **options)
+    sink = Collected()
+
+    def remove_after_reading(frame, batch):
+        sink(frame, batch)
+        if batch == 0:
+            real_brokers.remove_topic(removed)
+
+    condition, sentence = refusal(lambda: run(stream, remove_after_reading, tmp_path))
+    assert condition == "TUBEMQ_AVAILABLE_NOW.PARTITION_LOST"
+    assert removed in sentence
+
+    run(stream, sink, tmp_path)
+    assert_same_rows(dict.fromkeys(row for row in sink.rows if row < 1000), range(100))

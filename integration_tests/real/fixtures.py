@@ -16,7 +16,7 @@ from .pins import TUBEMQ_VERSION
 
 BROKERS_TOPICS: Final = (
     *("stopped", "killed", "interrupted"),
-    *("kept", "removed", "kept_too", "removed_too"),
+    *("kept", "removed", "kept_too", "removed_too", "kept_now", "removed_now"),
     *("cell_stopped", "cell_killed", "cell_frozen", "closed", "grown", "joined", "remade"),
 )
 """What `real_brokers` has from the start, one partition on each broker: a later topic restarts the master."""

@@ -135,6 +135,15 @@ def test_bounds_are_of_the_stores_asked_for(cluster):
     assert (set(answer.known), answer.failures) == ({store}, {})
 
 
+def test_what_is_on_the_disk_is_a_part_of_what_a_store_holds(cluster):
+    send(cluster, "shared", *[b"x"] * 20)
+    layout = cluster.layout(["shared"])
+    on_disk = cluster.bounds(layout, flushed=True).complete()
+    for store, held in cluster.bounds(layout).complete().items():
+        assert on_disk[store].earliest == held.earliest
+        assert held.earliest <= on_disk[store].latest <= held.latest
+
+
 @pytest.mark.parametrize("topic", ["plain", "shared"])
 def test_what_was_sent_is_read_once_and_receipted(cluster, topic):
     sent = {b"value %d" % number for number in range(40)}

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tubemq_spark.model import OffsetBounds, TopicPartition
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET
@@ -68,6 +68,22 @@ def bounds(draw: st.DrawFn) -> OffsetBounds:
     """Make what a store holds, maybe nothing."""
     earliest, latest = sorted((draw(offsets), draw(offsets)))
     return OffsetBounds(earliest, latest)
+
+
+@st.composite
+def positions_in_logs(
+    draw: st.DrawFn,
+) -> tuple[dict[TopicPartition, int], dict[StoreId, OffsetBounds]]:
+    """Make partitions that stand anywhere in what their stores hold."""
+    known = sorted(draw(st.sets(partitions, max_size=8)))
+    logs = {store: draw(bounds()) for store in sorted({partition.store_id for partition in known})}
+    positions = {}
+    for partition in known:
+        held = logs[partition.store_id]
+        positions[partition] = INDEX_ENTRY_BYTES * draw(
+            st.integers(held.earliest // INDEX_ENTRY_BYTES, held.latest // INDEX_ENTRY_BYTES)
+        )
+    return positions, logs
 
 
 def tp(text: str) -> TopicPartition:

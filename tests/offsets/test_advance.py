@@ -1,5 +1,7 @@
 import pytest
+from hypothesis import given, strategies as st
 
+from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds
@@ -158,3 +160,34 @@ def test_available_now_does_not_need_a_partition_that_was_empty():
     recorder = LossRecorder()
     assert next_offset(start, [ZERO], BOUNDS, on_loss=recorder, target=target) == SourceOffset({ZERO: 560})
     assert recorder.records == [LossRecord(Loss.PARTITION_REMOVED, ONE, 28, 28)]
+
+
+@given(own.positions_in_logs(), st.none() | st.integers(1, 50), st.data())
+def test_reading_stops_where_it_may_and_nobody_goes_back(logs, max_rows, data):
+    """Partitions may be beyond that: they stay, and nothing is lost."""
+    positions, bounds = logs
+    ends = {
+        store: 28 * data.draw(st.integers(held.earliest // 28, held.latest // 28))
+        for store, held in sorted(bounds.items())
+    }
+    start = SourceOffset(positions)
+    end = next_offset(start, positions.keys(), bounds, on_loss=fail_on_loss, max_rows=max_rows, ends=ends)
+    for partition, position in positions.items():
+        stop = max(position, ends[partition.store_id])
+        assert position <= end.next_offsets[partition] <= stop
+        assert (end.next_offsets[partition] > position) == (stop > position)
+    if max_rows is None:
+        assert next_offset(end, positions.keys(), bounds, on_loss=fail_on_loss, ends=ends) is end
+
+
+def test_latest_is_where_reading_may_stop():
+    ends = {ZERO.store_id: 336, ONE.store_id: 0}
+    end = next_offset(LATEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss, ends=ends)
+    assert end == SourceOffset({ZERO: 336, ONE: 0}, {ZERO: 336, ONE: 0})
+
+
+def test_an_offset_of_the_user_s_may_be_beyond_where_reading_may_stop():
+    token = StartToken(Specific({"demo": {ZERO: 504, ONE: Edge.LATEST}}))
+    ends = {ZERO.store_id: 336, ONE.store_id: 0}
+    end = next_offset(token, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss, ends=ends)
+    assert end == SourceOffset({ZERO: 504, ONE: 0}, {ZERO: 504, ONE: 0})
