@@ -1,5 +1,7 @@
 """Rows, seconds and the time to catch up, from what moments of progress tell."""
 
+import math
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -81,7 +83,7 @@ def test_topics_have_a_lag_each_and_stores_are_added_up():
     for at in (0, 10, 20):
         latest = {a: ROW * 10 * at, b: ROW * 10 * at, other: ROW * 7}
         source.add(at, latest, {a: ROW * 5 * at, b: ROW * 10 * at, other: ROW * 7})
-    assert source.lags() == [TopicLag("demo", 100, 10.0, None), TopicLag("orders", 0, 0.0, 0.0)]
+    assert source.lags() == [TopicLag("demo", 100, 10.0, math.inf), TopicLag("orders", 0, 0.0, 0.0)]
 
 
 def test_catching_up_counts_what_comes_meanwhile():
@@ -91,6 +93,14 @@ def test_catching_up_counts_what_comes_meanwhile():
     (found,) = source.lags()
     assert found.rows == 800
     assert found.catch_up_seconds == pytest.approx(800 / (30 - 10))
+
+
+def test_a_query_that_reads_no_more_than_comes_does_not_catch_up():
+    source, partition = SourceHistory(), one("demo")
+    source.add(0, {partition: ROW * 1_000}, {partition: 0})
+    assert source.lags()[0].catch_up_seconds is None
+    source.add(10, {partition: ROW * 1_100}, {partition: ROW * 100})
+    assert source.lags()[0].catch_up_seconds == math.inf
 
 
 def test_a_store_that_is_unknown_for_a_moment_keeps_its_history_and_one_that_is_gone_does_not():

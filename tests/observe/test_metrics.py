@@ -1,5 +1,6 @@
 """What Prometheus reads."""
 
+import math
 import sys
 import urllib.request
 
@@ -40,6 +41,7 @@ def test_what_is_known_has_a_value(listener):
         assert found == {
             ("tubemq_lag_rows", 'the "one"', "demo"): 10,
             ("tubemq_lag_seconds", 'the "one"', "demo"): 10,
+            ("tubemq_catch_up_seconds", 'the "one"', "demo"): math.inf,
             ("tubemq_progress_timestamp_seconds", 'the "one"', "demo"): 1772366420,
             ("tubemq_lag_rows", "two", "orders"): 3,
             ("tubemq_progress_timestamp_seconds", "two", "orders"): 1772366400,

@@ -12,7 +12,7 @@ Three numbers per topic:
     until there is a rate. 0 where nothing is unread.
 *catch-up seconds*
     How long the query needs to read all that is unread and all that comes meanwhile, if rows are read and
-    come as in the last minutes. None where it does not become less.
+    come as in the last minutes. Infinite where it does not become less; None until there are rates.
 
 Each store has a ``StoreHistory``. Its invariant: times and ends both ascend; an end that goes back (a topic
 that was created again, a crash) begins the history anew.
@@ -21,6 +21,7 @@ that was created again, a crash) begins the history anew.
 import bisect
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -43,7 +44,7 @@ class TopicLag:
     seconds: float | None
     """How long ago the log ended where the query stands; None when that is not known yet."""
     catch_up_seconds: float | None
-    """How long the query needs to catch up; None when it does not, or when that is not known yet."""
+    """How long the query needs to catch up: infinite when it does not, None when that is not known yet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,9 +185,9 @@ def _catch_up_seconds(store: StoreHistory) -> float | None:
     if not store.rows:
         return 0.0
     read, coming = store.read_per_second, store.coming_per_second
-    if read is None or coming is None or read <= coming:
+    if read is None or coming is None:
         return None
-    return store.rows / (read - coming)
+    return store.rows / (read - coming) if read > coming else math.inf
 
 
 def _longest(values: Iterable[float | None]) -> float | None:

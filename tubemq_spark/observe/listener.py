@@ -134,8 +134,8 @@ def _line(lag: QueryLag) -> str:
     whole = _amount(rows, _longest(lag, lambda one: one.seconds))
     left = _longest(lag, lambda one: one.catch_up_seconds)
     ending = ""
-    if rows:
-        ending = "; it does not catch up" if left is None else f"; it catches up in about {left:.0f} s"
+    if rows and left is not None:
+        ending = f"; it catches up in about {left:.0f} s" if left < math.inf else "; it does not catch up"
     return f"query {lag.query}, source {lag.source}: {whole} ({', '.join(shown)}{more}){ending}"
 
 
