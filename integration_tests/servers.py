@@ -17,8 +17,8 @@ from testkit.certificates import STORE_PASSWORD, Authority
 from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.model import PARTITIONS_PER_STORE
+from tubemq_spark.net.tls import ServerTls
 
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2x3": (2, 3)}
 """Stores x partitions a store: dense offsets, several logs, and partitions that share a log."""
