@@ -3,11 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from tubemq_spark.options.table import ENGINE_KEYS, REFUSED, TABLE, Mode, OptionSpec
+from tubemq_spark.options.table import CLUSTER_VIEWS, ENGINE_KEYS, REFUSED, TABLE, Mode, OptionSpec
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
 
-MODES = {Mode.BATCH_READ: "batch", Mode.STREAM_READ: "stream", Mode.WRITE: "write"}
+MODES = {
+    Mode.BATCH_READ: "batch",
+    Mode.STREAM_READ: "stream",
+    Mode.WRITE: "write",
+    Mode.PARTITIONS_VIEW: "`partitions`",
+}
+ALL_VIEWS = ", ".join(MODES[mode] for mode in MODES if mode in CLUSTER_VIEWS)
 
 HEAD = """\
 # Options
@@ -20,9 +26,9 @@ source.
 
 - An unknown option is an error that names the closest one.
 - An option that has no effect causes a warning: one for reading in a write, or one for streams in a batch
-  read.
-- *In* says where an option has an effect: a `batch` read, a `stream` read, or a `write` of either kind. An
-  option in **bold** is required there.
+  read. In a view it is an error.
+- *In* says where an option has an effect: a batch read, a stream read, a write of either kind, or one of the
+  [views](views.md) by its name. An option in **bold** is required there.
 
 """
 
@@ -81,6 +87,7 @@ def _options() -> str:
 def _row(spec: OptionSpec[Any]) -> str:
     name = f"**`{spec.name}`**" if spec.example else f"`{spec.name}`"
     where = ", ".join(word for mode, word in MODES.items() if mode in spec.modes)
+    where = where.replace(ALL_VIEWS, "views")
     meaning = f"{spec.doc} For example `{spec.example}`." if spec.example else spec.doc
     return f"| {name} | {spec.kind.expected} | {_default(spec)} | {where} | {meaning} |"
 

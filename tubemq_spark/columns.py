@@ -7,6 +7,7 @@ docs/columns.md is written from this table (``make docs``).
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql.types import (
@@ -178,7 +179,7 @@ ORIGIN: Final = frozenset(UNPACKED) - frozenset(WRITTEN)
 """What only says where a row was read: a frame that was read from TubeMQ can be written back."""
 
 
-def suggestion(name: str, known: dict[str, Column] | dict[str, Written]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     """Return how an error about an unknown column ends: with the column that was meant, if one is close."""
     closest = did_you_mean(name, known)
     return f"; {closest}" if closest else "."

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.options import OptionSet
+from tubemq_spark.options import OptionSet, View
 from tubemq_spark.spark_edge import at_sparks_edge
 from tubemq_spark.spark_version import check_spark_version
 
@@ -36,6 +36,10 @@ class TubeMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a frame whose user gave no schema."""
+        if self._options.view is not View.MESSAGES:
+            from tubemq_spark.source.views.table import view_schema
+
+            return view_schema(self._options.view)
         from tubemq_spark.source.schema import default_schema
 
         return default_schema(
@@ -43,7 +47,11 @@ class TubeMQDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the batch reader."""
+        """Return the batch reader: of messages, or of a view."""
+        if self._options.view is not View.MESSAGES:
+            from tubemq_spark.source.views.reader import ViewReader
+
+            return ViewReader(schema, self._options.view, self._options.for_view())
         from tubemq_spark.source.batch import TubeMQReader
 
         return TubeMQReader(schema, self._options.for_batch_read())

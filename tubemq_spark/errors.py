@@ -23,7 +23,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # The columns of a DataFrame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema is empty; name at least one of these columns: {known}.",
     "TUBEMQ_SCHEMA_UNKNOWN_COLUMN": (
-        "The schema names the column '{column}', which TubeMQ rows do not have{suggestion} They have: {known}."
+        "The schema names the column '{column}', which the rows do not have{suggestion} They have: {known}."
     ),
     "TUBEMQ_SCHEMA_WRONG_TYPE": (
         "Column '{column}' is {expected}, not {given}; read it as {expected} and cast it in the query."
@@ -110,6 +110,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_NOTHING_SUBSCRIBED": "One of the options subscribe, subscribePattern and assign must be specified for {mode}; for example subscribe=demo,orders{hint}.",
     "TUBEMQ_NO_TOPICS": "No topics to subscribe to: the value of option '{option}' is blank; name at least one topic.",
     "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' is {edge} for {whose}, which a batch read does not allow; choose the other end, or offsets.",
+    "TUBEMQ_VIEW_IN_STREAM": "Option '{option}' is {view}, but a streaming read only has messages; read the view with spark.read, or leave the option out.",
+    "TUBEMQ_OPTION_IN_VIEW": "Option '{option}' has no effect in {mode}; leave it out.",
     "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now.",
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
     "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",

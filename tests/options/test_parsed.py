@@ -18,12 +18,14 @@ from tubemq_spark.options import (
     ParseMode,
     PayloadFormat,
     ReadOptions,
+    ViewOptions,
     Visibility,
     WriteOptions,
 )
 
 BASE = {"tubemq.master.servers": "m1:8000,m2"}
 READ = {**BASE, "subscribe": "demo"}
+BOTH_MASTERS = (Endpoint("m1", 8000), Endpoint("m2", 8715))
 MASTERS = (Endpoint("m1", 8000), Endpoint("m2", 8715))
 
 
@@ -433,6 +435,50 @@ def test_no_warning_without_reason(caplog):
     with caplog.at_level(logging.WARNING):
         batch(), stream(), write()
     assert caplog.records == []
+
+
+def view(**options):
+    return OptionSet.parse({**READ, "view": "partitions", **options}).for_view()
+
+
+def test_options_of_a_view_arrive():
+    given = {
+        "tubemq.master.web": "m1:80",
+        "tubemq.group": "me",
+        "tubemq.rpctimeoutms": "7",
+        "readergroups": "r1,r2",
+    }
+    client = ClientConfig(BOTH_MASTERS, "me", rpc_timeout_ms=7, reader_groups=("r1", "r2"))
+    assert view(**given) == ViewOptions(ClusterConfig(client, web=(Endpoint("m1", 80),)), Topics(("demo",)))
+    assert view() == ViewOptions(
+        ClusterConfig(ClientConfig(BOTH_MASTERS, "tubemq_spark-demo")), Topics(("demo",))
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("startingOffsets", "earliest"), ("failOnDataLoss", "false"), ("topic", "demo"), ("minPartitions", "2")],
+)
+def test_a_view_refuses_options_without_effect(option, value):
+    text = refused("TUBEMQ_OPTION_IN_VIEW", view, **{option: value})
+    assert f"Option '{option}' has no effect in the view 'partitions'; leave it out." in text
+
+
+def test_a_view_takes_all_settings_of_the_connection(caplog):
+    """Users keep them together, whatever they read."""
+    assert view(**{"tubemq.fetchTimeoutMs": "100"}) == view()
+    assert "'tubemq.fetchTimeoutMs' has no effect in the view 'partitions'" in caplog.text
+
+
+def test_a_stream_refuses_a_view():
+    text = refused("TUBEMQ_VIEW_IN_STREAM", stream, view="partitions")
+    assert "Option 'view' is partitions" in text
+    assert stream(view="messages") == stream()
+
+
+def test_a_write_warns_of_a_view(caplog):
+    assert write(view="partitions") == write()
+    assert "'view' has no effect in a write" in caplog.text
 
 
 def test_values_survive_pickling():

@@ -17,7 +17,7 @@ from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source import unpacking
 from tubemq_spark.source.arrow import arrow_schema
 from tubemq_spark.source.inlong import InLongBuilder
-from tubemq_spark.source.schema import check_schema, default_schema
+from tubemq_spark.source.schema import check_schema, default_schema, message_columns
 
 pytestmark = pytest.mark.usefixtures("each_twin")
 
@@ -156,7 +156,7 @@ def test_bodies_wait_for_others_like_bodies_that_stay_packed():
 @given(st.permutations(list(UNPACKED)), st.integers(1, len(UNPACKED)))
 def test_any_columns_in_any_order(names, count):
     schema = schema_of(*names[:count])
-    check_schema(schema, PayloadFormat.INLONG)
+    check_schema(schema, message_columns(PayloadFormat.INLONG))
     (batch,) = build([SOUND, JUNK], schema)
     assert batch.schema == arrow_schema(schema)
     assert len(batch) == 4

@@ -3,8 +3,8 @@
 Nothing below the data source takes a map of texts.
 """
 
-from tubemq_spark.options.parsed import OptionSet, ReadOptions, WriteOptions
-from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat, Visibility
+from tubemq_spark.options.parsed import OptionSet, ReadOptions, ViewOptions, WriteOptions
+from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat, View, Visibility
 
 __all__ = [
     "MessageTime",
@@ -13,6 +13,8 @@ __all__ = [
     "ParseMode",
     "PayloadFormat",
     "ReadOptions",
+    "View",
+    "ViewOptions",
     "Visibility",
     "WriteOptions",
 ]

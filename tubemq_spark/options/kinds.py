@@ -35,6 +35,7 @@ from tubemq_spark.protocol.names import (
     TOPIC_NAME_RULE,
 )
 from tubemq_spark.protocol.packed_strings import is_packable
+from tubemq_spark.suggest import did_you_mean
 
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
@@ -76,6 +77,13 @@ class Kind(Generic[T]):
     """Make a value of the text; None when the text is not what is expected."""
     show: Callable[[T], str] = str
     """Make the text that is parsed to a value."""
+    words: tuple[str, ...] = ()
+    """All texts that are expected, where these are a few words: a misspelt one is told the nearest."""
+
+    def expected_instead_of(self, text: str) -> str:
+        """Return what the text must be, with the word that a misspelt one most likely stands for."""
+        closest = did_you_mean(text.strip(), self.words)
+        return f"{self.expected} ({closest})" if closest else self.expected
 
 
 def integer(lowest: int, highest: int) -> Kind[int]:
@@ -96,8 +104,8 @@ def choice(values: type[E]) -> Kind[E]:
     def parse(text: str) -> E | None:
         return next((value for value in values if value.value.lower() == text.strip().lower()), None)
 
-    *others, last = [value.value for value in values]
-    return Kind(f"{', '.join(others)} or {last}", parse, lambda value: str(value.value))
+    *others, last = words = [value.value for value in values]
+    return Kind(f"{', '.join(others)} or {last}", parse, lambda value: str(value.value), tuple(words))
 
 
 def offset_spec(option: str) -> Kind[OffsetSpec]:

@@ -2,7 +2,7 @@
 
 Spark makes a data source with the user's map, keys in lower case, and does not say whether it is going
 to read or to write. ``OptionSet.parse`` therefore checks what can be checked without knowing, and
-``for_batch_read``, ``for_stream_read`` and ``for_write`` the rest.
+``for_batch_read``, ``for_stream_read``, ``for_view`` and ``for_write`` the rest.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ from tubemq_spark.options.table import (
     OptionSpec,
     ParseMode,
     PayloadFormat,
+    View,
     Visibility,
 )
 
@@ -46,6 +47,8 @@ _ABOUT_TLS: Final[tuple[tuple[OptionSpec[Any], OptionSpec[Any]], ...]] = (
     (table.TLS_MIN_VERSION, table.TLS),
 )
 """Options of TLS, each with the one that it needs: to leave them unused in silence would be dangerous."""
+_VIEWS: Final = frozenset(view.mode for view in View) - {Mode.BATCH_READ}
+_CONNECTION_PREFIX: Final = "tubemq."
 _GROUP_PREFIX: Final = "tubemq_spark"
 _MAX_LABEL: Final = 200
 _TABLE_HINT: Final = (
@@ -108,6 +111,16 @@ class ReadOptions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """Everything a view needs, checked; picklable; safe to log."""
+
+    cluster: ClusterConfig
+    """How TubeMQ is reached."""
+    subscription: Subscription
+    """The topics or partitions that the view is about."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class WriteOptions:
     """Everything a write needs, checked; picklable; safe to log."""
 
@@ -165,6 +178,11 @@ class OptionSet:
         """What the bodies are, which the default schema depends on."""
         return self._value(table.PAYLOAD)
 
+    @property
+    def view(self) -> View:
+        """What a batch read has in its rows."""
+        return self._value(table.VIEW)
+
     def for_batch_read(self) -> ReadOptions:
         """Return the options of ``spark.read``.
 
@@ -193,8 +211,10 @@ class OptionSet:
         """Return the options of ``spark.readStream``.
 
         Raises:
-            OptionError: an option is missing, or ``endingOffsets`` is given.
+            OptionError: an option is missing, or ``endingOffsets`` is given, or a view is asked for.
         """
+        if self.view is not View.MESSAGES:
+            raise OptionError("TUBEMQ_VIEW_IN_STREAM", option=table.VIEW.name, view=self.view.value)
         for spec in (table.ENDING_OFFSETS, table.ENDING_TIMESTAMP, table.ENDING_BY_TIMESTAMP):
             if spec.name in self._given:
                 raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=spec.name)
@@ -209,6 +229,16 @@ class OptionSet:
             min_offsets_per_trigger=self._value(table.MIN_OFFSETS, 0),
             max_trigger_delay_ms=self._value(table.MAX_TRIGGER_DELAY),
         )
+
+    def for_view(self) -> ViewOptions:
+        """Return the options of ``spark.read`` with a view that is not of messages.
+
+        Raises:
+            OptionError: an option is missing, or has no effect in this view.
+        """
+        self._enter(self.view.mode)
+        subscription = self._subscription()
+        return ViewOptions(self._cluster(self._reading_client(subscription)), subscription)
 
     def for_write(self) -> WriteOptions:
         """Return the options of ``df.write`` and ``df.writeStream``.
@@ -240,18 +270,13 @@ class OptionSet:
 
     def _read_options(self, starting: OffsetSpec, ending: OffsetSpec | None) -> ReadOptions:
         subscription = self._subscription()
-        client = self._client(group=self._value(table.GROUP_NAME, _default_group(subscription)))
-        groups = self._optional(table.READER_GROUPS) or default_reader_groups(
-            client.group, self._value(table.READER_GROUPS_SIZE)
-        )
         client = dataclasses.replace(
-            client,
-            reader_groups=groups,
+            self._reading_client(subscription),
             message_types=self._optional(table.TYPES) or (),
             fetch_timeout_ms=self._value(table.FETCH_TIMEOUT),
         )
         return ReadOptions(
-            cluster=ClusterConfig(client, web=self._optional(table.MASTER_WEB) or ()).validate(),
+            cluster=self._cluster(client),
             subscription=subscription,
             starting=starting,
             ending=ending,
@@ -284,6 +309,16 @@ class OptionSet:
             return Topics(topics)
         return self._value(table.ASSIGN) if pattern is None else TopicPattern(pattern)
 
+    def _cluster(self, client: ClientConfig) -> ClusterConfig:
+        return ClusterConfig(client, web=self._optional(table.MASTER_WEB) or ()).validate()
+
+    def _reading_client(self, subscription: Subscription) -> ClientConfig:
+        client = self._client(group=self._value(table.GROUP_NAME, _default_group(subscription)))
+        groups = self._optional(table.READER_GROUPS) or default_reader_groups(
+            client.group, self._value(table.READER_GROUPS_SIZE)
+        )
+        return dataclasses.replace(client, reader_groups=groups)
+
     def _client(self, group: str) -> ClientConfig:
         return ClientConfig(
             masters=self._value(table.MASTERS),
@@ -309,7 +344,7 @@ class OptionSet:
         )
 
     def _enter(self, mode: Mode) -> None:
-        """Demand what the mode needs, and name what has no effect in it."""
+        """Demand what the mode needs; name what has no effect in it, and refuse that in a view."""
         for spec in table.TABLE:
             given = spec.name in self._given
             if mode in spec.modes and spec.example and not given:
@@ -321,8 +356,12 @@ class OptionSet:
                     hint=self._table_hint(mode, spec.name, spec.example),
                 )
             if given and mode not in spec.modes:
+                # How to connect may be said anywhere: users keep that together.
+                if mode in _VIEWS and not spec.name.startswith(_CONNECTION_PREFIX):
+                    raise OptionError("TUBEMQ_OPTION_IN_VIEW", option=spec.name, mode=mode.value)
                 logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
-        if mode is not Mode.WRITE and not any(spec.name in self._given for spec in _SUBSCRIBING):
+        subscribes = mode in table.SUBSCRIBE.modes
+        if subscribes and not any(spec.name in self._given for spec in _SUBSCRIBING):
             hint = self._table_hint(mode, table.SUBSCRIBE.name, "demo,orders")
             raise OptionError("TUBEMQ_NOTHING_SUBSCRIBED", mode=mode.value, hint=hint)
         for key in self._ignored:

@@ -57,6 +57,22 @@ class Mode(enum.Enum):
     BATCH_READ = "a batch read"
     STREAM_READ = "a streaming read"
     WRITE = "a write"
+    PARTITIONS_VIEW = "the view 'partitions'"
+
+
+class View(enum.Enum):
+    """What a batch read has in its rows; the value is what users write."""
+
+    MESSAGES = "messages"
+    PARTITIONS = "partitions"
+
+    @property
+    def mode(self) -> Mode:
+        """What Spark does when it reads this view."""
+        return _MODES[self]
+
+
+_MODES: Final = {View.MESSAGES: Mode.BATCH_READ, View.PARTITIONS: Mode.PARTITIONS_VIEW}
 
 
 class MessageTime(enum.Enum):
@@ -112,7 +128,11 @@ _GRAIN: Final = (
 )
 _READS: Final = frozenset({Mode.BATCH_READ, Mode.STREAM_READ})
 _WRITES: Final = frozenset({Mode.WRITE})
-_ALL: Final = _READS | _WRITES
+CLUSTER_VIEWS: Final = frozenset({Mode.PARTITIONS_VIEW})
+"""The views that ask the cluster."""
+_SUBSCRIBERS: Final = _READS | {Mode.PARTITIONS_VIEW}
+"""What needs to know which topics."""
+_ALL: Final = _READS | _WRITES | CLUSTER_VIEWS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,9 +164,8 @@ class OptionSpec(Generic[T]):
         value = self.kind.parse(text)
         if value is None:
             shown = _HIDDEN if self.secret else text
-            raise OptionError(
-                "TUBEMQ_OPTION_VALUE", option=self.name, value=shown, expected=self.kind.expected
-            )
+            expected = self.kind.expected_instead_of(text)
+            raise OptionError("TUBEMQ_OPTION_VALUE", option=self.name, value=shown, expected=expected)
         return value
 
     def show(self, value: T) -> str:
@@ -165,7 +184,7 @@ MASTERS: Final = OptionSpec(
 MASTER_WEB: Final = OptionSpec(
     "tubemq.master.web",
     WEB_SERVERS,
-    _READS,
+    _READS | CLUSTER_VIEWS,
     "Where the masters serve their administration API over HTTP, which `subscribePattern` needs. The default "
     "port is 8080.",
     default_doc="the hosts of `tubemq.master.servers`, port 8080",
@@ -271,7 +290,7 @@ FETCH_TIMEOUT: Final = OptionSpec(
 SUBSCRIBE: Final = OptionSpec(
     "subscribe",
     TOPICS,
-    _READS,
+    _SUBSCRIBERS,
     "The topics to read, separated by commas. A read needs one of `subscribe`, `subscribePattern` and "
     "`assign`.",
     default_doc="required, or one of the next two",
@@ -279,7 +298,7 @@ SUBSCRIBE: Final = OptionSpec(
 SUBSCRIBE_PATTERN: Final = OptionSpec(
     "subscribePattern",
     PATTERN,
-    _READS,
+    _SUBSCRIBERS,
     "Read all topics whose whole names match this regular expression. A stream looks for new ones about "
     "every ten seconds, and reads them from their beginning. The topics are listed by the masters' "
     "administration API, see `tubemq.master.web`.",
@@ -288,10 +307,18 @@ SUBSCRIBE_PATTERN: Final = OptionSpec(
 ASSIGN: Final = OptionSpec(
     "assign",
     ASSIGNMENT,
-    _READS,
+    _SUBSCRIBERS,
     f"Read only these partitions: JSON with a list of `brokerId:partitionId` for each topic, such as "
     f"`{ASSIGN_EXAMPLE}`. A partition that a stream did not read before begins at its earliest offset.",
     default_doc="none",
+)
+VIEW: Final = OptionSpec(
+    "view",
+    choice(View),
+    _READS | CLUSTER_VIEWS,
+    "What a batch read returns: the `messages`, or a [view](views.md) of where they are. A view refuses "
+    "options that have no effect in it, and a stream refuses views.",
+    View.MESSAGES,
 )
 WAIT_FOR_TOPICS: Final = OptionSpec(
     "waitForTopics",
@@ -482,7 +509,7 @@ INCLUDE_ATTRIBUTES: Final = OptionSpec(
 MESSAGE_TIME_ZONE: Final = OptionSpec(
     "messageTimeZone",
     TIME_ZONE,
-    _ALL,
+    _READS | _WRITES,
     "The time zone of message times, which TubeMQ stores as text without one. The column `timestamp` is "
     "converted from them when reading, and to them when writing.",
     "UTC",
@@ -514,7 +541,7 @@ MAX_IDLE_INTERVAL: Final = OptionSpec(
 READER_GROUPS: Final = OptionSpec(
     "readerGroups",
     GROUPS,
-    _READS,
+    _READS | CLUSTER_VIEWS,
     "The groups under which tasks read. A broker lets only one client of a group read a partition at a "
     "time; with several groups, retried tasks and other queries need not wait. Name them if the cluster "
     "admits only groups that it knows.",
@@ -523,7 +550,7 @@ READER_GROUPS: Final = OptionSpec(
 READER_GROUPS_SIZE: Final = OptionSpec(
     "readerGroups.size",
     integer(1, 256),
-    _READS,
+    _READS | CLUSTER_VIEWS,
     "How many reader groups to use when `readerGroups` does not name them.",
     DEFAULT_READER_GROUPS,
 )
@@ -572,6 +599,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     SUBSCRIBE,
     SUBSCRIBE_PATTERN,
     ASSIGN,
+    VIEW,
     WAIT_FOR_TOPICS,
     STARTING_OFFSETS,
     STARTING_TIMESTAMP,

@@ -14,7 +14,7 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import requests_of
 from tubemq_spark.source.planner import Planner, Snapshot
-from tubemq_spark.source.schema import check_schema
+from tubemq_spark.source.schema import check_schema, message_columns
 from tubemq_spark.source.task import loss_policy, read_rows
 from tubemq_spark.source.time_search import if_no_record
 from tubemq_spark.spark_edge import at_sparks_edge
@@ -29,7 +29,7 @@ class TubeMQReader(DataSourceReader):
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        check_schema(schema, options.payload)
+        check_schema(schema, message_columns(options.payload))
         self._schema = schema
         self._options = options
 

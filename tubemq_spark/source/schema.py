@@ -4,6 +4,8 @@ Spark prunes no columns for a Python source, so the user's schema is the project
 of the columns in any order, and only those are decoded.
 """
 
+from collections.abc import Iterable, Mapping
+
 from pyspark.sql.types import DataType, StructField, StructType
 
 from tubemq_spark.columns import READ, UNPACKED, Column, suggestion
@@ -11,34 +13,42 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.options import PayloadFormat
 
 
+def message_columns(payload: PayloadFormat) -> Mapping[str, Column]:
+    """Return the columns of messages, whose bodies may be unpacked."""
+    return UNPACKED if payload is PayloadFormat.INLONG else READ
+
+
 def default_schema(*, include_attributes: bool, payload: PayloadFormat = PayloadFormat.RAW) -> StructType:
-    """Return the schema of a frame whose user gave none; all fields nullable, as in Spark's Kafka source."""
-    return StructType(
-        [
-            StructField(column.name, column.type, nullable=True)
-            for column in _columns(payload).values()
-            if include_attributes or column.by_default
-        ]
-    )
+    """Return the schema of a frame whose user gave none."""
+    columns = message_columns(payload).values()
+    return schema_of(column for column in columns if include_attributes or column.by_default)
 
 
-def check_schema(schema: StructType, payload: PayloadFormat = PayloadFormat.RAW) -> None:
+def schema_of(columns: Iterable[Column]) -> StructType:
+    """Return the schema with some columns; all fields nullable, as in Spark's Kafka source."""
+    return StructType([StructField(column.name, column.type, nullable=True) for column in columns])
+
+
+def check_schema(schema: StructType, known: Mapping[str, Column] = READ) -> None:
     """Refuse a user's schema that names unknown columns, or known ones with another type.
+
+    Args:
+        schema: what the user wants.
+        known: the columns that there are; by default those of messages.
 
     Raises:
         OptionError: the column and what it may be.
     """
-    columns = _columns(payload)
     if not schema.fields:
-        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(columns))
+        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(known))
     for field in schema.fields:
-        column = columns.get(field.name)
+        column = known.get(field.name)
         if column is None:
             raise OptionError(
                 "TUBEMQ_SCHEMA_UNKNOWN_COLUMN",
                 column=field.name,
-                suggestion=suggestion(field.name, columns),
-                known=", ".join(f"{known.name} {known.type.simpleString()}" for known in columns.values()),
+                suggestion=suggestion(field.name, known),
+                known=", ".join(f"{one.name} {one.type.simpleString()}" for one in known.values()),
             )
         if not _same_type(field.dataType, column.type):
             raise OptionError(
@@ -49,10 +59,6 @@ def check_schema(schema: StructType, payload: PayloadFormat = PayloadFormat.RAW)
             )
         if column.nullable and not field.nullable:
             raise OptionError("TUBEMQ_SCHEMA_NOT_NULL", column=field.name)
-
-
-def _columns(payload: PayloadFormat) -> dict[str, Column]:
-    return UNPACKED if payload is PayloadFormat.INLONG else READ
 
 
 def _same_type(given: DataType, expected: DataType) -> bool:

@@ -17,7 +17,7 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.partition import requests_of
-from tubemq_spark.source.schema import check_schema
+from tubemq_spark.source.schema import check_schema, message_columns
 from tubemq_spark.source.stream_driver import StreamDriver
 from tubemq_spark.source.task import read_rows
 from tubemq_spark.spark_edge import at_sparks_edge
@@ -35,7 +35,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        check_schema(schema, options.payload)
+        check_schema(schema, message_columns(options.payload))
         self._schema = schema
         self._options = options
         self._driver: StreamDriver | None = None

@@ -1,0 +1,90 @@
+"""What views with one row per partition have in common: where it is, and how its broker does."""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import IntegerType, StringType
+
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.columns import Column
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.model import StoreBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.offsets.subscription import Subscription
+from tubemq_spark.source.layout_cache import LayoutCache
+from tubemq_spark.source.views.view import Row
+
+ANSWERS: Final = "answers"
+AWAY: Final = "away"
+FAILS: Final = "fails"
+_NO_ANSWER: Final = "TUBEMQ_TIMEOUT"
+
+PLACE: Final = (
+    Column("topic", StringType(), read="The topic's name."),
+    Column("brokerId", IntegerType(), read="The broker's id."),
+    Column("broker", StringType(), read="The broker's address, `host:port`."),
+    Column("store", IntegerType(), read="The number of the store on that broker."),
+    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index."),
+    Column(
+        "partitionsInStore",
+        IntegerType(),
+        read="How many partitions share the store. Each of their rows counts what the whole store holds, so "
+        "divide by this number before you add up.",
+    ),
+    Column(
+        "state",
+        StringType(),
+        read=f"`{ANSWERS}`; `{AWAY}` when the broker cannot be reached or does not answer in time; "
+        f"`{FAILS}` when it answers with an error.",
+    ),
+    Column("error", StringType(), read="Why the broker gave no answer, or with which error.", nullable=True),
+)
+"""The first columns of such a view."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What the cluster says about some partitions at one moment."""
+
+    layout: TopicsLayout
+    bounds: StoreBounds
+
+    @functools.cached_property
+    def _partitions_in_stores(self) -> Mapping[StoreId, int]:
+        return collections.Counter(one.store_id for one in (*self.layout.partitions, *self.layout.unread))
+
+    def place(self, partition: TopicPartition) -> Row:
+        """Return the columns ``PLACE`` of a partition that the layout lists."""
+        store = partition.store_id
+        return {
+            "topic": partition.topic,
+            "brokerId": partition.broker_id,
+            "broker": str(self.layout.partitions[partition]),
+            "store": store.store,
+            "partition": partition.partition_id,
+            "partitionsInStore": self._partitions_in_stores[store],
+            **state(self.bounds.failures.get(store)),
+        }
+
+
+def look(cluster: Cluster, subscription: Subscription) -> Found:
+    """Ask a master and all brokers, once; a broker that does not answer is part of the answer.
+
+    Raises:
+        RpcError: a topic does not exist, or the group may not read it.
+        OptionError: a partition of ``assign`` does not exist.
+        TubeMQConnectionError: no master answers.
+    """
+    layout = LayoutCache(cluster, subscription).ask(missing_ok=False)
+    subscription.refuse_missing(layout)
+    return Found(layout, cluster.bounds(layout))
+
+
+def state(error: TubeMQError | None) -> Row:
+    """Return the columns about a broker that has answered with this error, or has not answered."""
+    if error is None:
+        return {"state": ANSWERS}
+    away = isinstance(error, TubeMQConnectionError) or error.condition == _NO_ANSWER
+    return {"state": AWAY if away else FAILS, "error": str(error)}

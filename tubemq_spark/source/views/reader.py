@@ -1,0 +1,61 @@
+"""The reader of every view: ``spark.read.format("tubemq").option("view", ...)``."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tubemq_spark.options import View, ViewOptions
+from tubemq_spark.source.arrow import arrow_schema
+from tubemq_spark.source.schema import check_schema
+from tubemq_spark.source.views.table import VIEWS
+from tubemq_spark.spark_edge import at_sparks_edge
+
+
+@dataclasses.dataclass(init=False)
+class RowsPartition(InputPartition):
+    """The one task of a view, which hands over rows that the driver has made."""
+
+    rows: tuple[tuple[Any, ...], ...]
+    """Values in the schema's order; at least one row."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        super().__init__(f"{len(rows)} rows")
+        self.rows = tuple(rows)
+
+
+@at_sparks_edge
+class ViewReader(DataSourceReader):
+    """Holds values only: Spark pickles it to every task.
+
+    A frame is a snapshot: Spark asks for its partitions once, at the first action.
+    """
+
+    def __init__(self, schema: StructType, view: View, options: ViewOptions) -> None:
+        """Take the user's schema, which may name any of the view's columns in any order.
+
+        Raises:
+            OptionError: it names others, or gives them other types.
+        """
+        check_schema(schema, VIEWS[view].by_name)
+        self._schema = schema
+        self._view = view
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Make the rows (driver)."""
+        names = self._schema.names
+        made = VIEWS[self._view].rows(self._options)
+        rows = [tuple(row.get(name) for name in names) for row in made]
+        return [RowsPartition(rows)] if rows else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Hand the rows over (executor); the bare value that Spark sends for no partition has none."""
+        if isinstance(partition, RowsPartition):
+            schema = arrow_schema(self._schema)
+            columns = zip(*partition.rows, strict=True)
+            arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)

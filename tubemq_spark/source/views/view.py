@@ -1,0 +1,26 @@
+"""What a view consists of."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from tubemq_spark.columns import Column
+from tubemq_spark.options import ViewOptions
+
+Row: TypeAlias = Mapping[str, Any]
+"""Values by the column's name; a column that is missing is null."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ViewSpec:
+    """One view."""
+
+    columns: tuple[Column, ...]
+    """All its columns, in the order a frame has them."""
+    rows: Callable[[ViewOptions], Iterable[Row]]
+    """Make the rows, now; called in the driver."""
+
+    @property
+    def by_name(self) -> dict[str, Column]:
+        """Its columns by their names."""
+        return {column.name: column for column in self.columns}
