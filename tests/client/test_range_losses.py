@@ -287,3 +287,44 @@ def test_records_that_the_broker_passes_over_are_a_loss():
 def test_records_of_other_partitions_are_none_that_are_missing():
     with broker_of(12, partitions=3, flushed=12, limits=SMALL) as broker:
         assert lossy(broker, 0, 12 * ROW) == (values(0, 12)[::3], [])
+
+
+@pytest.mark.parametrize(("known", "rows"), [(OWN, (3, 4)), ({}, (None, None))], ids=["own", "shared"])
+def test_lost_records_are_counted_where_offsets_tell_them(known, rows):
+    with broker_of(10, flushed=10) as broker:
+        broker.stores[STORE].first = 4
+        _, losses = lossy(broker, ROW, 14 * ROW, known=known)
+
+        assert losses == [loss(Loss.EXPIRED, ROW, 4 * ROW), loss(Loss.TRUNCATED, 10 * ROW, 14 * ROW)]
+        assert tuple(one.rows for one in losses) == rows
+
+
+def test_only_the_asked_records_are_counted():
+    with broker_of(10, flushed=10) as broker:
+        broker.stores[STORE].first = 4
+        for start, end, lost in ((1, 3, 2), (12, 14, 2), (8, 14, 4)):
+            _, (found,) = lossy(broker, start * ROW, end * ROW, known=OWN)
+            assert found.rows == lost
+
+
+def test_damaged_records_are_always_counted():
+    with broker_of(12, partitions=2) as broker:
+        for number in (4, 6, 5):
+            broker.stores[STORE].entries[number] = Entry(number % 2, b"damaged", 77, sound=False)
+        _, (found,) = lossy(broker, 0, 12 * ROW)
+        assert found.rows == 2
+
+
+@pytest.mark.parametrize("end", range(7, 13))
+def test_records_that_the_broker_passes_over_are_counted_without_those_it_gives(end):
+    with broker_that_cannot_read(2, 5, 6) as broker:
+        _, losses = lossy(broker, 0, end * ROW, known=OWN)
+        assert {one.loss for one in losses} == {Loss.SKIPPED}
+        assert sum(one.rows for one in losses) == 3
+
+
+def test_records_of_a_removed_topic_are_counted():
+    with broker_of(9, limits=Limits(memory_entries=3)) as broker:
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.refuse(403)]
+        _, (found,) = lossy(broker, 0, 9 * ROW, known=OWN, locate=lambda _: Loss.TOPIC_REMOVED)
+        assert found.rows == (found.end - found.start) // ROW

@@ -50,7 +50,7 @@ from tubemq_spark.model import RangeRequest
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned, rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
@@ -179,24 +179,27 @@ class _RangeReader:
         found = self._read_ahead.seek(self._position)
         self._placed = True
         if found.current > self._position:
-            self._report(Loss.EXPIRED, self._position, found.current)
+            rows = self._rows_between(self._position, min(found.current, self._end))
+            self._report(Loss.EXPIRED, self._position, found.current, rows)
             self._position = min(found.current, self._end)
         log_end = found.current if found.current < self._position else found.latest
         if log_end is not None and log_end < self._end:
-            self._report(Loss.TRUNCATED, log_end, self._end)
+            rows = self._rows_between(max(log_end, self._position), self._end)
+            self._report(Loss.TRUNCATED, log_end, self._end, rows)
             self._end = max(log_end, self._position)
 
     def _accept(self, step: Step) -> FetchedBatch | None:
         """Cut a step at the range's end and report what is damaged or missing."""
-        columns, corrupt = step.fetched.columns, step.fetched.corrupt
+        columns, corrupt, count = step.fetched.columns, step.fetched.corrupt, step.fetched.count
         if step.next > self._end:
-            kept = self._records_before_end(step)
-            columns = columns.slice(0, int(np.searchsorted(columns.ordinals, kept)))
-            corrupt = corrupt[corrupt < kept]
+            count = self._records_before_end(step)
+            columns = columns.slice(0, int(np.searchsorted(columns.ordinals, count)))
+            corrupt = corrupt[corrupt < count]
         self._report_corrupt(step, corrupt)
         if self._own_store and not step.dense:
             # The broker passed over records without a word (MsgFileStore.getMessages).
-            self._report(Loss.SKIPPED, step.start, min(step.next, self._end))
+            end = min(step.next, self._end)
+            self._report(Loss.SKIPPED, step.start, end, rows_between(step.start, end) - count)
         if self._types:
             columns = columns.of_types(self._types)
         if not len(columns):
@@ -236,14 +239,18 @@ class _RangeReader:
         if not len(corrupt):
             return
         if not step.dense:
-            self._report(Loss.CORRUPT, step.start, min(step.next, self._end))
+            self._report(Loss.CORRUPT, step.start, min(step.next, self._end), len(corrupt))
             return
         for ordinal in corrupt.tolist():
             offset = step.start + INDEX_ENTRY_BYTES * ordinal
-            self._report(Loss.CORRUPT, offset, offset + INDEX_ENTRY_BYTES)
+            self._report(Loss.CORRUPT, offset, offset + INDEX_ENTRY_BYTES, 1)
 
-    def _report(self, loss: Loss, start: int, end: int) -> None:
-        self._on_loss(LossRecord(loss, self._partition, start, end))
+    def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
+        self._on_loss(LossRecord(loss, self._partition, start, end, rows))
+
+    def _rows_between(self, start: int, end: int) -> int | None:
+        """Return how many records were there; None where those of other partitions, or types, count too."""
+        return rows_between(start, end) if self._own_store else None
 
     def _recover(self, error: TubeMQError) -> None:
         """Prepare another attempt, or raise."""
@@ -251,7 +258,7 @@ class _RangeReader:
         if tells_of_removal(error):
             gone = what_is_gone(self._locate, self._partition, self._wait)
             if gone is not None:
-                self._report(gone, self._position, self._end)
+                self._report(gone, self._position, self._end, self._rows_between(self._position, self._end))
                 self._end = self._position
                 return
         elif not _is_transient(error):

@@ -49,12 +49,17 @@ class Loss(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LossRecord:
-    """One loss: why records of a partition are missing, and their offsets ``[start, end)`` (see ``Loss``)."""
+    """One loss: why records of a partition are missing, and their offsets ``[start, end)`` (see ``Loss``).
+
+    It is the same loss whoever finds it, whether they can count its records or not.
+    """
 
     loss: Loss
     partition: TopicPartition
     start: int
     end: int
+    rows: int | None = dataclasses.field(default=None, compare=False)
+    """How many records of the partition are missing; None where nobody can tell."""
 
     def __str__(self) -> str:
         return f"{self.loss.value} {self.partition} [{self.start}, {self.end})"

@@ -65,6 +65,7 @@ from tubemq_spark.offsets.offset_spec import (
     timestamps,
 )
 from tubemq_spark.offsets.splitting import split_ranges
+from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.source.layout_cache import LayoutCache
@@ -259,18 +260,20 @@ class Planner:
         """
         options, listed = self._options, []
         layout = self._layout_listing([range_.partition for range_ in ranges])
-        for range_ in ranges:
-            if range_.partition in layout.partitions:
-                listed.append(range_)
-            else:
-                on_loss(removal(range_.partition, range_.start, range_.end, layout.partitions))
-        parts = split_ranges(
-            listed, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
-        )
         # Of partitions that nobody reads, those of now: no offset tells which there were. Where messages are
         # passed over for their type, nobody knows the offsets of the others, as in a shared store.
         filtered = options.cluster.client.message_types
         alone = {} if filtered else alone_in_store({*planned, *layout.unread})
+        for range_ in ranges:
+            if range_.partition in layout.partitions:
+                listed.append(range_)
+            else:
+                gone = removal(range_.partition, range_.start, range_.end, layout.partitions)
+                rows = rows_between(gone.start, gone.end) if gone.partition.store_id in alone else None
+                on_loss(dataclasses.replace(gone, rows=rows))
+        parts = split_ranges(
+            listed, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
+        )
         tasks = grouped(
             [layout.request(part, own_store=part.partition.store_id in alone) for part in parts],
             most_ranges=options.max_ranges_per_task,
