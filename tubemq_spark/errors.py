@@ -140,6 +140,9 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_AVAILABLE_NOW.PARTITION_LOST": "{partition} was there when this run of Trigger.AvailableNow began, which was to read it up to offset {end}, and no longer exists. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
     "TUBEMQ_AVAILABLE_NOW.MOVED_BACK": "{partition} was to be read up to offset {end}, where it ended when this run of Trigger.AvailableNow began, but its log now ends at {start}: the topic was created again, or its broker lost records. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
     "TUBEMQ_NO_PROMETHEUS": "Metrics need the package prometheus_client, which is not installed; run: pip install 'tubemq_spark[prometheus]'.",
+    # The ledger of losses.
+    "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; name one that the driver and all executors can reach and write to.",
+    "TUBEMQ_LEDGER_MALFORMED": "{source} is not a ledger of losses: {problem}; name a folder that holds nothing else in the option 'lossLedger', or move the file away.",
     # The demo.
     "TUBEMQ_DEMO_NO_SPARK": "PySpark is not installed for {python}; run: pip install 'tubemq_spark[spark]'.",
     "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories that contain text.",
@@ -246,6 +249,14 @@ class DataLossError(TubeMQError):
 
 class OffsetFormatError(TubeMQError, ValueError):
     """Offsets (of an option or of a checkpoint) that cannot be understood."""
+
+
+class FolderError(TubeMQError, OSError):
+    """A folder that the user named cannot be written to or read, although that was tried several times."""
+
+
+class LedgerFormatError(TubeMQError, ValueError):
+    """A file that should be a ledger of losses cannot be understood."""
 
 
 class ProduceError(TubeMQError):

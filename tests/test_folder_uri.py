@@ -1,0 +1,87 @@
+import pickle
+
+import pytest
+
+from tubemq_spark.folder_uri import FolderUri, redacted
+
+SECRET = "s3://AKIAKEY:S3cret%2Fkey@bucket/losses?region=eu-1&token=T0k3n"
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("/data/losses", "/data/losses"),
+        ("  /data/losses ", "/data/losses"),
+        ("/data/with blank?and#hash", "/data/with blank?and#hash"),
+        ("file:///data/losses", "file:///data/losses"),
+        ("file:/data/losses", "file:/data/losses"),
+        ("FILE:///data", "file:///data"),
+        ("hdfs://name:8020/losses", "hdfs://name:8020/losses"),
+        ("s3://bucket/losses", "s3://bucket/losses"),
+        ("s3a://bucket/losses", "s3://bucket/losses"),
+        ("gs://bucket/losses", "gs://bucket/losses"),
+        (SECRET, SECRET),
+    ],
+)
+def test_paths_and_uris_of_known_file_systems_are_taken(text, taken):
+    folder = FolderUri.parse(text)
+    assert folder is not None
+    assert folder.text == taken
+    assert pickle.loads(pickle.dumps(folder)) == folder
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "losses",
+        "./losses",
+        "C:/losses",
+        "http://host/losses",
+        "s4://bucket/losses",
+        "s3:bucket/losses",
+        "s3:///losses",
+        "hdfs://:8020/losses",
+        "hdfs://name:port/losses",
+        "file://host/losses",
+        "file://losses",
+        "file:losses",
+        "file:///losses?x=1",
+        "s3://bucket/los ses",
+        "s3://bucket/losses#1",
+        "s3://bucket/\nlosses",
+        "/data\x00",
+        "://bucket",
+    ],
+)
+def test_other_texts_are_not(text):
+    assert FolderUri.parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/data/a@b?c", "/data/a@b?c"),
+        ("s3://bucket/losses", "s3://bucket/losses"),
+        (SECRET, "s3://***@bucket/losses?***"),
+        ("s3://key:sec/ret@bucket/losses", "s3://***@bucket/losses"),
+        ("s5://key:sec ret@bucket/losses", "s5://***@bucket/losses"),
+        ("hdfs://user@name/losses", "hdfs://***@name/losses"),
+    ],
+)
+def test_credentials_are_not_shown(text, shown):
+    assert redacted(text) == shown
+    folder = FolderUri.parse(text)
+    if folder is not None:
+        assert str(folder) == shown
+        assert repr(folder) == f"FolderUri({shown!r})"
+
+
+def test_credentials_are_taken_out_of_what_others_say():
+    folder = FolderUri.parse(SECRET)
+    said = (
+        f"cannot open {SECRET}: key 'AKIAKEY', secret S3cret/key (S3cret%2Fkey), token T0k3n, bucket bucket"
+    )
+    assert folder.hide_in(said) == (
+        "cannot open s3://***@bucket/losses?***: key '***', secret *** (***), token ***, bucket bucket"
+    )

@@ -1,0 +1,139 @@
+"""Small text files in one folder, on a local disk, in HDFS or in an object store (``pyarrow.fs``).
+
+Tasks, the driver and later readers share the folder and cannot talk to each other. So:
+
+- A file is written whole under a temporary name, and then renamed: a reader sees all of it or nothing.
+- A file never changes. Its name is derived from its content, so whoever has the same to say writes the same
+  file: once is enough, and it does not matter who comes first.
+- Temporary names begin with ``_``, and readers pass over them: a writer that was killed may leave one.
+
+Folders come from the user, so every error names the option, and no error shows credentials.
+"""
+
+import concurrent.futures
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from tubemq_spark.errors import FolderError
+from tubemq_spark.folder_uri import FolderUri
+
+Result = TypeVar("Result")
+
+_ATTEMPTS: Final = 3
+_PAUSE_SECONDS: Final = 0.5
+"""Before the second attempt, and twice that before the third; object stores retry by themselves too."""
+_PERMANENT: Final = (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError, pa.ArrowInvalid)
+"""What does not pass by waiting: a folder or a right that is missing, a URI that makes no sense."""
+_READERS: Final = 8
+"""An object store answers in tens of milliseconds, whoever asks."""
+
+
+class TextFiles:
+    """The files of one folder; not picklable, and made anew in each process."""
+
+    def __init__(
+        self, folder: FolderUri, option: str, suffix: str, wait: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Ask nobody yet.
+
+        Args:
+            folder: where the files are.
+            option: the user's option that names the folder.
+            suffix: how the names of the files end; others are passed over.
+            wait: how to wait between two attempts.
+        """
+        self._folder = folder
+        self._option = option
+        self._suffix = suffix
+        self._wait = wait
+        self._opened: tuple[fs.FileSystem, str] | None = None
+
+    def prepare(self) -> None:
+        """Make the folder, and write to it for a try: a query should not learn in the night that it cannot.
+
+        Raises:
+            FolderError: the folder cannot be written to.
+        """
+        self._insist("written to", self._try_out)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file, if it is not there.
+
+        Raises:
+            FolderError: it could not be written in several attempts.
+        """
+        self._insist("written to", lambda: self._write(name, text))
+
+    def read(self) -> Iterator[tuple[str, str]]:
+        """Yield the names and texts of all files, ordered by name.
+
+        Raises:
+            FolderError: the folder is not there or cannot be read.
+        """
+        names = self._insist("read", self._names)
+        with concurrent.futures.ThreadPoolExecutor(_READERS, "tubemq-files") as pool:
+            yield from zip(names, pool.map(self._text, names), strict=True)
+
+    def _try_out(self) -> None:
+        system, path = self._open()
+        system.create_dir(path, recursive=True)
+        probe = f"{path}/_{uuid.uuid4().hex}"
+        self._put(probe, "")
+        system.delete_file(probe)
+
+    def _write(self, name: str, text: str) -> None:
+        system, path = self._open()
+        place = f"{path}/{name}{self._suffix}"
+        if system.get_file_info(place).type != fs.FileType.NotFound:
+            return
+        temporary = f"{path}/_{uuid.uuid4().hex}"
+        self._put(temporary, text)
+        system.move(temporary, place)
+
+    def _put(self, place: str, text: str) -> None:
+        system, _ = self._open()
+        with system.open_output_stream(place, compression=None) as stream:
+            stream.write(text.encode())
+
+    def _names(self) -> list[str]:
+        system, path = self._open()
+        found = system.get_file_info(fs.FileSelector(path))
+        names = (info.base_name for info in found if info.type is fs.FileType.File)
+        return sorted(name for name in names if name.endswith(self._suffix) and not name.startswith("_"))
+
+    def _text(self, name: str) -> str:
+        def read() -> str:
+            system, path = self._open()
+            with system.open_input_stream(f"{path}/{name}", compression=None) as stream:
+                content: bytes = stream.readall()
+            return content.decode(errors="replace")
+
+        return self._insist("read", read)
+
+    def _open(self) -> tuple[fs.FileSystem, str]:
+        if self._opened is None:
+            system, path = fs.FileSystem.from_uri(self._folder.text)
+            self._opened = system, path.rstrip("/")
+        return self._opened
+
+    def _insist(self, done: str, action: Callable[[], Result]) -> Result:
+        """Do something, again if it fails; most of what file systems fail with passes."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return action()
+            except (OSError, pa.ArrowException) as error:
+                if isinstance(error, _PERMANENT) or attempt == _ATTEMPTS:
+                    raise self._failure(done, error) from None
+            self._wait(_PAUSE_SECONDS * attempt)
+        raise AssertionError
+
+    def _failure(self, done: str, error: Exception) -> FolderError:
+        cause = self._folder.hide_in(" ".join(str(error).split()))
+        return FolderError(
+            "TUBEMQ_FOLDER_UNUSABLE", folder=self._folder, option=self._option, done=done, cause=cause
+        )
