@@ -12,6 +12,7 @@ MODES = {
     Mode.STREAM_READ: "stream",
     Mode.WRITE: "write",
     Mode.PARTITIONS_VIEW: "`partitions`",
+    Mode.LOSSES_VIEW: "`losses`",
 }
 ALL_VIEWS = ", ".join(MODES[mode] for mode in MODES if mode in CLUSTER_VIEWS)
 

@@ -37,7 +37,19 @@ view.option("subscribe", "demo,orders").load().where("state <> 'answers'").show(
 ```
 """
 
-SECTIONS = {View.PARTITIONS: PARTITIONS}
+LOSSES = """
+## losses
+
+What was passed over? One row per gap in the [ledger of losses](guarantees.md#the-ledger-of-losses) that
+`lossLedger` names. TubeMQ is not asked, so `connection` is not needed.
+
+```python
+view = spark.read.format("tubemq").option("view", "losses")
+view.option("lossLedger", "s3://bucket/losses").load().groupBy("topic", "reason").sum("rows").show()
+```
+"""
+
+SECTIONS = {View.PARTITIONS: PARTITIONS, View.LOSSES: LOSSES}
 
 
 def page() -> str:

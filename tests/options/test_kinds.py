@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
+from tubemq_spark.folder_uri import FolderUri
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import kinds
 
@@ -32,6 +33,9 @@ def lists(items, fewest=1):
         lists(st.from_regex(r"\A[a-z_0-9]{1,9}\Z")).map(lambda value: (kinds.MESSAGE_TYPES, value)),
         st.integers(0, 10**11).map(lambda value: (kinds.DURATION, value)),
         st.integers(1, 2**63 - 1).map(lambda value: (kinds.size(2**63 - 1), value)),
+        st.sampled_from(["/a/b", "hdfs://n:8020/a", "s3://b/a"]).map(
+            lambda value: (kinds.FOLDER, FolderUri(value))
+        ),
         own.positions.map(lambda value: (kinds.offset_spec("startingOffsets"), value)),
     )
 )

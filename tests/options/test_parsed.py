@@ -8,6 +8,7 @@ from tests.offsets.strategies import tp
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
+from tubemq_spark.folder_uri import FolderUri
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.subscription import Assignment, TopicPattern, Topics
@@ -20,6 +21,7 @@ from tubemq_spark.options import (
     ReadOptions,
     ViewOptions,
     Visibility,
+    LossesOptions,
     WriteOptions,
 )
 
@@ -84,6 +86,7 @@ def test_every_option_of_a_stream_arrives():
             "maxRangesPerTask": "9",
             "failOnDataLoss": "false",
             "visibility": "Flushed",
+            "lossLedger": "s3a://bucket/losses",
             "includeAttributes": "true",
             "messageTimeZone": "Asia/Shanghai",
             "tubemq.group": "my-group",
@@ -124,6 +127,7 @@ def test_every_option_of_a_stream_arrives():
         max_ranges_per_task=9,
         fail_on_data_loss=False,
         visibility=Visibility.FLUSHED,
+        loss_ledger=FolderUri("s3://bucket/losses"),
         include_attributes=True,
         message_time_zone="Asia/Shanghai",
         offset_fetch_attempts=4,
@@ -429,6 +433,22 @@ def test_a_parse_mode_needs_bodies_to_parse(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "option 'mode' has no effect without 'payload=inlong'"
     ]
+
+
+@pytest.mark.parametrize("make", [batch, stream])
+def test_a_ledger_without_losses_is_named(make, caplog):
+    """By default a query ends at the first loss: there is none to write down."""
+    assert make(lossLedger="/losses").loss_ledger is None
+        "option 'lossLedger' has no effect, since nothing is passed over unless 'failOnDataLoss' is false"
+
+
+def test_the_view_of_losses_needs_only_the_ledger(caplog):
+    options = OptionSet.parse({"view": "losses", "lossLedger": "/losses", "tubemq.group": "me"}).for_view()
+    assert options == LossesOptions(FolderUri("/losses"))
+    with pytest.raises(OptionError, match="'lossLedger' must be specified for the view 'losses'"):
+        OptionSet.parse({"view": "losses"}).for_view()
+    with pytest.raises(OptionError, match="'failOnDataLoss' has no effect in the view 'losses'"):
+        OptionSet.parse({"view": "losses", "lossLedger": "/x", "failOnDataLoss": "false"}).for_view()
 
 
 def test_no_warning_without_reason(caplog):

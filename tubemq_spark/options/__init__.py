@@ -3,10 +3,11 @@
 Nothing below the data source takes a map of texts.
 """
 
-from tubemq_spark.options.parsed import OptionSet, ReadOptions, ViewOptions, WriteOptions
+from tubemq_spark.options.parsed import LossesOptions, OptionSet, ReadOptions, ViewOptions, WriteOptions
 from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat, View, Visibility
 
 __all__ = [
+    "LossesOptions",
     "MessageTime",
     "NoMatch",
     "OptionSet",

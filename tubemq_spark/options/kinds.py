@@ -7,7 +7,9 @@ import zoneinfo
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from tubemq_spark import folder_uri
 from tubemq_spark.errors import OptionError
+from tubemq_spark.folder_uri import FolderUri
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import (
     LATEST_MS,
@@ -77,6 +79,8 @@ class Kind(Generic[T]):
     """Make a value of the text; None when the text is not what is expected."""
     show: Callable[[T], str] = str
     """Make the text that is parsed to a value."""
+    shown: Callable[[str], str] = str
+    """Make a text of the user's, right or wrong, safe to show."""
     words: tuple[str, ...] = ()
     """All texts that are expected, where these are a few words: a misspelt one is told the nearest."""
 
@@ -105,7 +109,7 @@ def choice(values: type[E]) -> Kind[E]:
         return next((value for value in values if value.value.lower() == text.strip().lower()), None)
 
     *others, last = words = [value.value for value in values]
-    return Kind(f"{', '.join(others)} or {last}", parse, lambda value: str(value.value), tuple(words))
+    return Kind(f"{', '.join(others)} or {last}", parse, lambda value: str(value.value), words=tuple(words))
 
 
 def offset_spec(option: str) -> Kind[OffsetSpec]:
@@ -257,3 +261,4 @@ TIMESTAMP: Final = Kind(
     lambda time: str(time.ms),
 )
 TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)
+FOLDER: Final = Kind(folder_uri.EXPECTED, FolderUri.parse, str, shown=folder_uri.redacted)

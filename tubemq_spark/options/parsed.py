@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
+from tubemq_spark.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
@@ -94,6 +95,8 @@ class ReadOptions:
     """Fail when records are gone, or warn and go on."""
     visibility: Visibility = Visibility.MEMORY
     """How far the query reads."""
+    loss_ledger: FolderUri | None = None
+    """Where to write down what is passed over; None where nothing is, or nobody wants to know."""
     include_attributes: bool = False
     """Whether the default schema has the column ``attributes``."""
     payload: PayloadFormat = PayloadFormat.RAW
@@ -118,6 +121,14 @@ class ViewOptions:
     """How TubeMQ is reached."""
     subscription: Subscription
     """The topics or partitions that the view is about."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LossesOptions:
+    """Everything the view of losses needs, checked; picklable; safe to log."""
+
+    ledger: FolderUri
+    """Where losses were written down."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -230,13 +241,15 @@ class OptionSet:
             max_trigger_delay_ms=self._value(table.MAX_TRIGGER_DELAY),
         )
 
-    def for_view(self) -> ViewOptions:
+    def for_view(self) -> ViewOptions | LossesOptions:
         """Return the options of ``spark.read`` with a view that is not of messages.
 
         Raises:
             OptionError: an option is missing, or has no effect in this view.
         """
         self._enter(self.view.mode)
+        if self.view is View.LOSSES:
+            return self._losses()
         subscription = self._subscription()
         return ViewOptions(self._cluster(self._reading_client(subscription)), subscription)
 
@@ -286,6 +299,7 @@ class OptionSet:
             max_ranges_per_task=self._optional(table.MAX_RANGES_PER_TASK),
             fail_on_data_loss=self._value(table.FAIL_ON_DATA_LOSS),
             visibility=self._value(table.VISIBILITY),
+            loss_ledger=self._loss_ledger(),
             include_attributes=self.include_attributes,
             payload=self.payload,
             parse_mode=self._value(table.PARSE_MODE),
@@ -294,6 +308,29 @@ class OptionSet:
             offset_fetch_retry_ms=self._value(table.FETCH_RETRY),
             max_idle_interval_ms=self._value(table.MAX_IDLE_INTERVAL),
         )
+
+    def _losses(self) -> LossesOptions:
+        ledger, spec = self._optional(table.LOSS_LEDGER), table.LOSS_LEDGER
+        if ledger is None:
+            raise OptionError(
+                "TUBEMQ_OPTION_MISSING",
+                option=spec.name,
+                mode=self.view.mode.value,
+                example="s3://bucket/losses",
+                hint="",
+            )
+        return LossesOptions(ledger)
+
+    def _loss_ledger(self) -> FolderUri | None:
+        ledger = self._optional(table.LOSS_LEDGER)
+        if ledger is not None and self._value(table.FAIL_ON_DATA_LOSS):
+            logger.warning(
+                "option '%s' has no effect, since nothing is passed over unless '%s' is false",
+                table.LOSS_LEDGER.name,
+                table.FAIL_ON_DATA_LOSS.name,
+            )
+            return None
+        return ledger
 
     def _starting(self, default: Edge) -> OffsetSpec:
         return (

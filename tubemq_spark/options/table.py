@@ -19,6 +19,7 @@ from tubemq_spark.options.kinds import (
     ASSIGNMENT,
     BOOLEAN,
     DURATION,
+    FOLDER,
     GROUP,
     GROUPS,
     HOST,
@@ -58,6 +59,7 @@ class Mode(enum.Enum):
     STREAM_READ = "a streaming read"
     WRITE = "a write"
     PARTITIONS_VIEW = "the view 'partitions'"
+    LOSSES_VIEW = "the view 'losses'"
 
 
 class View(enum.Enum):
@@ -65,6 +67,7 @@ class View(enum.Enum):
 
     MESSAGES = "messages"
     PARTITIONS = "partitions"
+    LOSSES = "losses"
 
     @property
     def mode(self) -> Mode:
@@ -72,7 +75,11 @@ class View(enum.Enum):
         return _MODES[self]
 
 
-_MODES: Final = {View.MESSAGES: Mode.BATCH_READ, View.PARTITIONS: Mode.PARTITIONS_VIEW}
+_MODES: Final = {
+    View.MESSAGES: Mode.BATCH_READ,
+    View.PARTITIONS: Mode.PARTITIONS_VIEW,
+    View.LOSSES: Mode.LOSSES_VIEW,
+}
 
 
 class MessageTime(enum.Enum):
@@ -163,7 +170,7 @@ class OptionSpec(Generic[T]):
         """
         value = self.kind.parse(text)
         if value is None:
-            shown = _HIDDEN if self.secret else text
+            shown = _HIDDEN if self.secret else self.kind.shown(text)
             expected = self.kind.expected_instead_of(text)
             raise OptionError("TUBEMQ_OPTION_VALUE", option=self.name, value=shown, expected=expected)
         return value
@@ -315,8 +322,8 @@ ASSIGN: Final = OptionSpec(
 VIEW: Final = OptionSpec(
     "view",
     choice(View),
-    _READS | CLUSTER_VIEWS,
-    "What a batch read returns: the `messages`, or a [view](views.md) of where they are. A view refuses "
+    _READS | CLUSTER_VIEWS | {Mode.LOSSES_VIEW},
+    "What a batch read returns: the `messages`, or a [view](views.md) of something else. A view refuses "
     "options that have no effect in it, and a stream refuses views.",
     View.MESSAGES,
 )
@@ -472,6 +479,15 @@ VISIBILITY: Final = OptionSpec(
     "offsets to other messages](guarantees.md#what-tubemq-itself-can-lose). `flushed` leaves messages alone "
     "until they are on the disk; `latest` is the end of what is there.",
     Visibility.MEMORY,
+LOSS_LEDGER: Final = OptionSpec(
+    "lossLedger",
+    FOLDER,
+    _READS | {Mode.LOSSES_VIEW},
+    "A folder in which to write down, once, each gap that `failOnDataLoss=false` passes over, see "
+    "[the ledger of losses](guarantees.md#the-ledger-of-losses). The driver and all executors must be able "
+    "to write to it; if one cannot, the query fails. With `failOnDataLoss=true` nothing is passed over, so "
+    "it has no effect. Credentials in a URI are not shown. The view `losses` reads this folder.",
+    default_doc="none",
 )
 TYPES: Final = OptionSpec(
     "messageTypes",
@@ -617,6 +633,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     MAX_RANGES_PER_TASK,
     FAIL_ON_DATA_LOSS,
     VISIBILITY,
+    LOSS_LEDGER,
     COMMIT_TO_GROUP,
     TYPES,
     INCLUDE_ATTRIBUTES,

@@ -1,5 +1,6 @@
 """The batch source: ``spark.read.format("tubemq")`` reads a range of history."""
 
+import uuid
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -8,14 +9,15 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.offsets.ledger import batch_read
 from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
-from tubemq_spark.source.partition import requests_of
 from tubemq_spark.source.planner import Planner, Snapshot
 from tubemq_spark.source.schema import check_schema, message_columns
-from tubemq_spark.source.task import loss_policy, read_rows
+from tubemq_spark.source.task import run_task
 from tubemq_spark.source.time_search import if_no_record
 from tubemq_spark.spark_edge import at_sparks_edge
 
@@ -32,10 +34,13 @@ class TubeMQReader(DataSourceReader):
         check_schema(schema, message_columns(options.payload))
         self._schema = schema
         self._options = options
+        self._origin = batch_read(options.cluster.client.group, uuid.uuid4().hex)
 
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks (driver)."""
-        options, on_loss = self._options, loss_policy(self._options)
+        options, ledger = self._options, LossLedger(self._options)
+        on_loss = LossesOfDriver(loss_policy(options), ledger, lambda: self._origin)
+        ledger.prepare()
         types = options.cluster.client.message_types
         planner = Planner(options)
         snapshot = planner.complete_snapshot()
@@ -57,12 +62,13 @@ class TubeMQReader(DataSourceReader):
         )
         _refuse_invisible(ends, snapshot.ends)
         ranges = batch_ranges(_not_beyond(ends, starts, snapshot, readable), ends)
-        return list(planner.partitions(ranges, known, on_loss))
+        tasks = planner.partitions(ranges, known, on_loss)
+        on_loss.write(() if types else snapshot.layout.alone_in_store)
+        return list(tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
-        requests = requests_of(partition)
-        return read_rows(requests, self._options, self._schema) if requests else iter(())
+        return run_task(partition, self._options, self._schema, self._origin)
 
 
 def _refuse_invisible(ends: Mapping[TopicPartition, int], visible: Mapping[StoreId, int]) -> None:

@@ -252,13 +252,14 @@ class Planner:
             ranges: what to read.
             planned: all partitions that existed when the ranges were planned. Not those of now: the replay of
                 a micro-batch must return the same rows after a partition was added.
-            on_loss: called for partitions that no longer exist.
+            on_loss: called for partitions that no longer exist. With a ledger, a task writes them to it:
+                another attempt of the micro-batch may have met the same in its tasks.
 
         Raises:
             DataLossError: by the policy.
             TubeMQError: as ``snapshot``.
         """
-        options, listed = self._options, []
+        options, listed, gone = self._options, [], []
         layout = self._layout_listing([range_.partition for range_ in ranges])
         # Of partitions that nobody reads, those of now: no offset tells which there were. Where messages are
         # passed over for their type, nobody knows the offsets of the others, as in a shared store.
@@ -268,9 +269,10 @@ class Planner:
             if range_.partition in layout.partitions:
                 listed.append(range_)
             else:
-                gone = removal(range_.partition, range_.start, range_.end, layout.partitions)
-                rows = rows_between(gone.start, gone.end) if gone.partition.store_id in alone else None
-                on_loss(dataclasses.replace(gone, rows=rows))
+                lost = removal(range_.partition, range_.start, range_.end, layout.partitions)
+                rows = rows_between(lost.start, lost.end) if lost.partition.store_id in alone else None
+                gone.append(dataclasses.replace(lost, rows=rows))
+                on_loss(gone[-1])
         parts = split_ranges(
             listed, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
         )
@@ -280,7 +282,10 @@ class Planner:
             most_rows=options.max_records_per_partition,
             fewest_tasks=options.min_partitions,
         )
-        return [OffsetRangePartition(task) for task in tasks]
+        planned_tasks = [OffsetRangePartition(task) for task in tasks]
+        if gone and options.loss_ledger is not None:
+            planned_tasks.append(OffsetRangePartition((), gone))
+        return planned_tasks
 
     def move_group(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, TubeMQError]:
         """Move the user's group; return why it was not moved in some partitions.

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.partition import requests_of
+from tubemq_spark.source.loss_ledger import origin_of_task
 from tubemq_spark.source.schema import check_schema, message_columns
 from tubemq_spark.source.stream_driver import StreamDriver
-from tubemq_spark.source.task import read_rows
+from tubemq_spark.source.task import run_task
 from tubemq_spark.spark_edge import at_sparks_edge
 
 _NO_MAXIMUM: Final = 2**63 - 1
@@ -75,8 +75,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
-        requests = requests_of(partition)
-        return read_rows(requests, self._options, self._schema) if requests else iter(())
+        return run_task(partition, self._options, self._schema, origin_of_task(self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Move the user's group, if that is wanted; the checkpoint has the offset already."""

@@ -16,13 +16,15 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
+from tubemq_spark.offsets.ledger import planning
+from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
@@ -36,11 +38,11 @@ from tubemq_spark.offsets.source_offset import (
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.group_progress import GroupProgress
+from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner, Snapshot
 from tubemq_spark.source.row_sizes import RowSizes
-from tubemq_spark.source.task import loss_policy
 from tubemq_spark.source.time_search import if_no_record
 
 logger = logging.getLogger(__name__)
@@ -91,7 +93,10 @@ class StreamDriver:
         self._planner = Planner(options)
         self._group_progress = GroupProgress(self._planner)
         self._row_sizes = RowSizes(self._planner.cluster)
-        self._on_loss = loss_policy(options)
+        self._policy = loss_policy(options)
+        self._ledger = LossLedger(options)
+        self._ledger_is_ready = False
+        self._told_of_target: set[tuple[Loss, TopicPartition]] = set()
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at = -math.inf
         self._last_end: _LastEnd | None = None
@@ -112,6 +117,7 @@ class StreamDriver:
         Raises:
             TubeMQError: a start cannot be resolved, records are gone (by the policy), or the checkpoint
                 belongs to a query that read other topics.
+            FolderError: a loss could not be written to the ledger.
         """
         offset = self._parsed(start)
         snapshot = self._snapshot_for(offset)
@@ -119,6 +125,7 @@ class StreamDriver:
         last = self._last_end
         if last is not None and last.holds_for(snapshot, start, limits):
             return last.end
+        on_loss = self._losses_from(start)
         self._null_offsets.check(snapshot.layout)
         self._is_held_back = False
         resolved = self._with_offsets(offset, snapshot)
@@ -127,7 +134,7 @@ class StreamDriver:
             self._subscribed(resolved),
             snapshot.partitions,
             bounds,
-            on_loss=self._on_loss,
+            on_loss=on_loss,
             max_rows=limits.max_rows,
             min_rows=limits.min_rows,
             max_bytes=limits.max_bytes,
@@ -136,6 +143,7 @@ class StreamDriver:
             target=self._target,
             chosen_one_by_one=self._options.subscription.chosen_one_by_one,
         )
+        on_loss.write(self._stores_of_one(snapshot), offset.next_offsets)
         if end is not offset and _is_moved(offset, end):
             self._triggered_at = time.monotonic()
         if not self._looked_at_backlog:
@@ -180,12 +188,17 @@ class StreamDriver:
 
         Raises:
             TubeMQError: no master answers, or partitions are gone (by the policy).
+            FolderError: a loss could not be written to the ledger.
         """
+        on_loss = self._losses_from(start)
         begin, stop = self._subscribed(self._parsed(start)), self._subscribed(self._parsed(end))
         if not isinstance(stop, SourceOffset):
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a micro-batch ends at {end}")
-        ranges = ranges_between(begin, stop, self._on_loss)
-        return self._planner.partitions(ranges, stop.next_offsets.keys(), self._on_loss) if ranges else []
+        ranges = ranges_between(begin, stop, on_loss)
+        planned = stop.next_offsets.keys()
+        tasks = self._planner.partitions(ranges, planned, on_loss) if ranges else []
+        on_loss.write()
+        return tasks
 
     def move_group(self, end: dict[str, Any]) -> None:
         """Move the user's group to where a finished micro-batch ended."""
@@ -199,6 +212,20 @@ class StreamDriver:
         found = self._row_sizes.of(snapshot.layout, unread, assume=self._target is not None)
         self._is_held_back = len(found) < len(unread)
         return found
+
+    def _losses_from(self, start: Mapping[str, Any]) -> LossesOfDriver:
+        """Return what takes the losses of a micro-batch that begins there."""
+        if not self._ledger_is_ready:
+            self._ledger.prepare()
+            self._ledger_is_ready = True
+        group = self._options.cluster.client.group
+        told = None if self._target is None else self._told_of_target
+        return LossesOfDriver(self._policy, self._ledger, lambda: planning(group, start), told)
+
+    def _stores_of_one(self, snapshot: Snapshot) -> Collection[StoreId]:
+        """Return the stores in which offsets tell how many of the wanted records are lost."""
+        filtered = self._options.cluster.client.message_types
+        return () if filtered else snapshot.layout.alone_in_store.keys()
 
     def _min_rows(self, start: Mapping[str, Any]) -> int:
         """Return how many rows a micro-batch waits for now."""

@@ -16,15 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import RangeRequest
-from tubemq_spark.offsets.loss import LossPolicy, LossRecorder, fail_on_loss
+from tubemq_spark.offsets.ledger import Origin
 from tubemq_spark.options import PayloadFormat, ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.inlong import InLongBuilder
+from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
+from tubemq_spark.source.partition import lost_of, requests_of
 from tubemq_spark.spark_worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
@@ -33,23 +36,35 @@ _MOST_AGE_SECONDS: Final = 0.1
 """How long a row may wait for others of its batch while fetches come; at full speed batches fill sooner."""
 
 
+def run_task(
+    partition: InputPartition | None, options: ReadOptions, schema: StructType, origin: Origin
+) -> Iterator[pa.RecordBatch]:
+    """Do what a task has to do, and yield its rows; see ``read_rows``."""
+    LossLedger(options).write(lost_of(partition), origin)
+    requests = requests_of(partition)
+    if requests:
+        yield from read_rows(requests, options, schema, origin)
+
+
 def read_rows(
-    requests: Sequence[RangeRequest], options: ReadOptions, schema: StructType
+    requests: Sequence[RangeRequest], options: ReadOptions, schema: StructType, origin: Origin
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some ranges, one after the other, as record batches of the asked columns.
 
+    Args:
+        requests: the ranges.
+        options: how to read.
+        schema: the columns.
+        origin: who reads, for the ledger of losses.
+
     Raises:
         DataLossError: records of a range are gone or damaged and ``failOnDataLoss`` is on.
+        FolderError: a loss could not be written to the ledger.
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
     spare_collector()
     name = f"tubemq-read-{requests[0].range.partition}"
-    yield from _ahead(lambda feed: _read(requests, options, schema, feed), name)
-
-
-def loss_policy(options: ReadOptions) -> LossPolicy:
-    """Return what to do with a loss: fail, or log it and go on (``failOnDataLoss``)."""
-    return fail_on_loss if options.fail_on_data_loss else LossRecorder()
+    yield from _ahead(lambda feed: _read(requests, options, schema, origin, feed), name)
 
 
 class _Failed:
@@ -146,13 +161,21 @@ class _Reading:
             self._feed.put(batch)
 
 
-def _read(requests: Sequence[RangeRequest], options: ReadOptions, schema: StructType, feed: _Feed) -> None:
+def _read(
+    requests: Sequence[RangeRequest],
+    options: ReadOptions,
+    schema: StructType,
+    origin: Origin,
+    feed: _Feed,
+) -> None:
     reading = _Reading(_builder(options, schema), feed)
-    cluster, on_loss = open_cluster(options.cluster), loss_policy(options)
+    cluster = open_cluster(options.cluster)
+    losses = LossesOfTask(loss_policy(options), LossLedger(options), origin)
     for request in requests:
-        batches = cluster.read_range(request, on_loss, reading.wait)
+        batches = cluster.read_range(request, losses, reading.wait)
         try:
-            reading.add_range(batches, exact_offsets=request.own_store)
+            recorded = losses.recorded(batches, request.range)
+            reading.add_range(recorded, exact_offsets=request.own_store)
         finally:
             # Releases the lease.
             close = getattr(batches, "close", None)

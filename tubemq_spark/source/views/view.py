@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from tubemq_spark.columns import Column
-from tubemq_spark.options import ViewOptions
 
 Row: TypeAlias = Mapping[str, Any]
 """Values by the column's name; a column that is missing is null."""
@@ -17,8 +16,8 @@ class ViewSpec:
 
     columns: tuple[Column, ...]
     """All its columns, in the order a frame has them."""
-    rows: Callable[[ViewOptions], Iterable[Row]]
-    """Make the rows, now; called in the driver."""
+    rows: Callable[[Any], Iterable[Row]]
+    """Make the rows, now, of the options that ``OptionSet.for_view`` returns for it; called in the driver."""
 
     @property
     def by_name(self) -> dict[str, Column]:

@@ -1,0 +1,210 @@
+"""Writing losses to the ledger that the user asks for with ``lossLedger``.
+
+Whoever passes over a loss writes it down, and goes on only when it is written:
+
+- a task, before it hands on the first row behind the loss, and before it ends;
+- the driver, before it returns the offset or the tasks that pass over the loss.
+
+What cannot be written fails the task or the query, and the work is repeated: nothing is passed over without a
+record. What is repeated writes the same again, which changes nothing (see ``offsets.ledger``).
+
+What is lost of a planned range is written by the task of that range only, although the driver may see it
+too, when it plans the range (expired) or its task (removed). The task knows the query and the micro-batch.
+And of a repeated micro-batch, one attempt may see in the task what another one sees in the driver.
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, TypeVar
+
+from pyspark import TaskContext
+
+from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
+from tubemq_spark.offsets.ledger import Origin, coalesced, file_of, micro_batch
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
+from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.options import ReadOptions
+from tubemq_spark.options.table import LOSS_LEDGER
+from tubemq_spark.text_files import TextFiles
+
+Item = TypeVar("Item")
+
+SUFFIX: Final = ".jsonl"
+_REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
+_OF_TARGET: Final = _REMOVALS | {Loss.TRUNCATED}
+_NOWHERE: Final[Mapping[TopicPartition, int]] = {}
+_REMEMBERED_FILES: Final = 1_000
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+def loss_policy(options: ReadOptions) -> LossPolicy:
+    """Return what to do with a loss: fail, or log it and go on (``failOnDataLoss``)."""
+    return fail_on_loss if options.fail_on_data_loss else LossRecorder()
+
+
+def origin_of_task(options: ReadOptions) -> Origin:
+    """Return the origin of what this task of a stream passes over; to be asked in the task's own thread."""
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(_QUERY_ID) if context else None
+    batch_id = context.getLocalProperty(_BATCH_ID) if context else None
+    group = options.cluster.client.group
+    return micro_batch(group, query_id, int(batch_id) if batch_id and batch_id.isdigit() else None)
+
+
+class LossLedger:
+    """The ledger as one process sees it; without ``lossLedger`` it does nothing."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        """Ask no file system yet."""
+        folder = options.loss_ledger
+        self._files = None if folder is None else TextFiles(folder, LOSS_LEDGER.name, SUFFIX)
+        self._written: dict[str, None] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is one."""
+        return self._files is not None
+
+    def prepare(self) -> None:
+        """Make the folder, and see that it can be written to.
+
+        Raises:
+            FolderError: it cannot.
+        """
+        if self._files is not None:
+            self._files.prepare()
+
+    def write(self, losses: Collection[LossRecord], origin: Origin) -> None:
+        """Write down some losses; what was written before costs nothing.
+
+        Raises:
+            FolderError: they could not be written.
+        """
+        if self._files is None or not losses:
+            return
+        name, text = file_of(losses, origin, datetime.datetime.now(datetime.UTC))
+        if name in self._written:
+            return
+        self._files.write(name, text)
+        if len(self._written) >= _REMEMBERED_FILES:
+            del self._written[next(iter(self._written))]
+        self._written[name] = None
+
+
+class LossesOfDriver:
+    """The policy of one question to the driver, whose losses are written when the question is answered."""
+
+    def __init__(
+        self,
+        policy: LossPolicy,
+        ledger: LossLedger,
+        origin: Callable[[], Origin],
+        told: set[tuple[Loss, TopicPartition]] | None = None,
+    ) -> None:
+        """Take what is the same for all questions.
+
+        Args:
+            policy: what to do about a loss besides writing it.
+            ledger: where to write it.
+            origin: makes the origin: the driver is asked often, and losses are rare.
+            told: what was lost of the target of ``Trigger.AvailableNow``, as far as it is written. A target
+                does not change, so its losses are found again with every micro-batch of the run.
+        """
+        self._told = told
+        self._policy = policy
+        self._ledger = ledger
+        self._origin = origin
+        self._losses: list[LossRecord] = []
+
+    def __call__(self, record: LossRecord) -> None:
+        """Raise, or take a loss."""
+        self._policy(record)
+        if self._ledger.wanted and not (record.loss in _REMOVALS and record.start < record.end):
+            self._losses.append(record)
+
+    def write(
+        self, alone: Collection[StoreId] = (), reached: Mapping[TopicPartition, int] = _NOWHERE
+    ) -> None:
+        """Write down what was passed over.
+
+        Args:
+            alone: stores of one partition, in which offsets tell how many records are lost.
+            reached: where the stream stands. What expired behind that is in a range that a task reads, and
+                what is lost before that was read.
+
+        Raises:
+            FolderError: it could not be written.
+        """
+        losses = [
+            _counted(_unread(loss, reached), alone)
+            for loss in self._losses
+            if not (loss.loss is Loss.EXPIRED and loss.partition in reached) and not self._is_told(loss)
+        ]
+        if losses:
+            self._ledger.write(losses, self._origin())
+        if self._told is not None:
+            self._told.update((loss.loss, loss.partition) for loss in losses if loss.loss in _OF_TARGET)
+        self._losses.clear()
+
+    def _is_told(self, record: LossRecord) -> bool:
+        return self._told is not None and (record.loss, record.partition) in self._told
+
+
+class LossesOfTask:
+    """The policy of one task, for one range after the other."""
+
+    def __init__(self, policy: LossPolicy, ledger: LossLedger, origin: Origin) -> None:
+        self._policy = policy
+        self._ledger = ledger
+        self._origin = origin
+        self._range: OffsetRange | None = None
+        self._losses: list[LossRecord] = []
+
+    def __call__(self, record: LossRecord) -> None:
+        """Raise, or take a loss."""
+        self._policy(record)
+        if self._ledger.wanted and self._range is not None:
+            # The rest is for whoever reads what comes before or behind the range.
+            start, end = max(record.start, self._range.start), min(record.end, self._range.end)
+            if start < end:
+                self._losses.append(dataclasses.replace(record, start=start, end=end))
+
+    def recorded(self, batches: Iterator[Item], range_: OffsetRange) -> Iterator[Item]:
+        """Pass on the batches of a range, each when the losses before it are written down.
+
+        Raises:
+            FolderError: they could not be written.
+        """
+        self._range = range_
+        self._losses.clear()
+        for batch in batches:
+            self._write()
+            yield batch
+        self._write()
+
+    def _write(self) -> None:
+        if self._losses:
+            self._ledger.write(coalesced(self._losses), self._origin)
+            self._losses.clear()
+
+
+def _unread(record: LossRecord, reached: Mapping[TopicPartition, int]) -> LossRecord:
+    """Return what is lost of the end of a log without what the stream has read."""
+    if record.loss is not Loss.TRUNCATED:
+        return record
+    start = min(max(record.start, reached.get(record.partition, 0)), record.end)
+    return dataclasses.replace(record, start=start)
+
+
+def _counted(record: LossRecord, alone: Collection[StoreId]) -> LossRecord:
+    """Return a loss with its rows, if the offsets tell them.
+
+    They do not tell what a topic that is gone had beyond them, nor which records a log that went back had
+    that nobody has read.
+    """
+    known = record.loss is not Loss.MOVED_BACK and record.start < record.end
+    if record.rows is not None or not known or record.partition.store_id not in alone:
+        return record
+    return dataclasses.replace(record, rows=rows_between(record.start, record.end))

@@ -1,0 +1,77 @@
+"""The view ``losses``: each gap that was passed over and is in the ledger, once."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
+
+from tubemq_spark.columns import Column
+from tubemq_spark.offsets.ledger import gaps, observations_of
+from tubemq_spark.options import LossesOptions
+from tubemq_spark.options.table import LOSS_LEDGER
+from tubemq_spark.source.loss_ledger import SUFFIX
+from tubemq_spark.source.views.view import Row
+from tubemq_spark.text_files import TextFiles
+
+COLUMNS: Final = (
+    Column("topic", StringType(), read="The topic's name."),
+    Column("brokerId", IntegerType(), read="The broker's id."),
+    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index."),
+    Column("startOffset", LongType(), read="The first offset that was passed over."),
+    Column(
+        "endOffset",
+        LongType(),
+        read="The offset behind the last one. It equals `startOffset` where a topic or a partition is gone, "
+        "and nobody knows what it still had.",
+    ),
+    Column(
+        "rows",
+        LongType(),
+        read="How many rows of this partition are lost. Null where that cannot be known: in a store that "
+        "several partitions share, with `messageTypes`, for `MOVED_BACK`, and where the offsets are equal. "
+        "In a shared store it is at most `(endOffset - startOffset) / 28`.",
+        nullable=True,
+    ),
+    Column("reason", StringType(), read="The last part of the condition `TUBEMQ_DATA_LOSS.<reason>`."),
+    Column("consumerGroup", StringType(), read="The `tubemq.group` of the read."),
+    Column(
+        "queryId",
+        StringType(),
+        read="Spark's id of the streaming query. Null in a batch read, and where the driver met the loss, "
+        "which Spark does not tell the id.",
+        nullable=True,
+    ),
+    Column(
+        "batchId", LongType(), read="The number of the micro-batch; null where `queryId` is.", nullable=True
+    ),
+    Column("time", TimestampType(), read="When the loss was met first."),
+)
+
+
+def rows(options: LossesOptions) -> Iterator[Row]:
+    """Read the ledger.
+
+    Raises:
+        FolderError: it is not there, or cannot be read.
+        LedgerFormatError: a file in it is something else, or of a later release.
+    """
+    files = TextFiles(options.ledger, LOSS_LEDGER.name, SUFFIX)
+    found = [
+        observation
+        for name, text in files.read()
+        for observation in observations_of(text, f"{options.ledger}/{name}")
+    ]
+    for gap in gaps(found):
+        yield {
+            "topic": gap.loss.partition.topic,
+            "brokerId": gap.loss.partition.broker_id,
+            "partition": gap.loss.partition.partition_id,
+            "startOffset": gap.loss.start,
+            "endOffset": gap.loss.end,
+            "rows": gap.loss.rows,
+            "reason": gap.loss.loss.value,
+            "consumerGroup": gap.origin.consumer_group,
+            "queryId": gap.origin.query_id,
+            "batchId": gap.origin.batch_id,
+            "time": gap.time,
+        }
