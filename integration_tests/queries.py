@@ -78,6 +78,13 @@ def progress(query: Query, topic: str, which: str) -> dict[str, int]:
     return offsets
 
 
+def losses(spark: Spark, ledger: Path | str) -> list[tuple[str, int, int, int | None, str, int | None]]:
+    """Return the gaps in a ledger: partition, offsets, rows, reason and number of the micro-batch."""
+    view = spark.read.format("tubemq").option("view", "losses").option("lossLedger", str(ledger)).load()
+    gaps = [(f"{row.topic}/{row.brokerId}:{row.partition}", *row[3:7], row.batchId) for row in view.collect()]
+    return sorted(gaps, key=str)
+
+
 def to_files(frame: Frame, folder: Path, checkpoint: Path, options: Mapping[str, str] | None = None) -> Query:
     """Run a query to the end of what is there now, into Parquet files."""
     query = (

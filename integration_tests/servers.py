@@ -26,6 +26,7 @@ SHAPES: Final[Mapping[str, tuple[int, int]]] = {"1x1": (1, 1), "3x1": (3, 1), "2
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 111, "3x1": 30, "2x3": 30}
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 107, "3x1": 29, "2x3": 30}
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 105, "3x1": 31, "2x3": 31}
+_TOPICS: Final[Mapping[str, int]] = {"1x1": 106, "3x1": 29, "2x3": 30}
 """How many there are of each shape from the start: a later one costs a restart of the Java master."""
 
 _LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}

@@ -5,10 +5,16 @@ import json
 import pytest
 
 from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, numbers, read, read_stream, refusal, run
+from integration_tests.queries import Collected, losses, numbers, read, read_stream, refusal, run
 from integration_tests.servers import VOLATILE_TOPIC
 
 TOLERANT = {"failOnDataLoss": "false"}
+
+
+def fail(frame, _):
+    """Read a micro-batch and let the query end, which then repeats it when it is started again."""
+    frame.count()
+    raise RuntimeError("this sink fails on purpose")
 
 
 @pytest.mark.smoke
@@ -39,24 +45,43 @@ def test_records_that_expired_before_they_were_read(spark, server, tmp_path):
 
 
 def test_records_that_a_crashed_broker_forgot(spark, server, tmp_path):
-    """They were read, but the broker had them in memory only, and gives their offsets to others now."""
+    """They were read, but the broker had them in memory only, and gives their offsets to others now.
+
+    The ledger has them once: those that a micro-batch was to read, and those that were read.
+    """
+    planned, checkpoint = tmp_path / "planned", tmp_path / "checkpoint"
+    of_planned, of_read = ({**TOLERANT, "lossLedger": str(tmp_path / name)} for name in ("one", "other"))
     produce_numbers(server.master, VOLATILE_TOPIC, range(300))
     sink = Collected()
-    run(read_stream(spark, server, VOLATILE_TOPIC), sink, tmp_path)
+    run(read_stream(spark, server, VOLATILE_TOPIC), sink, checkpoint)
     assert sink.rows == list(range(300))
+    with pytest.raises(Exception, match="on purpose"):
+        run(read_stream(spark, server, VOLATILE_TOPIC), fail, planned)
 
     server.crash_broker()
     produce_numbers(server.master, VOLATILE_TOPIC, range(1000, 1010))
     assert server.stored(VOLATILE_TOPIC) == 10
 
     condition, sentence = refusal(
-        lambda: run(read_stream(spark, server, VOLATILE_TOPIC), Collected(), tmp_path)
+        lambda: run(read_stream(spark, server, VOLATILE_TOPIC), Collected(), checkpoint)
     )
     assert condition == "TUBEMQ_DATA_LOSS.MOVED_BACK"
     assert f"{VOLATILE_TOPIC}/1:0" in sentence
+    with pytest.raises(Exception, match="on purpose"):
+        run(read_stream(spark, server, VOLATILE_TOPIC, **of_planned), fail, planned)
+    sink = Collected()
+    run(read_stream(spark, server, VOLATILE_TOPIC, **of_planned), sink, planned)
+    assert sink.batches[0] == (0, list(range(1000, 1010)))
+    place = f"{VOLATILE_TOPIC}/1:0"
+    assert losses(spark, of_planned["lossLedger"]) == [
+        (place, 280, 8400, 290, "TRUNCATED", 0),
+        (place, 280, 8400, None, "MOVED_BACK", None),
+    ]
+
     produce_numbers(server.master, VOLATILE_TOPIC, range(1010, 1020))
     sink = Collected()
-    run(read_stream(spark, server, VOLATILE_TOPIC, **TOLERANT), sink, tmp_path)
+    run(read_stream(spark, server, VOLATILE_TOPIC, **of_read), sink, checkpoint)
     produce_numbers(server.master, VOLATILE_TOPIC, range(1020, 1030))
-    run(read_stream(spark, server, VOLATILE_TOPIC, **TOLERANT), sink, tmp_path)
+    run(read_stream(spark, server, VOLATILE_TOPIC, **of_read), sink, checkpoint)
     assert sink.rows == list(range(1020, 1030))
+    assert losses(spark, of_read["lossLedger"]) == [(place, 560, 8400, None, "MOVED_BACK", None)]

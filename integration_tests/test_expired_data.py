@@ -1,9 +1,11 @@
 """Data that the Java broker removed before the index that points to it."""
 
+import json
+
 import pytest
 
 from integration_tests.produce import client_config, cluster_of, produce_numbers
-from integration_tests.queries import Collected, read_stream, run, start
+from integration_tests.queries import Collected, losses, numbers, read, read_stream, run, start
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
@@ -95,6 +97,16 @@ def test_a_new_stream_reads_what_is_left_and_tells_of_no_loss(spark, cluster, tm
     assert all(batches[number] == rows for number, rows in before)
     rows = [row for number in batches for row in batches[number]]
     assert_same_rows(rows, range(first // INDEX_ENTRY_BYTES, store.count))
+
+    ledger = tmp_path / "losses"
+    options = {
+        "startingOffsets": json.dumps({TOPIC: {"1:0": INDEX_ENTRY_BYTES}}),
+        "failOnDataLoss": "false",
+        "lossLedger": str(ledger),
+    }
+    assert numbers(read(spark, server_of(cluster), TOPIC, **options)) == rows
+    missing = first // INDEX_ENTRY_BYTES - 1
+    assert losses(spark, ledger) == [(str(PARTITION), INDEX_ENTRY_BYTES, first, missing, "EXPIRED", None)]
     record_property("messages", store.count)
     record_property("readable", len(rows))
     record_property("micro-batches", len(batches))

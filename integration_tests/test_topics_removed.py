@@ -3,10 +3,11 @@
 import pytest
 
 from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, progress, read_stream, refusal, run, start
+from integration_tests.queries import Collected, losses, progress, read_stream, refusal, run, start
 from integration_tests.real.waiting import wait_until
 from integration_tests.servers import server_of
 from integration_tests.truth import assert_same_rows
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 PATIENCE_SECONDS = 60
 
@@ -28,9 +29,10 @@ def two_topics(spark, real_brokers, tmp_path):
 
 
 @pytest.mark.timeout(300)
-def test_a_tolerant_stream_goes_on_with_the_other_topic(real_brokers, two_topics):
+def test_a_tolerant_stream_goes_on_with_the_other_topic(spark, real_brokers, two_topics, tmp_path):
     """The checkpoint forgets the topic, and rows of the other one come as before."""
-    query, sink = two_topics("kept", "removed", failOnDataLoss="false")
+    ledger = tmp_path / "losses"
+    query, sink = two_topics("kept", "removed", failOnDataLoss="false", lossLedger=str(ledger))
 
     real_brokers.remove_topic("removed")
     produce_numbers(real_brokers.master, "kept", range(100, 200))
@@ -46,6 +48,13 @@ def test_a_tolerant_stream_goes_on_with_the_other_topic(real_brokers, two_topics
     query.stop()
     assert_same_rows([row for row in sink.rows if row < 200], range(200))
     assert progress(query, "kept", "endOffset").keys() == {"1:0", "2:0"}
+
+    gaps = losses(spark, ledger)
+    assert [(place, *rest) for place, _, _, *rest in gaps] == [
+        (f"removed/{broker}:0", None, "TOPIC_REMOVED", None) for broker in (1, 2)
+    ]
+    assert all(start == end for _, start, end, *_ in gaps)
+    assert sum(start for _, start, *_ in gaps) == 100 * INDEX_ENTRY_BYTES
 
 
 @pytest.mark.timeout(300)

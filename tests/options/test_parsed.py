@@ -13,6 +13,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.subscription import Assignment, TopicPattern, Topics
 from tubemq_spark.options import (
+    LossesOptions,
     MessageTime,
     NoMatch,
     OptionSet,
@@ -21,7 +22,6 @@ from tubemq_spark.options import (
     ReadOptions,
     ViewOptions,
     Visibility,
-    LossesOptions,
     WriteOptions,
 )
 
@@ -439,7 +439,9 @@ def test_a_parse_mode_needs_bodies_to_parse(caplog):
 def test_a_ledger_without_losses_is_named(make, caplog):
     """By default a query ends at the first loss: there is none to write down."""
     assert make(lossLedger="/losses").loss_ledger is None
+    assert [record.getMessage() for record in caplog.records] == [
         "option 'lossLedger' has no effect, since nothing is passed over unless 'failOnDataLoss' is false"
+    ]
 
 
 def test_the_view_of_losses_needs_only_the_ledger(caplog):

@@ -479,6 +479,7 @@ VISIBILITY: Final = OptionSpec(
     "offsets to other messages](guarantees.md#what-tubemq-itself-can-lose). `flushed` leaves messages alone "
     "until they are on the disk; `latest` is the end of what is there.",
     Visibility.MEMORY,
+)
 LOSS_LEDGER: Final = OptionSpec(
     "lossLedger",
     FOLDER,
