@@ -7,7 +7,15 @@ import zlib
 
 from tests.source.rows import columns
 from tubemq_spark.errors import ProduceError
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.model import (
+    Endpoint,
+    OffsetBounds,
+    StoreBounds,
+    StoredOffset,
+    StoredOffsets,
+    TopicPartition,
+    TopicsLayout,
+)
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -55,6 +63,14 @@ class MemoryCluster:
     def move_group(self, layout, positions):
         self.group |= positions
         return {}
+
+    def stored_offsets(self, group=None):
+        offsets = sorted(self.group.items())
+        known = (
+            StoredOffset(group or "group", one, offset, 0, self.held(one.store_id).latest, None)
+            for one, offset in offsets
+        )
+        return StoredOffsets(tuple(known), {})
 
     def read_range(self, request, on_loss, wait=None):
         partition, start, end = request.range.partition, request.range.start, request.range.end

@@ -116,6 +116,31 @@ class StoreBounds:
         return self.known
 
 
+class StoredOffset(NamedTuple):
+    """Where a consumer group stands in a partition, as the partition's broker has it on its disk."""
+
+    group: str
+    partition: TopicPartition
+    committed: int
+    """The next offset to read, in index bytes."""
+    in_flight: int
+    """How far the group was handed messages beyond that, in index bytes."""
+    latest: int | None
+    """Where the store ends now; None while it is not open."""
+    consumer: str | None
+    """The client that holds the partition for the group now."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredOffsets:
+    """What brokers answered when they were asked for the offsets of consumer groups."""
+
+    known: tuple[StoredOffset, ...]
+    """In the order of brokers and groups; a group that never read a partition is absent there."""
+    failures: Mapping[int, TubeMQError]
+    """Why there is no answer of a broker, by its id."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class OffsetRange:
     """The records of one partition with ``start <= offset < end``, in index bytes."""

@@ -8,7 +8,7 @@ import pytest
 
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.topics import existing_topics
-from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.errors import AdminError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 
 
@@ -65,3 +65,13 @@ def test_without_an_answer_the_error_says_what_to_do():
     assert caught.value.condition == "TUBEMQ_TOPICS_NOT_LISTED"
     assert "127.0.0.1:1" in str(caught.value)
     assert "'tubemq.master.web'" in str(caught.value)
+
+
+def test_a_master_that_does_not_lead_is_passed_over():
+    """Java's sends the caller to the one that leads, but without the question, which that refuses."""
+    refusal = b'{"result": false, "errCode": 400, "errMsg": "Please take with method parameter!"}'
+    with web_server(refusal) as standby, web_server(TOPICS) as active:
+        servers = [Endpoint.parse(standby), Endpoint.parse(active)]
+        assert existing_topics(servers, timeout_s=5) == {"demo"}
+        with pytest.raises(AdminError, match="Please take with method parameter"):
+            existing_topics([servers[0], NOBODY], timeout_s=5)

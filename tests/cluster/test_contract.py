@@ -11,6 +11,7 @@ import pytest
 
 from testkit.certificates import Authority
 from tests.memory_cluster import MemoryCluster
+from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
@@ -117,6 +118,22 @@ def test_a_group_stands_where_it_was_moved_to(cluster):
         second: 3 * ROW,
         **dict.fromkeys(others, 0),
     }
+
+
+def test_where_a_group_stands_is_asked_without_being_one(cluster):
+    """Brokers tell with a delay."""
+    layout = cluster.layout(["plain"])
+    moved = dict.fromkeys(layout.partitions, 0)
+    assert cluster.move_group(layout, moved) == {}
+
+    def stored():
+        return {one.partition: one for one in cluster.stored_offsets("contract").known}
+
+    wait_until(lambda: stored().keys() == moved.keys())
+    assert {(one.group, one.committed, one.in_flight, one.consumer) for one in stored().values()} == {
+        ("contract", 0, 0, None)
+    }
+    assert cluster.stored_offsets("contract").failures == {}
 
 
 def test_an_empty_store_has_equal_bounds(cluster):

@@ -11,7 +11,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError
@@ -175,6 +175,13 @@ class MasterAdmin(_WebApi):
                 is_online=item.get("isBrokerOnline") == "true",
             )
             for item in items
+        }
+
+    def broker_web_servers(self) -> dict[int, Endpoint]:
+        """Return where each configured broker serves its administration API, by broker id."""
+        return {
+            item["brokerId"]: Endpoint(item["brokerIp"], item["brokerWebPort"])
+            for item in self.call("admin_query_broker_configure")["data"]
         }
 
     def add_topic(
@@ -351,13 +358,30 @@ class BrokerAdmin(_WebApi):
 
         The broker books them to its storage with a delay; younger ones are absent.
         """
-        answer = self.call("admin_query_offset", groupName=group)
         return {
-            (topic["topicName"], place["partitionId"]): place["curOffset"]
-            for item in answer["dataSet"]
-            for topic in item["subInfo"]
-            for place in topic["offsets"]
-            if place["curOffset"] >= 0
+            (topic, place["partitionId"]): place["curOffset"] for _, topic, place in self.group_places(group)
+        }
+
+    def group_places(self, group: str | None = None) -> Iterator[tuple[str, str, dict[str, int]]]:
+        """Yield groups, topics and the API's items about partitions where the group has an offset.
+
+        An item has ``partitionId``, ``curOffset``, ``flightOffset`` and ``offsetMax`` (-2: the store is not
+        open) among others. See ``committed_offsets`` for the delay.
+        """
+        parameters = {} if group is None else {"groupName": group}
+        for item in self.call("admin_query_offset", **parameters)["dataSet"]:
+            for topic in item["subInfo"]:
+                for place in topic["offsets"]:
+                    if place["curOffset"] >= 0:
+                        yield item["groupName"], topic["topicName"], place
+
+    def holders(self) -> dict[tuple[str, str, int], str]:
+        """Return which consumer holds which partition now, by group, topic and partition id."""
+        items = self.call("admin_get_partition_reginfo")["dataSet"]
+        keys = [item["Partition"].split(":") for item in items]
+        return {
+            (group, topic, int(partition_id)): item["Consumer"]
+            for (group, topic, partition_id), item in zip(keys, items, strict=True)
         }
 
 

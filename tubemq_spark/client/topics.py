@@ -3,10 +3,11 @@
 from collections.abc import Collection, Sequence
 
 from tubemq_spark.client.admin import MasterAdmin
+from tubemq_spark.client.any_master import ask_a_master
 from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer_session import ProducerSession
-from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError, TubeMQConnectionError
+from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -21,17 +22,7 @@ def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collec
         TubeMQConnectionError: none of them answered.
         AdminError: one refused.
     """
-    causes = []
-    for server in web_servers:
-        try:
-            return MasterAdmin(str(server), timeout_s=timeout_s).topics()
-        except TubeMQConnectionError as error:
-            causes.append(str(error.parameters["cause"]))
-    raise TubeMQConnectionError(
-        "TUBEMQ_TOPICS_NOT_LISTED",
-        servers=", ".join(map(str, web_servers)),
-        cause="; ".join(dict.fromkeys(causes)),
-    )
+    return ask_a_master(web_servers, timeout_s, MasterAdmin.topics, "TUBEMQ_TOPICS_NOT_LISTED")
 
 
 def configured_partitions(

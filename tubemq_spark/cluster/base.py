@@ -13,7 +13,15 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import OffsetBounds, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.model import (
+    OffsetBounds,
+    RangeRequest,
+    StoreBounds,
+    StoredOffsets,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -122,6 +130,17 @@ class Cluster(Protocol):
         Raises:
             RpcError: a consumer of the group holds a partition (410), or a broker refuses.
             TubeMQConnectionError: a broker cannot be reached.
+        """
+
+    def stored_offsets(self, group: str | None = None) -> StoredOffsets:
+        """Ask the brokers where consumer groups stand, by their administration API; nobody is disturbed.
+
+        Args:
+            group: the only group to ask for; by default all of them.
+
+        Raises:
+            TubeMQConnectionError: no master's administration API answered.
+            AdminError: a master refuses.
         """
 
     def move_group(

@@ -13,6 +13,7 @@ from tubemq_spark.client.group_positions import group_positions, move_group
 from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.client.stored_offsets import stored_offsets
 from tubemq_spark.client.topics import existing_topics, refuse_unknown_topic
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.kept_producers import KeptProducers
@@ -23,6 +24,7 @@ from tubemq_spark.model import (
     RangeRequest,
     Route,
     StoreBounds,
+    StoredOffsets,
     StoreId,
     TopicPartition,
     TopicsLayout,
@@ -92,6 +94,10 @@ class DirectCluster(Cluster):
     def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
         """Register the group in each partition for a moment."""
         return group_positions(self._config, self._pool, layout)
+
+    def stored_offsets(self, group: str | None = None) -> StoredOffsets:
+        """Ask the brokers' administration API over HTTP, where the masters say that it is."""
+        return stored_offsets(self._web, self._config.rpc_timeout_ms / 1000, group)
 
     def move_group(
         self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]
