@@ -204,7 +204,15 @@ class _RangeReader:
             columns = columns.of_types(self._types)
         if not len(columns):
             return None
-        return FetchedBatch(self._partition, step.start, min(step.next, self._end), columns, step.dense)
+        behind = step.fetched.header.data_lag
+        return FetchedBatch(
+            self._partition,
+            step.start,
+            min(step.next, self._end),
+            columns,
+            step.dense,
+            behind if behind >= 0 else None,
+        )
 
     def _records_before_end(self, step: Step) -> int:
         """Count the records before the range's end of a step that crosses it.

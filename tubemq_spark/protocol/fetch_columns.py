@@ -108,3 +108,5 @@ class FetchedBatch:
     columns: MessageColumns
     dense: bool
     """Whether row ``i`` has the offset ``start + 28 * columns.ordinals[i]``; otherwise rows have none."""
+    bytes_behind: int | None = None
+    """How much data the store's log had behind these records when they were fetched, in bytes."""
