@@ -12,6 +12,8 @@ MODES = {
     Mode.STREAM_READ: "stream",
     Mode.WRITE: "write",
     Mode.PARTITIONS_VIEW: "`partitions`",
+    Mode.LAG_VIEW: "`lag`",
+    Mode.GROUPS_VIEW: "`groups`",
     Mode.LOSSES_VIEW: "`losses`",
 }
 ALL_VIEWS = ", ".join(MODES[mode] for mode in MODES if mode in CLUSTER_VIEWS)

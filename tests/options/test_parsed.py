@@ -470,11 +470,38 @@ def test_options_of_a_view_arrive():
         "tubemq.rpctimeoutms": "7",
         "readergroups": "r1,r2",
     }
-    client = ClientConfig(BOTH_MASTERS, "me", rpc_timeout_ms=7, reader_groups=("r1", "r2"))
-    assert view(**given) == ViewOptions(ClusterConfig(client, web=(Endpoint("m1", 80),)), Topics(("demo",)))
-    assert view() == ViewOptions(
-        ClusterConfig(ClientConfig(BOTH_MASTERS, "tubemq_spark-demo")), Topics(("demo",))
+    client = ClientConfig(
+        BOTH_MASTERS,
+        "me",
+        rpc_timeout_ms=7,
+        reader_groups=("r1", "r2"),
+        fetch_timeout_ms=7,
+        lease_wait_ms=7,
     )
+    cluster = ClusterConfig(client, web=(Endpoint("m1", 80),))
+    assert view(**given) == ViewOptions(cluster, Topics(("demo",)), group="me")
+    assert view().cluster.client.group == "tubemq_spark-demo"
+
+
+def lag(**options):
+    return OptionSet.parse({**BASE, "view": "lag", **options}).for_view()
+
+
+def test_a_lag_is_that_of_a_checkpoint_or_of_a_group():
+    stands = lag(checkpointLocation="/some/where", messageTimeZone="Asia/Shanghai")
+    assert (str(stands.checkpoint), stands.subscription) == ("/some/where", None)
+    assert stands.message_time_zone == "Asia/Shanghai"
+    assert stands.cluster.client.group == "tubemq_spark-view"
+    assert lag(**{"tubemq.group": "me"}).group == "me"
+    refused("TUBEMQ_LAG_OF_WHAT", lag)
+
+
+def test_the_checkpoint_of_a_sink_is_no_mistake(caplog):
+    """Spark hands over what is meant for itself."""
+    assert write(checkpointLocation="/some/where") == write()
+    assert stream(checkpointLocation="/some/where") == stream()
+    assert caplog.text == ""
+    refused("TUBEMQ_OPTION_IN_VIEW", view, checkpointLocation="/some/where")
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,7 @@ def test_options_named_in_errors_and_advice_exist():
             assert name in known
 
 
-@pytest.mark.parametrize(
-    "key", [*ENGINE_KEYS, "checkpointLocation", "queryName", "option.subscribe", "__internal"]
-)
+@pytest.mark.parametrize("key", [*ENGINE_KEYS, "queryName", "option.subscribe", "__internal"])
 def test_keys_of_spark_are_let_through(key):
     assert find(key) is None
 

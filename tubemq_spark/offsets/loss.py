@@ -75,7 +75,14 @@ def fail_on_loss(record: LossRecord) -> None:
     Raises:
         DataLossError: always; its condition is ``record.loss.condition``.
     """
-    raise DataLossError(record.loss.condition, partition=record.partition, start=record.start, end=record.end)
+    raise data_loss(record)
+
+
+def data_loss(record: LossRecord) -> DataLossError:
+    """Return the error that says what is lost."""
+    return DataLossError(
+        record.loss.condition, partition=record.partition, start=record.start, end=record.end
+    )
 
 
 class LossRecorder:

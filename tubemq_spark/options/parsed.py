@@ -118,9 +118,21 @@ class ViewOptions:
     """Everything a view needs, checked; picklable; safe to log."""
 
     cluster: ClusterConfig
-    """How TubeMQ is reached."""
-    subscription: Subscription
-    """The topics or partitions that the view is about."""
+    """How TubeMQ is reached; a view waits for no broker longer than for one answer."""
+    subscription: Subscription | None = None
+    """The topics or partitions that the view is about; None where the user need not say."""
+    group: str | None = None
+    """The consumer group that the view is about; None where it is about none, or about all."""
+    checkpoint: FolderUri | None = None
+    """The checkpoint that the view is about."""
+    message_time_zone: str = "UTC"
+    """Time zone of the message times in TubeMQ."""
+    columns: frozenset[str] | None = None
+    """The columns that are wanted, as the user's schema says; None for all."""
+
+    def wants(self, *columns: str) -> bool:
+        """Tell whether one of these columns is wanted: what none needs is not asked for."""
+        return self.columns is None or not self.columns.isdisjoint(columns)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -250,8 +262,20 @@ class OptionSet:
         self._enter(self.view.mode)
         if self.view is View.LOSSES:
             return self._losses()
-        subscription = self._subscription()
-        return ViewOptions(self._cluster(self._reading_client(subscription)), subscription)
+        checkpoint, group = self._optional(table.CHECKPOINT), self._optional(table.GROUP_NAME)
+        if self.view is View.LAG and checkpoint is None and group is None:
+            raise OptionError("TUBEMQ_LAG_OF_WHAT")
+        subscription = self._subscription() if any(map(self._is_given, _SUBSCRIBING)) else None
+        client = self._reading_client(subscription)
+        patience_ms = client.rpc_timeout_ms
+        client = dataclasses.replace(client, fetch_timeout_ms=patience_ms, lease_wait_ms=patience_ms)
+        return ViewOptions(
+            self._cluster(client),
+            subscription,
+            group,
+            checkpoint,
+            self._value(table.MESSAGE_TIME_ZONE),
+        )
 
     def for_write(self) -> WriteOptions:
         """Return the options of ``df.write`` and ``df.writeStream``.
@@ -349,7 +373,7 @@ class OptionSet:
     def _cluster(self, client: ClientConfig) -> ClusterConfig:
         return ClusterConfig(client, web=self._optional(table.MASTER_WEB) or ()).validate()
 
-    def _reading_client(self, subscription: Subscription) -> ClientConfig:
+    def _reading_client(self, subscription: Subscription | None) -> ClientConfig:
         client = self._client(group=self._value(table.GROUP_NAME, _default_group(subscription)))
         groups = self._optional(table.READER_GROUPS) or default_reader_groups(
             client.group, self._value(table.READER_GROUPS_SIZE)
@@ -383,7 +407,7 @@ class OptionSet:
     def _enter(self, mode: Mode) -> None:
         """Demand what the mode needs; name what has no effect in it, and refuse that in a view."""
         for spec in table.TABLE:
-            given = spec.name in self._given
+            given = self._is_given(spec)
             if mode in spec.modes and spec.example and not given:
                 raise OptionError(
                     "TUBEMQ_OPTION_MISSING",
@@ -396,9 +420,9 @@ class OptionSet:
                 # How to connect may be said anywhere: users keep that together.
                 if mode in _VIEWS and not spec.name.startswith(_CONNECTION_PREFIX):
                     raise OptionError("TUBEMQ_OPTION_IN_VIEW", option=spec.name, mode=mode.value)
-                logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
-        subscribes = mode in table.SUBSCRIBE.modes
-        if subscribes and not any(spec.name in self._given for spec in _SUBSCRIBING):
+                if not spec.sparks_own:
+                    logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
+        if mode in table.MUST_SUBSCRIBE and not any(map(self._is_given, _SUBSCRIBING)):
             hint = self._table_hint(mode, table.SUBSCRIBE.name, "demo,orders")
             raise OptionError("TUBEMQ_NOTHING_SUBSCRIBED", mode=mode.value, hint=hint)
         for key in self._ignored:
@@ -468,6 +492,9 @@ class OptionSet:
         """Return an option's value or default; ``_enter`` has made sure that there is one."""
         return cast("T", self._given.get(spec.name, spec.default if default is None else default))
 
+    def _is_given(self, spec: OptionSpec[Any]) -> bool:
+        return spec.name in self._given
+
     def _optional(self, spec: OptionSpec[T]) -> T | None:
         return cast("T | None", self._given.get(spec.name))
 
@@ -478,13 +505,15 @@ def _refuse_edge(spec: OptionSpec[OffsetSpec], given: OffsetSpec, edge: Edge) ->
         raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=spec.name, edge=edge.value, whose=whose)
 
 
-def _default_group(subscription: Subscription) -> str:
-    """Return a group's name made of topics.
+def _default_group(subscription: Subscription | None) -> str:
+    """Return a group's name made of topics, if these are known.
 
     A master refuses members of one group that read different topics (error 425), so each set of topics
     has a group of its own. Topics cannot contain ``-`` nor begin with a digit, so names never collide
     but by the checksum of long ones.
     """
+    if subscription is None:
+        return f"{_GROUP_PREFIX}-view"
     label = subscription.label
     if len(label) > _MAX_LABEL:
         label = f"{label.count('-') + 1}topics-{zlib.crc32(label.encode()):08x}"

@@ -59,6 +59,8 @@ class Mode(enum.Enum):
     STREAM_READ = "a streaming read"
     WRITE = "a write"
     PARTITIONS_VIEW = "the view 'partitions'"
+    LAG_VIEW = "the view 'lag'"
+    GROUPS_VIEW = "the view 'groups'"
     LOSSES_VIEW = "the view 'losses'"
 
 
@@ -67,6 +69,8 @@ class View(enum.Enum):
 
     MESSAGES = "messages"
     PARTITIONS = "partitions"
+    LAG = "lag"
+    GROUPS = "groups"
     LOSSES = "losses"
 
     @property
@@ -78,6 +82,8 @@ class View(enum.Enum):
 _MODES: Final = {
     View.MESSAGES: Mode.BATCH_READ,
     View.PARTITIONS: Mode.PARTITIONS_VIEW,
+    View.LAG: Mode.LAG_VIEW,
+    View.GROUPS: Mode.GROUPS_VIEW,
     View.LOSSES: Mode.LOSSES_VIEW,
 }
 
@@ -135,10 +141,12 @@ _GRAIN: Final = (
 )
 _READS: Final = frozenset({Mode.BATCH_READ, Mode.STREAM_READ})
 _WRITES: Final = frozenset({Mode.WRITE})
-CLUSTER_VIEWS: Final = frozenset({Mode.PARTITIONS_VIEW})
+CLUSTER_VIEWS: Final = frozenset({Mode.PARTITIONS_VIEW, Mode.LAG_VIEW, Mode.GROUPS_VIEW})
 """The views that ask the cluster."""
-_SUBSCRIBERS: Final = _READS | {Mode.PARTITIONS_VIEW}
-"""What needs to know which topics."""
+_SUBSCRIBERS: Final = _READS | {Mode.PARTITIONS_VIEW, Mode.LAG_VIEW, Mode.GROUPS_VIEW}
+"""What is about some topics."""
+MUST_SUBSCRIBE: Final = _READS | {Mode.PARTITIONS_VIEW}
+"""What must be told which topics."""
 _ALL: Final = _READS | _WRITES | CLUSTER_VIEWS
 
 
@@ -160,6 +168,8 @@ class OptionSpec(Generic[T]):
     """For the error when it is missing; such an option is required wherever it has an effect."""
     secret: bool = False
     """Never shown."""
+    sparks_own: bool = False
+    """Whether Spark passes it on to a sink too, where it has no effect and that is no mistake."""
 
     def read(self, text: str) -> T:
         """Make a value of the user's text.
@@ -326,6 +336,15 @@ VIEW: Final = OptionSpec(
     "What a batch read returns: the `messages`, or a [view](views.md) of something else. A view refuses "
     "options that have no effect in it, and a stream refuses views.",
     View.MESSAGES,
+)
+CHECKPOINT: Final = OptionSpec(
+    "checkpointLocation",
+    FOLDER,
+    frozenset({Mode.LAG_VIEW}),
+    "The checkpoint of the streaming query that the view `lag` is about, as in its `writeStream`. The driver "
+    "reads it with Arrow's file systems, not with Hadoop's.",
+    default_doc="none",
+    sparks_own=True,
 )
 WAIT_FOR_TOPICS: Final = OptionSpec(
     "waitForTopics",
@@ -526,7 +545,7 @@ INCLUDE_ATTRIBUTES: Final = OptionSpec(
 MESSAGE_TIME_ZONE: Final = OptionSpec(
     "messageTimeZone",
     TIME_ZONE,
-    _READS | _WRITES,
+    _READS | _WRITES | {Mode.LAG_VIEW},
     "The time zone of message times, which TubeMQ stores as text without one. The column `timestamp` is "
     "converted from them when reading, and to them when writing.",
     "UTC",
@@ -617,6 +636,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     SUBSCRIBE_PATTERN,
     ASSIGN,
     VIEW,
+    CHECKPOINT,
     WAIT_FOR_TOPICS,
     STARTING_OFFSETS,
     STARTING_TIMESTAMP,
@@ -698,7 +718,6 @@ ENGINE_KEYS: Final = frozenset(
         "path",
         "paths",
         # start() of a stream
-        "checkpointlocation",
         "queryname",
         # CREATE TABLE ... USING tubemq
         "collation",

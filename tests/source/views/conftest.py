@@ -1,11 +1,10 @@
 """Reading views as Spark does, from servers that run in this process."""
 
 import contextlib
-import pickle
 
 import pytest
 
-from tubemq_spark.datasource import TubeMQDataSource
+from testkit.views import read_view
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.net.pool import ChannelPool
@@ -50,20 +49,16 @@ def send(server, closing):
 
 @pytest.fixture
 def view(server):
-    """Return the rows of a view as dictionaries, from a reader that was made and copied as Spark does."""
+    """Return the rows of a view of the server's."""
 
     def rows(name, schema=None, **options):
         given = {
             "tubemq.master.servers": server.master,
             "tubemq.master.web": server.master_web,
-            "tubemq.rpctimeoutms": "2000",
+            "tubemq.rpcTimeoutMs": "2000",
             "view": name,
-            **{key.lower().replace("_", "."): value for key, value in options.items()},
+            **{key.replace("_", "."): value for key, value in options.items()},
         }
-        source = TubeMQDataSource(given)
-        reader = source.reader(source.schema() if schema is None else schema)
-        planned = pickle.loads(pickle.dumps(reader.partitions()))
-        copied = pickle.loads(pickle.dumps(reader))
-        return [row for part in planned for batch in copied.read(part) for row in batch.to_pylist()]
+        return read_view(given, schema)
 
     return rows

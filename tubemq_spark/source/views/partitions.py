@@ -7,22 +7,26 @@ from pyspark.sql.types import LongType
 
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.columns import Column
+from tubemq_spark.errors import LocalProtocolError
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ViewOptions
-from tubemq_spark.source.views.places import PLACE, look
+from tubemq_spark.source.views.places import DETAILS, PLACE, look
 from tubemq_spark.source.views.view import Row
+
+_FLUSHED: Final = "flushedLatest"
 
 COLUMNS: Final = (
     *PLACE,
+    Column("rows", LongType(), read="How many messages the store holds.", nullable=True),
     Column("earliest", LongType(), read="The first offset in the store's index.", nullable=True),
     Column("latest", LongType(), read="Where the store ends: the offset of its next message.", nullable=True),
     Column(
-        "flushedLatest",
+        _FLUSHED,
         LongType(),
         read="Where the store ends on its broker's disk. A broker that crashes loses what lies behind it.",
         nullable=True,
     ),
-    Column("rows", LongType(), read="How many messages the store holds.", nullable=True),
+    *DETAILS,
 )
 
 
@@ -33,9 +37,12 @@ def rows(options: ViewOptions) -> Iterator[Row]:
         OptionError: a partition of ``assign`` does not exist.
         TubeMQError: no master answers, or it refuses.
     """
+    if options.subscription is None:
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what="a view of no topics")
     cluster = open_cluster(options.cluster)
     found = look(cluster, options.subscription)
-    on_disk = cluster.bounds(found.layout, found.bounds.known, flushed=True).known
+    asked = found.bounds.known if options.wants(_FLUSHED) else ()
+    on_disk = cluster.bounds(found.layout, asked, flushed=True).known
     for partition in found.layout.partitions:
         store = partition.store_id
         row = dict(found.place(partition))
@@ -43,5 +50,5 @@ def rows(options: ViewOptions) -> Iterator[Row]:
             earliest, latest = found.bounds.known[store]
             row |= {"earliest": earliest, "latest": latest, "rows": rows_between(earliest, latest)}
         if store in on_disk:
-            row["flushedLatest"] = on_disk[store].latest
+            row[_FLUSHED] = on_disk[store].latest
         yield row

@@ -24,24 +24,28 @@ _NO_ANSWER: Final = "TUBEMQ_TIMEOUT"
 PLACE: Final = (
     Column("topic", StringType(), read="The topic's name."),
     Column("brokerId", IntegerType(), read="The broker's id."),
-    Column("broker", StringType(), read="The broker's address, `host:port`."),
-    Column("store", IntegerType(), read="The number of the store on that broker."),
     Column("partition", IntegerType(), read="The partition's number: store * 10000 + index."),
-    Column(
-        "partitionsInStore",
-        IntegerType(),
-        read="How many partitions share the store. Each of their rows counts what the whole store holds, so "
-        "divide by this number before you add up.",
-    ),
     Column(
         "state",
         StringType(),
         read=f"`{ANSWERS}`; `{AWAY}` when the broker cannot be reached or does not answer in time; "
         f"`{FAILS}` when it answers with an error.",
     ),
-    Column("error", StringType(), read="Why the broker gave no answer, or with which error.", nullable=True),
 )
 """The first columns of such a view."""
+DETAILS: Final = (
+    Column("store", IntegerType(), read="The number of the store on that broker."),
+    Column(
+        "partitionsInStore",
+        IntegerType(),
+        read="How many partitions share the store. Numbers of rows and bytes are those of the whole store: "
+        "divide by this before you add up.",
+        nullable=True,
+    ),
+    Column("broker", StringType(), read="The broker's address, `host:port`.", nullable=True),
+    Column("error", StringType(), read="Why there is no answer, or what it says.", nullable=True),
+)
+"""The last columns of such a view."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Found:
         return collections.Counter(one.store_id for one in (*self.layout.partitions, *self.layout.unread))
 
     def place(self, partition: TopicPartition) -> Row:
-        """Return the columns ``PLACE`` of a partition that the layout lists."""
+        """Return the columns ``PLACE`` and ``DETAILS`` of a partition that the layout lists."""
         store = partition.store_id
         return {
             "topic": partition.topic,
@@ -69,16 +73,22 @@ class Found:
         }
 
 
-def look(cluster: Cluster, subscription: Subscription) -> Found:
+def look(cluster: Cluster, subscription: Subscription, *, missing_ok: bool = False) -> Found:
     """Ask a master and all brokers, once; a broker that does not answer is part of the answer.
+
+    Args:
+        cluster: the cluster.
+        subscription: what to ask for.
+        missing_ok: whether topics and partitions that do not exist are left out instead of being an error.
 
     Raises:
         RpcError: a topic does not exist, or the group may not read it.
         OptionError: a partition of ``assign`` does not exist.
         TubeMQConnectionError: no master answers.
     """
-    layout = LayoutCache(cluster, subscription).ask(missing_ok=False)
-    subscription.refuse_missing(layout)
+    layout = LayoutCache(cluster, subscription).ask(missing_ok=missing_ok)
+    if not missing_ok:
+        subscription.refuse_missing(layout)
     return Found(layout, cluster.bounds(layout))
 
 

@@ -43,6 +43,8 @@ class ViewReader(DataSourceReader):
         check_schema(schema, VIEWS[view].by_name)
         self._schema = schema
         self._view = view
+        if isinstance(options, ViewOptions):
+            options = dataclasses.replace(options, columns=frozenset(schema.names))
         self._options = options
 
     def partitions(self) -> list[InputPartition]:

@@ -1,0 +1,84 @@
+"""The view ``groups``: where consumer groups stand, as the brokers' administration API says."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pyspark.sql.types import IntegerType, LongType, StringType
+
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.columns import Column
+from tubemq_spark.model import StoredOffset, TopicPartition
+from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.options import ViewOptions
+from tubemq_spark.source.views.places import ANSWERS, AWAY, FAILS, state
+from tubemq_spark.source.views.view import Row
+
+COLUMNS: Final = (
+    Column(
+        "group", StringType(), read="The group's name. Null where a broker gave no answer.", nullable=True
+    ),
+    Column("topic", StringType(), read="The topic's name.", nullable=True),
+    Column("brokerId", IntegerType(), read="The broker's id."),
+    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index.", nullable=True),
+    Column(
+        "rows",
+        LongType(),
+        read="How many messages of the store are behind the offset; those of its other partitions count too.",
+        nullable=True,
+    ),
+    Column(
+        "rowsInFlight",
+        LongType(),
+        read="How many of these the broker has handed out, and nobody has confirmed.",
+        nullable=True,
+    ),
+    Column(
+        "offset", LongType(), read="The next offset to read, as the group has committed it.", nullable=True
+    ),
+    Column("latest", LongType(), read="Where the store ends. Null while it is not open.", nullable=True),
+    Column("consumer", StringType(), read="The client that holds the partition now.", nullable=True),
+    Column(
+        "state",
+        StringType(),
+        read=f"`{ANSWERS}`; `{AWAY}` when the broker's web server cannot be reached or does not answer in "
+        f"time; `{FAILS}` when it refuses. Such a broker has one row with nothing but that.",
+    ),
+    Column("error", StringType(), read="Why there is no answer.", nullable=True),
+)
+
+
+def rows(options: ViewOptions) -> Iterator[Row]:
+    """Ask a master where the brokers are, and these for their groups.
+
+    Raises:
+        TubeMQConnectionError: no master's administration API answered.
+        AdminError: a master refuses.
+    """
+    stored = open_cluster(options.cluster).stored_offsets(options.group)
+    is_wanted = _filter(options, [one.partition for one in stored.known])
+    for one in sorted(stored.known, key=lambda one: (one.group, one.partition)):
+        if is_wanted(one.partition):
+            yield _row(one)
+    for broker_id, error in sorted(stored.failures.items()):
+        yield {"brokerId": broker_id, **state(error)}
+
+
+def _filter(options: ViewOptions, partitions: list[TopicPartition]) -> Callable[[TopicPartition], bool]:
+    others = set() if options.subscription is None else set(options.subscription.others(partitions))
+    return lambda partition: partition not in others
+
+
+def _row(one: StoredOffset) -> Row:
+    partition = one.partition
+    return {
+        "group": one.group,
+        "topic": partition.topic,
+        "brokerId": partition.broker_id,
+        "partition": partition.partition_id,
+        "rows": None if one.latest is None else rows_between(one.committed, one.latest),
+        "rowsInFlight": rows_between(one.committed, one.committed + one.in_flight),
+        "offset": one.committed,
+        "latest": one.latest,
+        "consumer": one.consumer,
+        **state(None),
+    }

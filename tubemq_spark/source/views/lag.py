@@ -1,0 +1,235 @@
+"""The view ``lag``: how far a streaming query, or a consumer group, is behind the end of what it reads.
+
+Where somebody stands comes from a checkpoint or from the brokers' administration API; where the stores begin
+and end from the brokers; how old the next message is from reading it. Each of them may be unknown on its own.
+"""
+
+import dataclasses
+import datetime
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pyspark.sql.types import LongType, StringType, TimestampType
+
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.columns import Column
+from tubemq_spark.errors import OptionError
+from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.model import OffsetBounds, TopicPartition
+from tubemq_spark.offsets.audit import Audit, audit
+from tubemq_spark.offsets.loss import Loss, LossRecord, data_loss
+from tubemq_spark.offsets.subscription import Subscription, Topics
+from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.options import ViewOptions
+from tubemq_spark.source.views.checkpoint import read_checkpoint
+from tubemq_spark.source.views.next_message import Next, next_messages
+from tubemq_spark.source.views.places import DETAILS, PLACE, Found, look
+from tubemq_spark.source.views.view import Row
+
+REMOVED: Final = "removed"
+
+COLUMNS: Final = (
+    *PLACE,
+    Column("rows", LongType(), read="How many messages are not read yet.", nullable=True),
+    Column(
+        "bytes",
+        LongType(),
+        read="About how many bytes these take in the broker's log.",
+        nullable=True,
+    ),
+    Column(
+        "nextTime",
+        TimestampType(),
+        read="The message time of the next message, to the minute. Null where it has none, or none waits.",
+        nullable=True,
+    ),
+    Column("ageSeconds", LongType(), read="How long ago that was.", nullable=True),
+    Column(
+        "rowsUntilExpiry",
+        LongType(),
+        read="How many older messages the log still holds, which retention takes first. It removes whole "
+        "files, so this number falls in jumps. At 0 the next ones to go are not read yet.",
+        nullable=True,
+    ),
+    Column(
+        "rowsExpired",
+        LongType(),
+        read="How many messages retention has taken that were not read. They are data loss.",
+        nullable=True,
+    ),
+    Column(
+        "rowsUnderWay",
+        LongType(),
+        read="How many of `rows` are in a micro-batch that has begun and not finished. Null for a group.",
+        nullable=True,
+    ),
+    Column(
+        "offset",
+        LongType(),
+        read="The next offset to read: after the last finished micro-batch, or as the group has committed. "
+        "Null in a partition that is new to the query or the group.",
+        nullable=True,
+    ),
+    Column("earliest", LongType(), read="The first offset in the store's index.", nullable=True),
+    Column("latest", LongType(), read="Where the store ends.", nullable=True),
+    Column(
+        "source",
+        StringType(),
+        read="Which source of the query: its number in the query, from 0 on, or its name. Null for a group.",
+        nullable=True,
+    ),
+    Column(
+        "batch",
+        LongType(),
+        read="The number of the last finished micro-batch. Null before the first, and for a group.",
+        nullable=True,
+    ),
+    *DETAILS,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reader:
+    """Whose lag it is: a source of a query, or a group."""
+
+    subscription: Subscription
+    """What it reads."""
+    reached: Mapping[TopicPartition, int]
+    """Where it stands, in index bytes; only of what it reads."""
+    planned: Mapping[TopicPartition, int] | None
+    """Where its micro-batch under way ends; None for a group."""
+    unknown: Mapping[int, str]
+    """Why it is not known where it stands on a broker, by the broker's id."""
+
+
+def rows(options: ViewOptions) -> Iterator[Row]:
+    """Read the checkpoint, or ask for the group, and then ask the brokers.
+
+    Raises:
+        OptionError: the checkpoint cannot be read, or no broker knows the group.
+        OffsetFormatError: an offset in the checkpoint is damaged, or has a newer format version.
+        TubeMQError: no master answers, or it refuses.
+    """
+    return _of_checkpoint(options, options.checkpoint) if options.checkpoint else _of_group(options)
+
+
+def _of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
+    checkpoint = read_checkpoint(location)
+    cluster = open_cluster(options.cluster)
+    for source, progress in checkpoint.sources.items():
+        reader = _reader(options.subscription, progress.reached, progress.planned, {})
+        if reader is not None:
+            for row in _rows(cluster, reader, options):
+                yield {**row, "source": source, "batch": checkpoint.finished}
+
+
+def _of_group(options: ViewOptions) -> Iterator[Row]:
+    # Whoever asks for the layout under the group itself gets in the way of its consumers.
+    client = options.cluster.client
+    visitor = dataclasses.replace(client, group=client.reader_groups[0])
+    cluster = open_cluster(dataclasses.replace(options.cluster, client=visitor))
+    stored = cluster.stored_offsets(options.group)
+    if not stored.known:
+        for error in stored.failures.values():
+            raise error
+        raise OptionError("TUBEMQ_GROUP_UNKNOWN", group=options.group)
+    reached = {one.partition: one.committed for one in stored.known}
+    unknown = {broker_id: str(error) for broker_id, error in stored.failures.items()}
+    reader = _reader(options.subscription, reached, None, unknown)
+    return iter(()) if reader is None else _rows(cluster, reader, options)
+
+
+def _reader(
+    subscription: Subscription | None,
+    reached: Mapping[TopicPartition, int],
+    planned: Mapping[TopicPartition, int] | None,
+    unknown: Mapping[int, str],
+) -> _Reader | None:
+    """Return what is to be reckoned; None if nothing of it is subscribed to."""
+    if subscription is None:
+        topics = sorted({partition.topic for partition in reached})
+        return _Reader(Topics(tuple(topics)), reached, planned, unknown) if topics else None
+    others = set(subscription.others(reached.keys()))
+    wanted = {partition: offset for partition, offset in reached.items() if partition not in others}
+    return _Reader(subscription, wanted, planned, unknown) if wanted else None
+
+
+def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[Row]:
+    found = look(cluster, reader.subscription, missing_ok=True)
+    compared = _compared(reader, found)
+    waiting = {
+        partition: (position, held.latest)
+        for partition, position in compared.positions.items()
+        if (held := found.bounds.known.get(partition.store_id)) is not None and position < held.latest
+    }
+    zone = zoneinfo.ZoneInfo(options.message_time_zone)
+    looked_at = waiting if options.wants("bytes", "nextTime", "ageSeconds") else {}
+    patience_ms = options.cluster.client.fetch_timeout_ms
+    first = next_messages(cluster, found.layout, looked_at, zone, patience_ms)
+    losses = {loss.partition: loss for loss in compared.losses}
+    now = datetime.datetime.now(datetime.UTC)
+    for partition in sorted(reader.reached.keys() | found.layout.partitions.keys()):
+        loss, ahead = losses.get(partition), first.get(partition, Next())
+        trouble = ahead.error or reader.unknown.get(partition.broker_id)
+        yield {
+            "error": trouble if loss is None else str(data_loss(loss)),
+            **_place(found, partition),
+            **_numbers(reader, partition),
+            **_distances(compared.positions.get(partition), found.bounds.known.get(partition.store_id), loss),
+            **_ahead(ahead, now),
+        }
+
+
+def _compared(reader: _Reader, found: Found) -> Audit:
+    """Compare where it stands with what is there; a group begins new partitions as its consumers choose."""
+    partitions = set(found.layout.partitions)
+    if reader.planned is None:
+        partitions &= reader.reached.keys()
+    return audit(
+        reader.reached,
+        partitions,
+        found.bounds.known,
+        chosen_one_by_one=reader.subscription.chosen_one_by_one,
+    )
+
+
+def _place(found: Found, partition: TopicPartition) -> Row:
+    if partition in found.layout.partitions:
+        return {name: value for name, value in found.place(partition).items() if value is not None}
+    return {
+        "topic": partition.topic,
+        "brokerId": partition.broker_id,
+        "partition": partition.partition_id,
+        "state": REMOVED,
+        "store": partition.store_id.store,
+    }
+
+
+def _numbers(reader: _Reader, partition: TopicPartition) -> Row:
+    offset = reader.reached.get(partition)
+    if offset is None or reader.planned is None:
+        return {"offset": offset}
+    return {"offset": offset, "rowsUnderWay": rows_between(offset, reader.planned.get(partition, offset))}
+
+
+def _distances(position: int | None, held: OffsetBounds | None, loss: LossRecord | None) -> Row:
+    """Return how far a position is from both ends of a store."""
+    if held is None:
+        return {}
+    ends = {"earliest": held.earliest, "latest": held.latest}
+    if position is None:
+        return ends
+    expired = loss is not None and loss.loss is Loss.EXPIRED
+    return {
+        **ends,
+        "rows": rows_between(position, held.latest),
+        "rowsUntilExpiry": rows_between(held.earliest, position),
+        "rowsExpired": rows_between(loss.start, loss.end) if loss is not None and expired else 0,
+    }
+
+
+def _ahead(ahead: Next, now: datetime.datetime) -> Row:
+    age = None if ahead.time is None else int((now - ahead.time).total_seconds())
+    return {"bytes": ahead.bytes, "nextTime": ahead.time, "ageSeconds": age}
