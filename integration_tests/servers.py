@@ -27,6 +27,7 @@ _TOPICS: Final[Mapping[str, int]] = {"1x1": 111, "3x1": 30, "2x3": 30}
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 107, "3x1": 29, "2x3": 30}
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 105, "3x1": 31, "2x3": 31}
 _TOPICS: Final[Mapping[str, int]] = {"1x1": 106, "3x1": 29, "2x3": 30}
+_TOPICS: Final[Mapping[str, int]] = {"1x1": 110, "3x1": 31, "2x3": 32}
 """How many there are of each shape from the start: a later one costs a restart of the Java master."""
 
 _LOAD_PROPERTIES: Final = {"memCacheMsgSizeInMB": 32, "memCacheMsgCntInK": 100}

@@ -16,6 +16,7 @@ from integration_tests.produce import client_config
 from integration_tests.servers import await_files, server_of
 from integration_tests.truth import assert_same_rows
 from testkit.stream import Stream, read_task
+from testkit.views import read_view
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.errors import DataLossError
 
@@ -143,6 +144,17 @@ def frozen(cluster, _):
         cluster.resume_broker(GOES)
 
 
+def assert_seen_as_away(cluster, topic):
+    """What can be known of one broker is known, and nothing of the other one is."""
+    options = server_of(cluster).options(view="partitions", subscribe=topic.name)
+    stays, goes = read_view(options)
+    assert (stays["brokerId"], stays["state"], stays["error"]) == (STAYS, "answers", None)
+    assert 0 <= stays["flushedLatest"] <= stays["latest"] == 28 * stays["rows"]
+    assert (goes["brokerId"], goes["state"], goes["broker"]) == (GOES, "away", cluster.brokers[GOES].address)
+    assert {goes[column] for column in ("earliest", "latest", "flushedLatest", "rows")} == {None}
+    assert goes["error"]
+
+
 @pytest.mark.parametrize(
     "trouble",
     [stopped, killed, pytest.param(frozen, marks=pytest.mark.nightly)],
@@ -164,6 +176,7 @@ def test_only_what_needs_the_broker_waits_for_it(real_brokers, trouble):
             stream.read(topic.produce((STAYS, 0)))
             assert is_waiting(reading)
             assert is_waiting(writing)
+            assert_seen_as_away(real_brokers, topic)
         reading.result()
         written = writing.result()
 
