@@ -22,6 +22,7 @@ GROUP = "2 to 1024 letters, digits, _ or -, the first a letter"
 POSITIVE_LONG = "a whole number from 1 to 9223372036854775807"
 POSITIVE_INT = "a whole number from 1 to 2147483647"
 MS = "a whole number from 1 to 86400000"
+SIZE = "a positive number of bytes such as 64m, 1g or 1048576"
 TIME = "a time in milliseconds since 1970, from 0 to 253402214400000"
 ADDRESSES = "host:port addresses separated by commas"
 
@@ -198,6 +199,9 @@ WRONG = [
     value(STREAM, "maxOffsetsPerTrigger", "-1", POSITIVE_LONG),
     value(STREAM, "maxOffsetsPerTrigger", "1e3", POSITIVE_LONG),
     value(STREAM, "maxOffsetsPerTrigger", str(2**63), POSITIVE_LONG),
+    value(STREAM, "maxBytesPerTrigger", "0", SIZE),
+    value(STREAM, "maxBytesPerTrigger", "1.5g", SIZE),
+    value(STREAM, "maxBytesPerTrigger", "64 megabytes", SIZE),
     value(STREAM, "minOffsetsPerTrigger", "0", POSITIVE_LONG),
     Wrong(
         STREAM,
@@ -215,6 +219,7 @@ WRONG = [
     value(BATCH, "maxRecordsPerPartition", "0", POSITIVE_LONG),
     value(STREAM, "maxRangesPerTask", "0", POSITIVE_INT),
     value(BATCH, "failOnDataLoss", "maybe", "true or false"),
+    value(STREAM, "visibility", "disk", "memory or flushed"),
     value(STREAM, "commitOffsetsToGroup", "sometimes", "true or false"),
     needs_group(commitOffsetsToGroup="true"),
     value(
