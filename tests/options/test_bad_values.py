@@ -25,6 +25,10 @@ MS = "a whole number from 1 to 86400000"
 SIZE = "a positive number of bytes such as 64m, 1g or 1048576"
 TIME = "a time in milliseconds since 1970, from 0 to 253402214400000"
 ADDRESSES = "host:port addresses separated by commas"
+LOCATION = (
+    "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path or "
+    "gs://bucket/path"
+)
 
 OFFSETS_EXAMPLE = 'earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}'
 ENDS_EXAMPLE = 'latest or for example {"demo":{"1:0":280,"1:10000":-1}}'
@@ -254,6 +258,24 @@ WRONG = [
     value(BATCH, "readerGroups", ",", f"group names separated by commas, each {GROUP}"),
     value(BATCH, "readerGroups.size", "257", "a whole number from 1 to 256"),
     exclusive("readerGroups", "readerGroups.size", **{"readerGroups": "r1", "readerGroups.size": "2"}),
+    value(BATCH, "visibility", "disk", "memory or flushed"),
+    value(BATCH, "view", "tables", "messages, partitions, lag, groups or losses"),
+    value(BATCH, "checkpointLocation", "checkpoint", LOCATION),
+    value(STREAM, "lossLedger", "losses", LOCATION),
+    value(BATCH, "payload", "json", "raw or inlong"),
+    value(STREAM, "mode", "strict", "PERMISSIVE, DROPMALFORMED or FAILFAST"),
+    value(BATCH, "tubemq.tls.enabled", "1", "true or false"),
+    value(BATCH, "tubemq.tls.caFile", "", "the path of a file"),
+    value(STREAM, "tubemq.tls.certFile", "", "the path of a file"),
+    value(STREAM, "tubemq.tls.keyFile", "", "the path of a file"),
+    Wrong(
+        BATCH,
+        {"tubemq.tls.keyPassword": ""},
+        "TUBEMQ_OPTION_VALUE",
+        "Option 'tubemq.tls.keyPassword' is '***', but must be some text.",
+    ),
+    value(BATCH, "tubemq.tls.serverName", "", "the name or the address of a host"),
+    value(WRITE, "tubemq.tls.minVersion", "1.0", "TLSv1.2 or TLSv1.3"),
     # Writes.
     value(WRITE, "topic", "", f"a topic name: {NAME}"),
     value(WRITE, "topic", "my-topic", f"a topic name: {NAME}"),
@@ -263,7 +285,7 @@ WRONG = [
     value(WRITE, "tubemq.sendWindowBytes", "1MB", POSITIVE_INT),
     # Of Spark's Kafka source.
     *(of_kafka(WRITE if "serializer" in name else BATCH, name, advice) for name, advice in REFUSED.items()),
-    of_kafka(STREAM, "kafka.security.protocol", OF_ALL_CLIENTS),
+    of_kafka(STREAM, "kafka.max.poll.records", OF_ALL_CLIENTS),
     Wrong(
         STREAM,
         {"startingOffset": "earliest"},
