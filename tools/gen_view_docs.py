@@ -52,8 +52,10 @@ is named by its checkpoint, also while it is stopped:
 ```python
 lag = spark.read.format("tubemq").options(**connection).option("view", "lag")
 (
-    lag.option("checkpointLocation", "hdfs://namenode:8020/checkpoints/clicks").load()
-    .selectExpr("sum(rows / partitionsInStore)", "max(ageSeconds)", "min(rowsUntilExpiry)").show()
+    lag.option("checkpointLocation", "hdfs://namenode:8020/checkpoints/clicks")
+    .load()
+    .selectExpr("sum(rows / partitionsInStore)", "max(ageSeconds)", "min(rowsUntilExpiry)")
+    .show()
 )
 lag.option("tubemq.group", "billing").load().show()
 ```

@@ -10,6 +10,8 @@ gone on, or a broker's answers end elsewhere. So the files hold observations, an
   a micro-batch begins at (in the driver, which does not know these), or a batch read.
 - What an attempt observed stays in the ledger although another attempt succeeded: nobody can tell which of
   them Spark took. A gap is the union of all observations.
+- Attempts may see different reasons too: what a broker passed over for one had expired for the next. Of an
+  origin and a partition, what is lost as a whole for one reason is left out of the others (``_WHOLE``).
 
 ``gaps`` does not depend on the order of its arguments, nor on how often each is there.
 """
@@ -19,7 +21,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tubemq_spark.errors import LedgerFormatError
@@ -28,6 +30,10 @@ from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 VERSION: Final = 1
+_WHOLE: Final = (Loss.EXPIRED, Loss.TRUNCATED, Loss.PARTITION_REMOVED, Loss.TOPIC_REMOVED)
+"""Reasons for which all records between two offsets are lost, the one that tells most first."""
+_IN_PARTS: Final = (Loss.SKIPPED, Loss.CORRUPT)
+"""Reasons for which some are; a fetch may have both."""
 _NAME_DIGITS: Final = 32
 
 
@@ -114,11 +120,46 @@ def observations_of(text: str, source: str) -> list[Observation]:
 
 def gaps(observations: Iterable[Observation]) -> list[Observation]:
     """Return each gap once, ordered by time and place; its time is the earliest of its observations."""
-    by_kind: dict[tuple[Any, ...], list[Observation]] = {}
+    by_place: dict[tuple[Origin, TopicPartition], dict[Loss, list[Observation]]] = {}
     for observation in observations:
-        by_kind.setdefault((observation.origin, *_kind(observation.loss)), []).append(observation)
-    found = [_gap(same) for observed in by_kind.values() for same in _overlapping(observed)]
+        place = by_place.setdefault((observation.origin, observation.loss.partition), {})
+        place.setdefault(observation.loss.loss, []).append(observation)
+    found = [gap for observed in by_place.values() for gap in _gaps_of_place(observed)]
     return sorted(found, key=lambda gap: (gap.time, *_by_place(gap.loss), gap.origin.key))
+
+
+def _gaps_of_place(observed: Mapping[Loss, Sequence[Observation]]) -> Iterator[Observation]:
+    """Yield the gaps of one origin and partition, each record in one of them."""
+    covered: list[tuple[int, int]] = []
+    for reason in (*_WHOLE, *_IN_PARTS, Loss.MOVED_BACK):
+        # What was read before a log went back is not lost unread.
+        cuts = [] if reason is Loss.MOVED_BACK else covered
+        left = [piece for one in observed.get(reason, ()) for piece in _outside(one, cuts)]
+        found = [_gap(same) for same in _overlapping(left)]
+        yield from found
+        if reason in _WHOLE:
+            covered += [(gap.loss.start, gap.loss.end) for gap in found]
+
+
+def _outside(observation: Observation, covered: Iterable[tuple[int, int]]) -> Iterator[Observation]:
+    """Yield what of an observation is outside some intervals, which do not overlap."""
+    whole = observation.loss
+    if whole.start == whole.end:
+        yield observation
+        return
+    pieces, at = [], whole.start
+    for start, end in sorted(covered):
+        if start < whole.end and end > at:
+            pieces.append((at, start))
+            at = end
+    pieces.append((at, whole.end))
+    for start, end in pieces:
+        if start < end:
+            rows = whole.rows if (start, end) == (whole.start, whole.end) else None
+            if _is_dense(whole):
+                rows = (end - start) // INDEX_ENTRY_BYTES
+            loss = dataclasses.replace(whole, start=start, end=end, rows=rows)
+            yield dataclasses.replace(observation, loss=loss)
 
 
 def _overlapping(observed: Iterable[Observation]) -> Iterator[list[Observation]]:
@@ -144,23 +185,40 @@ def _gap(observed: Sequence[Observation]) -> Observation:
 
 
 def _rows(losses: Sequence[LossRecord]) -> int | None:
-    """Return how many rows the union of some losses has, which overlap or touch; None if one is not known.
+    """Return how many rows the union of some losses has, which overlap or touch; None if that is not known.
 
     If all rows of all losses are lost, the offsets tell. Otherwise an attempt that was not interrupted has
     observed all lost rows in losses that do not overlap, and nobody has observed more: that is the most rows
-    in losses that do not overlap.
+    in losses that do not overlap. A loss whose rows are not known adds nothing where those of others are.
     """
-    if any(loss.rows is None for loss in losses):
+    counted = [loss for loss in losses if loss.rows is not None]
+    if not _cover(counted, [loss for loss in losses if loss.rows is None]):
         return None
-    if all(loss.rows == (loss.end - loss.start) // INDEX_ENTRY_BYTES for loss in losses):
+    if all(map(_is_dense, counted)):
         return (max(loss.end for loss in losses) - losses[0].start) // INDEX_ENTRY_BYTES
     ends, most = [losses[0].start], [0]
     # The most rows in losses that end at ends[i] or before, for each i.
-    for loss in sorted(losses, key=lambda one: one.end):
+    for loss in sorted(counted, key=lambda one: one.end):
         before = most[bisect.bisect_right(ends, loss.start) - 1]
         ends.append(loss.end)
         most.append(max(most[-1], before + (loss.rows or 0)))
     return most[-1]
+
+
+def _cover(losses: Sequence[LossRecord], others: Sequence[LossRecord]) -> bool:
+    """Tell whether the others lie within the union of some losses, sorted by their start."""
+    spans: list[tuple[int, int]] = []
+    for loss in losses:
+        if spans and loss.start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(loss.end, spans[-1][1])
+        else:
+            spans.append((loss.start, loss.end))
+    return all(any(start <= other.start and other.end <= end for start, end in spans) for other in others)
+
+
+def _is_dense(loss: LossRecord) -> bool:
+    """Tell whether all records between two offsets are lost, and counted."""
+    return loss.rows == (loss.end - loss.start) // INDEX_ENTRY_BYTES
 
 
 def _kind(loss: LossRecord) -> tuple[TopicPartition, str]:

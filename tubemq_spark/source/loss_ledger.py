@@ -16,7 +16,7 @@ And of a repeated micro-batch, one attempt may see in the task what another one 
 import dataclasses
 import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from pyspark import TaskContext
 
@@ -26,9 +26,8 @@ from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.table import LOSS_LEDGER
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.text_files import TextFiles
-
-Item = TypeVar("Item")
 
 SUFFIX: Final = ".jsonl"
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
@@ -159,28 +158,31 @@ class LossesOfTask:
         self._policy = policy
         self._ledger = ledger
         self._origin = origin
-        self._range: OffsetRange | None = None
+        self._reached = self._end = 0
+        """What is left of the range, in index bytes."""
         self._losses: list[LossRecord] = []
 
     def __call__(self, record: LossRecord) -> None:
         """Raise, or take a loss."""
         self._policy(record)
-        if self._ledger.wanted and self._range is not None:
-            # The rest is for whoever reads what comes before or behind the range.
-            start, end = max(record.start, self._range.start), min(record.end, self._range.end)
-            if start < end:
-                self._losses.append(dataclasses.replace(record, start=start, end=end))
+        if not self._ledger.wanted:
+            return
+        # What is before that was read, and what is behind it is for whoever reads the next range.
+        start, end = max(record.start, self._reached), min(record.end, self._end)
+        if start < end:
+            self._losses.append(dataclasses.replace(record, start=start, end=end))
 
-    def recorded(self, batches: Iterator[Item], range_: OffsetRange) -> Iterator[Item]:
+    def recorded(self, batches: Iterator[FetchedBatch], range_: OffsetRange) -> Iterator[FetchedBatch]:
         """Pass on the batches of a range, each when the losses before it are written down.
 
         Raises:
             FolderError: they could not be written.
         """
-        self._range = range_
+        self._reached, self._end = range_.start, range_.end
         self._losses.clear()
         for batch in batches:
             self._write()
+            self._reached = batch.next
             yield batch
         self._write()
 
