@@ -193,38 +193,6 @@ def test_a_partition_that_is_gone_before_is_a_gap_of_unknown_length(cluster, clo
     assert ledger.gaps == [("demo", 1, 10_000, 84, 84, None, "PARTITION_REMOVED")]
 
 
-def test_what_is_lost_of_a_run_s_target_is_written_once(cluster, clock, ledger):
-    """A target does not change, so the same is found with every micro-batch of the run."""
-    cluster.partitions, cluster.rows = {partition(0), partition(10_000)}, {0: 90, 1: 7}
-    one = stream(ledger)
-    one.prepareForTriggerAvailableNow()
-    cluster.rows, end = {0: 20, 1: 7}, at(p0=5, p10000=0)
-    for step in range(4):
-        clock[0] += 100
-        start, end = end, one.latestOffset(end, ReadMaxRows(8))
-        one.partitions(start, end)
-        cluster.rows[0] += 1
-        if step == 1:
-            cluster.partitions = {partition(0)}
-
-    assert ledger.gaps[0] == ("demo", 1, 0, 560, 2520, 70, "TRUNCATED")
-    assert [gap[2:3] + gap[-1:] for gap in ledger.gaps[1:]] == [(10_000, "PARTITION_REMOVED")]
-
-
-def test_what_was_read_of_a_run_s_target_is_not_lost_unread(cluster, clock, ledger):
-    cluster.partitions, cluster.rows = {partition(0)}, {0: 90}
-    one = stream(ledger)
-    one.prepareForTriggerAvailableNow()
-    cluster.rows = {0: 20}
-    clock[0] += 100
-    one.latestOffset(at(p0=30), ReadMaxRows(8))
-
-    assert sorted(ledger.gaps) == [
-        ("demo", 1, 0, 560, 840, None, "MOVED_BACK"),
-        ("demo", 1, 0, 840, 2520, 60, "TRUNCATED"),
-    ]
-
-
 def test_an_offset_that_passes_over_a_loss_is_not_returned_before_it_is_written(cluster, clock, ledger):
     cluster.partitions = {partition(0)}
     one = stream(ledger)

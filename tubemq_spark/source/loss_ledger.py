@@ -31,7 +31,6 @@ from tubemq_spark.text_files import TextFiles
 
 SUFFIX: Final = ".jsonl"
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
-_OF_TARGET: Final = _REMOVALS | {Loss.TRUNCATED}
 _NOWHERE: Final[Mapping[TopicPartition, int]] = {}
 _REMEMBERED_FILES: Final = 1_000
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -100,7 +99,6 @@ class LossesOfDriver:
         policy: LossPolicy,
         ledger: LossLedger,
         origin: Callable[[], Origin],
-        told: set[tuple[Loss, TopicPartition]] | None = None,
     ) -> None:
         """Take what is the same for all questions.
 
@@ -108,10 +106,7 @@ class LossesOfDriver:
             policy: what to do about a loss besides writing it.
             ledger: where to write it.
             origin: makes the origin: the driver is asked often, and losses are rare.
-            told: what was lost of the target of ``Trigger.AvailableNow``, as far as it is written. A target
-                does not change, so its losses are found again with every micro-batch of the run.
         """
-        self._told = told
         self._policy = policy
         self._ledger = ledger
         self._origin = origin
@@ -139,16 +134,11 @@ class LossesOfDriver:
         losses = [
             _counted(_unread(loss, reached), alone)
             for loss in self._losses
-            if not (loss.loss is Loss.EXPIRED and loss.partition in reached) and not self._is_told(loss)
+            if not (loss.loss is Loss.EXPIRED and loss.partition in reached)
         ]
         if losses:
             self._ledger.write(losses, self._origin())
-        if self._told is not None:
-            self._told.update((loss.loss, loss.partition) for loss in losses if loss.loss in _OF_TARGET)
         self._losses.clear()
-
-    def _is_told(self, record: LossRecord) -> bool:
-        return self._told is not None and (record.loss, record.partition) in self._told
 
 
 class LossesOfTask:

@@ -24,7 +24,6 @@ from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
 from tubemq_spark.offsets.ledger import planning
-from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
@@ -96,7 +95,6 @@ class StreamDriver:
         self._policy = loss_policy(options)
         self._ledger = LossLedger(options)
         self._ledger_is_ready = False
-        self._told_of_target: set[tuple[Loss, TopicPartition]] = set()
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at = -math.inf
         self._last_end: _LastEnd | None = None
@@ -219,8 +217,7 @@ class StreamDriver:
             self._ledger.prepare()
             self._ledger_is_ready = True
         group = self._options.cluster.client.group
-        told = None if self._target is None else self._told_of_target
-        return LossesOfDriver(self._policy, self._ledger, lambda: planning(group, start), told)
+        return LossesOfDriver(self._policy, self._ledger, lambda: planning(group, start))
 
     def _stores_of_one(self, snapshot: Snapshot) -> Collection[StoreId]:
         """Return the stores in which offsets tell how many of the wanted records are lost."""
