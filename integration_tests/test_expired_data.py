@@ -106,7 +106,10 @@ def test_a_new_stream_reads_what_is_left_and_tells_of_no_loss(spark, cluster, tm
     }
     assert numbers(read(spark, server_of(cluster), TOPIC, **options)) == rows
     missing = first // INDEX_ENTRY_BYTES - 1
-    assert losses(spark, ledger) == [(str(PARTITION), INDEX_ENTRY_BYTES, first, missing, "EXPIRED", None)]
+    # The index still has them: the broker passes over them and gives what comes next in the same answer.
+    ((place, start_offset, end_offset, *rest),) = losses(spark, ledger)
+    assert (place, start_offset, *rest) == (str(PARTITION), INDEX_ENTRY_BYTES, missing, "SKIPPED", None)
+    assert end_offset >= first
     record_property("messages", store.count)
     record_property("readable", len(rows))
     record_property("micro-batches", len(batches))
