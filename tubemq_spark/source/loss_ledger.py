@@ -125,14 +125,13 @@ class LossesOfDriver:
 
         Args:
             alone: stores of one partition, in which offsets tell how many records are lost.
-            reached: where the stream stands. What expired behind that is in a range that a task reads, and
-                what is lost before that was read.
+            reached: where the stream stands. What expired behind that is in a range that a task reads.
 
         Raises:
             FolderError: it could not be written.
         """
         losses = [
-            _counted(_unread(loss, reached), alone)
+            _counted(loss, alone)
             for loss in self._losses
             if not (loss.loss is Loss.EXPIRED and loss.partition in reached)
         ]
@@ -180,14 +179,6 @@ class LossesOfTask:
         if self._losses:
             self._ledger.write(coalesced(self._losses), self._origin)
             self._losses.clear()
-
-
-def _unread(record: LossRecord, reached: Mapping[TopicPartition, int]) -> LossRecord:
-    """Return what is lost of the end of a log without what the stream has read."""
-    if record.loss is not Loss.TRUNCATED:
-        return record
-    start = min(max(record.start, reached.get(record.partition, 0)), record.end)
-    return dataclasses.replace(record, start=start)
 
 
 def _counted(record: LossRecord, alone: Collection[StoreId]) -> LossRecord:
