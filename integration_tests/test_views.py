@@ -141,9 +141,10 @@ def test_views_through_sql(spark, server):
     assert spark.sql("SELECT topic, rows FROM held").collect() == [(topic, 4)]
 
 
+@pytest.mark.any_server
 def test_a_stream_has_no_views(spark, server, tmp_path):
     condition, sentence = refusal(
-        lambda: run(read_stream(spark, server, "t", view="lag"), Collected(), tmp_path)
+        lambda: run(read_stream(spark, server, "demo", view="lag"), Collected(), tmp_path)
     )
     assert condition == "TUBEMQ_VIEW_IN_STREAM"
     assert "read the view with spark.read" in sentence
