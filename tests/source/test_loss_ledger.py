@@ -54,9 +54,9 @@ def in_task(monkeypatch):
     """Let what follows run in a task of a micro-batch, as far as one can see."""
 
     def enter(batch_id, query_id=QUERY):
-        context = TaskContext()
+        monkeypatch.setattr(TaskContext, "_taskContext", None)
+        context = TaskContext()  # there is only one, which it makes known itself
         context._localProperties = {"sql.streaming.queryId": query_id, "streaming.sql.batchId": str(batch_id)}
-        monkeypatch.setattr(TaskContext, "_taskContext", context)
 
     return enter
 
