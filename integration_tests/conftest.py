@@ -3,6 +3,7 @@
 import psutil
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from integration_tests import runs
 from integration_tests.real import load
@@ -148,19 +149,21 @@ def spark_session(request):
 @pytest.fixture
 def spark(spark_session):
     """The session, in which no query outlives its test."""
+    # Another connection is another thread of the JVM, in which no session is active yet.
+    SparkSession._get_j_spark_session_class(spark_session._jvm).setActiveSession(spark_session._jsparkSession)
     yield spark_session
     for query in spark_session.streams.active:
         query.stop()
 
 
-def pytest_exception_interact():
-    """Leave this thread's connection to Spark's JVM.
+def pytest_exception_interact(call):
+    """Leave this thread's connection to Spark's JVM after a time-out; a new one is made when it is needed.
 
-    A time-out may break off a call, whose answer then still comes: the next call on that connection would
-    take it for its own, and so would all later tests fail. A new connection is made when one is needed.
+    A call may have been broken off, whose answer then still comes: the next call on that connection would
+    take it for its own, and so all later tests would fail.
     """
     connection = thread_connection()
-    if connection is not None:
+    if connection is not None and "Timeout" in str(call.excinfo.value):
         connection.close()
 
 

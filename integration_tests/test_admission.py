@@ -62,6 +62,7 @@ def test_bytes_are_limited_as_precisely_as_the_page_says(spark, server, shape, t
     assert rest <= (1 + PRECISION) * LIMIT
 
 
+@pytest.mark.any_server
 def test_rows_wait_for_others_while_a_limit_of_bytes_is_set(spark, server, tmp_path):
     """All limits at once: the minimum holds few rows back, and the delay ends that."""
     topic = server.fresh_topic("3x1")

@@ -249,6 +249,7 @@ class FailingOnce(Collected):
             raise RuntimeError("wanted")
 
 
+@pytest.mark.any_server
 def test_rows_of_a_stream_are_the_same_again(spark, server, tmp_path):
     """Limits count bodies; a micro-batch that failed comes again with the same rows, and nothing else."""
     topic = server.fresh_topic("1x1")
@@ -270,6 +271,7 @@ def test_rows_of_a_stream_are_the_same_again(spark, server, tmp_path):
     assert [rows for _, rows in sink.batches] == [expected[0], expected[1], *expected[1:]]
 
 
+@pytest.mark.any_server
 def test_the_function_in_a_query_in_sql_and_in_a_stream(spark, server, tmp_path):
     topic = server.fresh_topic("1x1")
     bodies = [(JUNK, []), *sent(range(500))]

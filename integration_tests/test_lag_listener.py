@@ -39,6 +39,7 @@ def rows_behind(listener):
     return {(lag.source, one.topic): one.rows for lag in listener.lags() for one in lag.topics}
 
 
+@pytest.mark.any_server
 def test_a_query_is_behind_until_it_has_read_everything(spark, server, listener, tmp_path):
     """Two sources of TubeMQ and one of another kind, in one query."""
     first, second = server.fresh_topic("3x1"), server.fresh_topic()

@@ -47,6 +47,7 @@ def test_partitions(spark, server, shape):
     assert frame.selectExpr("sum(rows / partitionsInStore)").first()[0] == pytest.approx(90)
 
 
+@pytest.mark.any_server
 def test_a_schema_names_some_columns_of_a_view(spark, server):
     topic = server.fresh_topic()
     produce_numbers(server.master, topic, range(7))
@@ -87,6 +88,7 @@ def test_the_lag_of_a_query_with_two_sources(spark, server, tmp_path):
     assert sum(row.rows / row.partitionsInStore for row in of_shared) == pytest.approx(60)
 
 
+@pytest.mark.any_server
 def test_a_micro_batch_that_fails_stays_in_the_lag(spark, server, tmp_path):
     topic = server.fresh_topic()
     produce_numbers(server.master, topic, range(10))
@@ -131,6 +133,7 @@ def test_the_lag_of_a_group_and_all_groups(spark, server, tmp_path):
     assert group in {row.group for row in view(spark, server, "groups", subscribe=topic).collect()}
 
 
+@pytest.mark.any_server
 def test_views_through_sql(spark, server):
     topic = server.fresh_topic()
     produce_numbers(server.master, topic, range(4))
