@@ -9,8 +9,8 @@ has the memory cache that brokers give it as shipped, so some of the generator's
 
 - Messages per second are those the broker has stored, looked at while a run goes on, without its beginning
   and its end. Processor time is that of the client's process tree between the same two looks.
-- *Ready frames* is a program that sends frames it has encoded before and only counts the answers: what any
-  client costs with as many messages in flight.
+- *Ready frames* is a program that sends frames it has encoded before and only counts the answers, one by one:
+  how fast the broker takes messages.
 - After each run the broker must have stored what was accepted; more only where a client says that a message
   may be stored twice.
 
