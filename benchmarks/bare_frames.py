@@ -1,7 +1,7 @@
 """Sends frames that were encoded before and counts their answers; for the bound of what a broker takes.
 
-``produce.py`` runs it as a process of its own. It reads each answer when it comes, so nearly all of its CPU is
-the kernel's. The line of JSON that it prints is that of ``bare_producer.py``.
+``produce.py`` runs it as a process of its own. It reads each answer when it comes, so nearly all of its CPU
+is the kernel's. The line of JSON that it prints is that of ``bare_producer.py``.
 """
 
 import argparse
