@@ -112,7 +112,9 @@ class Stress:
     def add_partitions(self):
         name, (stores, partitions) = self._chance.choice(sorted(self._cluster.shapes.items()))
         more = [(min(stores + 1, MOST_STORES), partitions), (stores, min(partitions + 1, MOST_PARTITIONS))]
-        self._cluster.grow_topic(name, *self._chance.choice(more))
+        shape = self._chance.choice(more)
+        if shape != (stores, partitions):  # the Java master refuses to change nothing
+            self._cluster.grow_topic(name, *shape)
 
     def add_broker(self):
         if len(self._cluster.brokers) < MOST_BROKERS:
