@@ -40,6 +40,7 @@ def kill_and_finish(server, topic, folder, count):
 
 
 @pytest.mark.spark
+@pytest.mark.slow_on_java
 @pytest.mark.timeout(900)
 def test_kills_lose_and_repeat_nothing(server, tmp_path):
     """Jobs run side by side: what takes long is the start of their JVMs."""

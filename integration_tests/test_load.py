@@ -46,7 +46,7 @@ def facts(frame):
 )
 def test_every_message_of_the_load_producer_is_read(spark, server, java_load, shape, tmp_path):
     topic = server.load_topic(shape)
-    bulk = form(short=100_000, long=500_000)
+    bulk = form(short=40_000, long=500_000)
     count = server.pick(embedded=20_000, real=bulk)
     produced = java_load.produce(server.master, topic, count, size=SIZE)
     stored = server.stored(topic)

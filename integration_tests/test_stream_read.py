@@ -146,6 +146,7 @@ def test_two_streams_of_one_group_at_once(spark, server, tmp_path):
     assert_same_rows(sinks[1].rows, range(400))
 
 
+@pytest.mark.slow_on_java
 @pytest.mark.timeout(300)
 def test_a_stream_rests_when_nothing_comes_and_survives_its_broker(spark, server, tmp_path):
     """An idle query plans no micro-batch; rows before, during and after a restart of the broker come once."""

@@ -60,6 +60,7 @@ def test_a_schema_names_some_columns_of_a_view(spark, server):
     assert "did you mean 'rows'?" in sentence
 
 
+@pytest.mark.any_server
 def test_the_lag_of_a_query_with_two_sources(spark, server, tmp_path):
     """Its checkpoint is the one that Spark wrote; what comes later is behind."""
     alone, shared = server.fresh_topic(), server.fresh_topic("2x3")
