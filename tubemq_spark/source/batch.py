@@ -15,8 +15,9 @@ from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
-from tubemq_spark.source.planner import Planner, Snapshot
+from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema, message_columns
+from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.task import run_task
 from tubemq_spark.source.time_search import if_no_record
 from tubemq_spark.spark_edge import at_sparks_edge

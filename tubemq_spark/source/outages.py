@@ -10,12 +10,13 @@ it answers within milliseconds when it is back, and a broker that is frozen must
 
 import collections
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,9 @@ _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
 RETRY_TIMEOUT_MS: Final = 1_000
 """The time-out of a broker that did not answer last time."""
+
+_NOT_READY: Final = frozenset({ErrCode.FORBIDDEN, ErrCode.INTERNAL_SERVER_ERROR})
+"""What a broker answers that does not have a topic or a store yet, or no longer: the layout says which."""
 
 
 class _Outage:
@@ -138,3 +142,29 @@ class Outages:
             now - outage.since,
             waiting,
         )
+
+
+def may_be_gone(error: TubeMQError) -> bool:
+    """Tell whether a broker's answer may mean that a topic or a store does not exist there (yet)."""
+    return isinstance(error, RpcError) and error.code in _NOT_READY
+
+
+def brokers_away(
+    unanswered: Sequence[StoreId], failures: Mapping[StoreId, TubeMQError], stores: int, waited_ms: int
+) -> TubeMQConnectionError:
+    """Return the error about stores of which nobody could say within ``waited_ms`` where they end."""
+    cause = failures.get(unanswered[0])
+    away = TubeMQConnectionError(
+        "TUBEMQ_BROKERS_AWAY",
+        count=len(unanswered),
+        stores=stores,
+        store=unanswered[0],
+        waited_ms=waited_ms,
+        cause=cause or "its broker has not been asked yet",
+    )
+    # Asking again does not help when a broker refuses permanently.
+    away.retriable = all(
+        error.retriable or may_be_gone(error) or isinstance(error, RemoteProtocolError)
+        for error in failures.values()
+    )
+    return away

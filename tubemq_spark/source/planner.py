@@ -34,14 +34,7 @@ from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.errors import (
-    OptionError,
-    RemoteProtocolError,
-    RpcError,
-    TlsError,
-    TubeMQConnectionError,
-    TubeMQError,
-)
+from tubemq_spark.errors import OptionError, TlsError, TubeMQError
 from tubemq_spark.model import (
     OffsetBounds,
     OffsetRange,
@@ -67,10 +60,10 @@ from tubemq_spark.offsets.offset_spec import (
 from tubemq_spark.offsets.splitting import split_ranges
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.source.layout_cache import LayoutCache
-from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages
+from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages, brokers_away, may_be_gone
 from tubemq_spark.source.partition import OffsetRangePartition
+from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.time_search import TimeSearch
 from tubemq_spark.source.unlisted import UNLISTED_SECONDS, Unlisted, unlisted
 from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
@@ -89,39 +82,6 @@ _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 EMPTIED_SECONDS: Final = 10.0
 """How long a topic with empty stores may still be listed before it counts as created again: a broker tells
 the master with its next heartbeat (every 8 s) what it has deleted."""
-
-_NOT_READY: Final = frozenset({ErrCode.FORBIDDEN, ErrCode.INTERNAL_SERVER_ERROR})
-"""What a broker answers that does not have a topic or a store yet, or no longer: the layout says which."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """What the cluster held at one moment; the same object as long as nothing has changed."""
-
-    layout: TopicsLayout
-    bounds: Mapping[StoreId, OffsetBounds]
-    """Of the stores whose brokers answered."""
-    ends: Mapping[StoreId, int]
-    """Where what may be read ends in these stores, in index bytes, see ``source.visibility``."""
-    unlisted: frozenset[TopicPartition] = frozenset()
-    """Partitions that the layout lacks and that may nevertheless exist."""
-
-    def is_unchanged(
-        self, answer: VisibleBounds, layout: TopicsLayout, expected: frozenset[TopicPartition]
-    ) -> bool:
-        """Tell whether newer answers say the same."""
-        return (
-            answer.held.known == self.bounds
-            and answer.ends == self.ends
-            and layout.partitions == self.layout.partitions
-            and expected == self.unlisted
-        )
-
-    @property
-    def partitions(self) -> Collection[TopicPartition]:
-        """All partitions that exist, or may exist."""
-        listed = self.layout.partitions.keys()
-        return listed | self.unlisted if self.unlisted else listed
 
 
 class Planner:
@@ -340,7 +300,7 @@ class Planner:
             for error in held.failures.values():
                 if isinstance(error, TlsError | OptionError):
                     raise error  # not a matter of waiting, so not one of brokers that are away
-            raise _brokers_away(unanswered, held.failures, len(later.stores), self._patience_ms)
+            raise brokers_away(unanswered, held.failures, len(later.stores), self._patience_ms)
         self._changed_at = time.monotonic()
         return self._new_snapshot(answer, later)
 
@@ -354,7 +314,7 @@ class Planner:
         if due:
             answer = answer.with_others(ask(due, timeout_ms=RETRY_TIMEOUT_MS))
         self._outages.update(answer.held, layout, positions, time.monotonic())
-        self._layouts.suspect = any(_may_be_gone(error) for error in answer.held.failures.values())
+        self._layouts.suspect = any(may_be_gone(error) for error in answer.held.failures.values())
         return answer
 
     def _new_snapshot(
@@ -407,28 +367,3 @@ def _emptied_topics(
         for partition, offset in positions.items()
         if offset > 0 and (held := bounds.get(partition.store_id)) is not None and held.latest == 0
     }
-
-
-def _may_be_gone(error: TubeMQError) -> bool:
-    """Tell whether a broker's answer may mean that a topic or a store does not exist there (yet)."""
-    return isinstance(error, RpcError) and error.code in _NOT_READY
-
-
-def _brokers_away(
-    unanswered: Sequence[StoreId], failures: Mapping[StoreId, TubeMQError], stores: int, waited_ms: int
-) -> TubeMQConnectionError:
-    cause = failures.get(unanswered[0])
-    away = TubeMQConnectionError(
-        "TUBEMQ_BROKERS_AWAY",
-        count=len(unanswered),
-        stores=stores,
-        store=unanswered[0],
-        waited_ms=waited_ms,
-        cause=cause or "its broker has not been asked yet",
-    )
-    # Asking again does not help when a broker refuses permanently.
-    away.retriable = all(
-        error.retriable or _may_be_gone(error) or isinstance(error, RemoteProtocolError)
-        for error in failures.values()
-    )
-    return away

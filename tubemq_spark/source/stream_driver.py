@@ -40,8 +40,9 @@ from tubemq_spark.source.group_progress import GroupProgress
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.partition import OffsetRangePartition
-from tubemq_spark.source.planner import Planner, Snapshot
+from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
+from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.time_search import if_no_record
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,37 @@
+"""What a cluster held at one moment."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.source.visibility import VisibleBounds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What the cluster held at one moment; the same object as long as nothing has changed."""
+
+    layout: TopicsLayout
+    bounds: Mapping[StoreId, OffsetBounds]
+    """Of the stores whose brokers answered."""
+    ends: Mapping[StoreId, int]
+    """Where what may be read ends in these stores, in index bytes, see ``source.visibility``."""
+    unlisted: frozenset[TopicPartition] = frozenset()
+    """Partitions that the layout lacks and that may nevertheless exist."""
+
+    def is_unchanged(
+        self, answer: VisibleBounds, layout: TopicsLayout, expected: frozenset[TopicPartition]
+    ) -> bool:
+        """Tell whether newer answers say the same."""
+        return (
+            answer.held.known == self.bounds
+            and answer.ends == self.ends
+            and layout.partitions == self.layout.partitions
+            and expected == self.unlisted
+        )
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """All partitions that exist, or may exist."""
+        listed = self.layout.partitions.keys()
+        return listed | self.unlisted if self.unlisted else listed
