@@ -37,7 +37,7 @@ FATES = [
 
 
 def run(
-    fates: Sequence[Fate], brokers: int = 1, partitions: int = 1, **settings: int
+    fates: Sequence[Fate], brokers: int = 1, partitions: int = 1, **settings: int | bool
 ) -> tuple[VirtualBrokers, SendWindow]:
     """Make a window over brokers that follow ``fates`` request by request, then behave."""
     net = VirtualBrokers(lambda number: fates[number] if number < len(fates) else GOOD, brokers, partitions)
@@ -536,6 +536,38 @@ def test_copies_are_never_more_than_the_receipts_tell(fates, count, brokers):
         return
     told = sum(one.receipt().unanswered for one in net.partitioner.targets)
     assert len(net.stored) - count <= told
+
+
+@settings(deadline=None)
+@given(
+    fates=st.lists(st.sampled_from(FATES), max_size=60), count=st.integers(1, 50), brokers=st.integers(1, 3)
+)
+def test_nothing_is_stored_twice_when_what_may_be_stored_is_not_sent_again(fates, count, brokers):
+    net, window = run(fates, brokers, 2, delivery_timeout_ms=600_000, retry_ambiguous=False)
+    try:
+        values = send_all(net, window, count)
+    except ProduceError as error:
+        assert error.condition in {"TUBEMQ_MAY_BE_STORED", "TUBEMQ_SEND_FAILED"}
+        check_broken(net, window)
+    else:
+        assert {value for _, value in net.stored} == set(values)
+    assert len(net.stored) == len({value for _, value in net.stored})
+
+
+@pytest.mark.parametrize("fate", [LOST, LOST_BEFORE, SILENT, Fate(code=500)])
+def test_a_message_that_may_be_stored_is_named_when_it_is_not_sent_again(fate):
+    net, window = run([fate], retry_ambiguous=False)
+    with pytest.raises(ProduceError, match=r"message 1 of test .*may be stored in demo/1:0 or not") as failed:
+        send_all(net, window, 1)
+    assert failed.value.condition == "TUBEMQ_MAY_BE_STORED"
+    assert net.attempts == {b"0": 1}
+
+
+@pytest.mark.parametrize("fate", [OVERFLOW, Fate(stored=False, code=503), Fate(stored=False, code=403)])
+def test_a_message_that_is_certainly_not_stored_is_sent_again_all_the_same(fate):
+    net, window = run([fate, GOOD], retry_ambiguous=False)
+    send_all(net, window, 1)
+    assert net.attempts == {b"0": 2}
 
 
 def test_a_broker_that_goes_and_comes_back_is_told_of_twice(caplog):

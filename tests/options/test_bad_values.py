@@ -281,6 +281,7 @@ WRONG = [
     value(WRITE, "topic", "my-topic", f"a topic name: {NAME}"),
     value(WRITE, "messageTime", "later", "now, column or none"),
     value(WRITE, "deliveryTimeoutMs", "0", MS),
+    value(WRITE, "retryAmbiguous", "sometimes", "true or false"),
     value(WRITE, "tubemq.sendWindowMessages", "0", "a whole number from 1 to 1000000"),
     value(WRITE, "tubemq.sendWindowBytes", "1MB", POSITIVE_INT),
     # Of Spark's Kafka source.

@@ -26,12 +26,15 @@ class Resending:
     ``now`` is the window's time. Every message here is a run of one.
     """
 
-    def __init__(self, destinations: Destinations, links: BrokerLinks, log: SendLog) -> None:
-        """Hold nothing yet."""
+    def __init__(
+        self, destinations: Destinations, links: BrokerLinks, log: SendLog, *, retry_ambiguous: bool = True
+    ) -> None:
+        """Hold nothing yet; ``retry_ambiguous``: whether what may be stored already is sent again."""
         self._destinations = destinations
         self._links = links
         self._log = log
         self._retries = RetryQueue()
+        self._retry_ambiguous = retry_ambiguous
         self._refresh_at = 0.0
 
     @property
@@ -74,6 +77,22 @@ class Resending:
         if due > message.give_up_at:
             raise self.failed(message, cause, hint)
         self._retries.add(message, due)
+
+    def unanswered(self, message: Run, cause: str, hint: str) -> None:
+        """Count an attempt of which nobody knows whether it stored the message.
+
+        Raises:
+            ProduceError: ``TUBEMQ_MAY_BE_STORED``: such a message is not to be sent again.
+        """
+        message.troubles.unanswered += 1
+        if not self._retry_ambiguous:
+            raise ProduceError(
+                "TUBEMQ_MAY_BE_STORED",
+                partition=message.destination.partition,
+                message=message.describe(self._log.sender),
+                cause=cause,
+                hint=hint,
+            )
 
     def avoid(self, link: BrokerLink, cause: str, waiting: int, now: float) -> None:
         """Let turns pass over a broker that failed, and tell the log how many more messages wait for it."""
@@ -130,7 +149,7 @@ class Resending:
     def _server_error(self, message: Run, verdict: Verdict) -> float:
         """Return the pause before the next try; each is longer, and there are few, or raise."""
         troubles = message.troubles
-        troubles.unanswered += 1
+        self.unanswered(message, verdict.cause, verdict.hint)
         troubles.server_errors += 1
         if troubles.server_errors >= SERVER_ERRORS:
             raise self.failed(message, verdict.cause, verdict.hint)

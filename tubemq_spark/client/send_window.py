@@ -85,7 +85,7 @@ class SendWindow:
         self._links = links
         self._log = log
         self._owners: dict[Pipeline, BrokerLink] = {}
-        self._resending = Resending(destinations, links, log)
+        self._resending = Resending(destinations, links, log, retry_ambiguous=config.retry_ambiguous)
         self._limit = self._max_messages
         self._messages = 0
         self._bytes = 0
@@ -375,7 +375,7 @@ class SendWindow:
             self._owners.pop(link.pipeline, None)
         in_flight, queued = link.detach()
         for message in in_flight:
-            message.troubles.unanswered += 1
+            self._resending.unanswered(message, cause, IS_BROKER_THERE)
         left = in_flight + queued
         self._resending.avoid(link, cause, sum(not message.troubles.failures for message in left), self._now)
         failures = max([link.failures, *(message.troubles.failures for message in left)])
@@ -400,7 +400,7 @@ class SendWindow:
                 return
             for message in flight.run.messages(connection.give_up(flight)):
                 link.release(1, message.size)
-                message.troubles.unanswered += 1
+                self._resending.unanswered(message, cause, LOOK_AT_BROKER)
                 self._log.event("no answer", f"{link}: {cause}")
                 self._resending.again(message, cause, LOOK_AT_BROKER, self._now)
 

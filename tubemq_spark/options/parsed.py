@@ -289,6 +289,7 @@ class OptionSet:
             max_in_flight=self._value(table.SEND_WINDOW_MESSAGES),
             max_in_flight_bytes=self._value(table.SEND_WINDOW_BYTES),
             delivery_timeout_ms=self._value(table.DELIVERY_TIMEOUT),
+            retry_ambiguous=self._value(table.RETRY_AMBIGUOUS),
         )
         return WriteOptions(
             cluster=ClusterConfig(client).validate(),

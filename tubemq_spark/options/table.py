@@ -606,6 +606,16 @@ DELIVERY_TIMEOUT: Final = OptionSpec(
     "Then its task fails. A broker that restarts can be written to again after about 35 s.",
     _CLIENT.delivery_timeout_ms,
 )
+RETRY_AMBIGUOUS: Final = OptionSpec(
+    "retryAmbiguous",
+    BOOLEAN,
+    _WRITES,
+    "Whether a row is sent again if its broker may have stored it already: the connection was lost or timed out "
+    "before the answer came, or the broker failed while it stored the row. `false` fails the task instead, so no row "
+    "is stored twice by the connector. Spark must not repeat the task either: set `spark.task.maxFailures` to 1 "
+    "and turn speculation off.",
+    _CLIENT.retry_ambiguous,
+)
 MESSAGE_TIME: Final = OptionSpec(
     "messageTime",
     choice(MessageTime),
@@ -662,6 +672,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     PARSE_MODE,
     SINK_TOPIC,
     DELIVERY_TIMEOUT,
+    RETRY_AMBIGUOUS,
     MESSAGE_TIME,
     MESSAGE_TIME_ZONE,
     MASTERS,
