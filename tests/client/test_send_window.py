@@ -546,8 +546,7 @@ def test_nothing_is_stored_twice_when_what_may_be_stored_is_not_sent_again(fates
     net, window = run(fates, brokers, 2, delivery_timeout_ms=600_000, retry_ambiguous=False)
     try:
         values = send_all(net, window, count)
-    except ProduceError as error:
-        assert error.condition in {"TUBEMQ_MAY_BE_STORED", "TUBEMQ_SEND_FAILED"}
+    except ProduceError:
         check_broken(net, window)
     else:
         assert {value for _, value in net.stored} == set(values)

@@ -610,10 +610,10 @@ RETRY_AMBIGUOUS: Final = OptionSpec(
     "retryAmbiguous",
     BOOLEAN,
     _WRITES,
-    "Whether a row is sent again if its broker may have stored it already: the connection was lost or timed out "
-    "before the answer came, or the broker failed while it stored the row. `false` fails the task instead, so no row "
-    "is stored twice by the connector. Spark must not repeat the task either: set `spark.task.maxFailures` to 1 "
-    "and turn speculation off.",
+    "Whether a row is sent again if its broker may have stored it already: the connection was lost or timed "
+    "out before the answer came, or the broker failed while it stored the row. `false` fails the task "
+    "instead, so no row is stored twice by the connector. Spark must not repeat the task either: set "
+    "`spark.task.maxFailures` to 1 and turn speculation off.",
     _CLIENT.retry_ambiguous,
 )
 MESSAGE_TIME: Final = OptionSpec(
