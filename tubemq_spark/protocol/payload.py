@@ -25,6 +25,7 @@ __all__ = [
     "DecodedPayload",
     "Payload",
     "attribute_text",
+    "check_attribute",
     "checksum",
     "decode_payload",
     "empty_value",
@@ -34,6 +35,7 @@ __all__ = [
     "java_hash",
     "parse_attributes",
     "sent_address",
+    "with_pair",
 ]
 
 FLAG_ATTRIBUTES: Final = 1
@@ -104,6 +106,24 @@ def encode_prefix(
     if attributes:
         return _prefix(attribute_text(attributes, message_type, message_time))
     return _system_prefix(message_type, message_time)
+
+
+def check_attribute(name: str, value: str) -> None:
+    """Refuse a pair that cannot be written.
+
+    Raises:
+        OptionError: its name or its value breaks the format, which knows no escaping.
+    """
+    for _ in _user_pairs([(name, value)]):
+        pass
+
+
+def with_pair(prefix: bytes, name: bytes, values: Iterable[bytes]) -> Iterable[bytes]:
+    """Yield a prefix that has one more pair at its end, for each of some values; they are not checked."""
+    head = (prefix[_LENGTH.size :] + b"," if prefix else b"") + name + b"="
+    pack, size = _LENGTH.pack, len(head)
+    for value in values:
+        yield pack(size + len(value)) + head + value
 
 
 def empty_value() -> OptionError:

@@ -7,6 +7,8 @@ from typing import Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tubemq_spark.model import MESSAGE_UID_KEY
+
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Value = TypeVar("Value")
@@ -86,6 +88,8 @@ class SendBatch:
     """Broker id and partition id of messages whose partition was named."""
     first_row: int = 1
     """The number of the first message among all of its sender, for errors."""
+    uids: BytesColumn | None = None
+    """What each message is recognised by when it is sent again; a null has none."""
 
     def __len__(self) -> int:
         return len(self.topics.codes)
@@ -93,10 +97,16 @@ class SendBatch:
     def message(self, row: int) -> OutgoingMessage:
         """Return one message; an object per row is for tests and for odd rows."""
         value = self.values.value(row)
+        attributes, message_type, message_time = self.headers.value(row)
+        uid = None if self.uids is None else self.uids.value(row)
+        if uid is not None:
+            attributes = {**(attributes or {}), MESSAGE_UID_KEY: uid.decode(errors="surrogateescape")}
         return OutgoingMessage(
             self.topics.value(row),
             value if value is not None else b"",
-            *self.headers.value(row),
+            attributes,
+            message_type,
+            message_time,
             key=None if self.keys is None else self.keys.value(row),
             partition=None if self.partitions is None else self.partitions.value(row),
         )
