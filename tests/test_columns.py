@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, LongType, MapType, StringType, StructType, VarcharType
+from pyspark.sql.types import IntegerType, LongType, MapType, StringType, VarcharType
 
 from tests.source.rows import fetched
 from tubemq_spark.columns import ORIGIN, READ, TABLE, UNPACKED, WRITTEN, suggestion
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.schema import default_schema
+from tubemq_spark.source.schema import schema_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,9 +26,13 @@ def test_every_column_is_read_or_written():
 def test_every_column_of_a_read_is_built(name):
     import zoneinfo
 
-    schema = StructType([field for field in default_schema(include_attributes=True) if field.name == name])
+    schema = schema_of([READ[name]])
     builder = BatchBuilder(schema, zoneinfo.ZoneInfo("UTC"))
-    list(builder.add(fetched([(b"x", "$msgType$=red,$msgTime$=202401020304")]), exact_offsets=True))
+    list(
+        builder.add(
+            fetched([(b"x", "$msgType$=red,$msgTime$=202401020304,messageUid=7")]), exact_offsets=True
+        )
+    )
     (batch,) = builder.finish()
     assert isinstance(batch, pa.RecordBatch)
     assert batch.schema.names == [name]

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.suggest import did_you_mean
 
 Types = tuple[type[DataType], ...]
@@ -127,6 +128,20 @@ TABLE: Final = (
         nullable=True,
         by_default=False,
         written=Written((MapType,), "map<string,string>", "The message's attributes."),
+    ),
+    Column(
+        MESSAGE_UID_KEY,
+        StringType(),
+        read="The id by which repeats of the message are recognised, if its producer stamped one. Only when "
+        "the schema names it.",
+        nullable=True,
+        by_default=False,
+        written=Written(
+            _TEXT,
+            "string",
+            "The message's id, by which readers recognise repeats. It takes precedence over the id that "
+            "`stampMessageUid` gives.",
+        ),
     ),
     Column(
         "inlongAttributes",

@@ -15,11 +15,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 from tubemq_spark.source.pieces import Pieces, gather
+from tubemq_spark.source.uids import Split, split_uids
 
 TARGET_ROWS: Final = 10_000
 TARGET_BYTES: Final = 8 << 20
@@ -78,7 +79,8 @@ class BatchBuilder:
         """Yield what is left."""
         if not self._pending:
             return
-        rows = _Rows(self._pending, self._attributes, self._constants)
+        whole = "attributes" in self._schema.names
+        rows = _Rows(self._pending, self._attributes, self._constants, whole_texts=whole)
         self._pending = []
         self._pending_rows = self._pending_bytes = 0
         yield pa.RecordBatch.from_arrays(
@@ -167,10 +169,14 @@ class _Rows:
         fetches: Sequence[_Fetch],
         parser: _AttributeParser,
         constants: _Constants,
+        *,
+        whole_texts: bool,
     ) -> None:
+        """Build nothing yet; ``whole_texts``: whether a column shows all attributes, ids among them."""
         self.fetches = fetches
         self._parser = parser
         self._constants = constants
+        self._whole_texts = whole_texts
 
     @functools.cached_property
     def count(self) -> int:
@@ -178,14 +184,31 @@ class _Rows:
         return sum(len(fetch.columns) for fetch in self.fetches)
 
     @functools.cached_property
-    def attributes(self) -> tuple[list[_Attributes | None], pa.Array]:
-        """The distinct attributes, None for a message without any, and for each row which of them it has."""
-        texts = gather(
+    def _texts(self) -> pa.Array:
+        """Each row's text of attributes, blank without any."""
+        return gather(
             [
                 Pieces(columns.data, columns.attribute_start, columns.attribute_end)
                 for _, columns, _ in self.fetches
             ]
-        ).dictionary_encode()
+        )
+
+    @functools.cached_property
+    def _split(self) -> Split | None:
+        """The texts and the ids that were at their ends; None where the parser finds them in the texts."""
+        return None if self._whole_texts else split_uids(self._texts)
+
+    @functools.cached_property
+    def uids(self) -> pa.Array:
+        """The ids of the messages."""
+        if self._split is None:
+            return self.of_attributes(lambda found: found.pairs.get(MESSAGE_UID_KEY), pa.string())
+        return _texts_of(self._split.uids)
+
+    @functools.cached_property
+    def attributes(self) -> tuple[list[_Attributes | None], pa.Array]:
+        """The distinct attributes, None for a message without any, and for each row which of them it has."""
+        texts = (self._split.texts if self._split else self._texts).dictionary_encode()
         distinct = [self._parser.parse(text) if text else None for text in texts.dictionary.to_pylist()]
         return distinct, texts.indices
 
@@ -204,6 +227,15 @@ class _Rows:
         return pa.concat_arrays(
             [pa.repeat(pa.scalar(value(of), kind), len(columns)) for of, columns, _ in self.fetches]
         )
+
+
+def _texts_of(column: pa.Array) -> pa.Array:
+    """Return bytes as text; other producers may have written bytes that are none."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if one is None else one.decode(errors="replace") for one in column.to_pylist()]
+        return pa.array(decoded, pa.string())
 
 
 def _value(rows: _Rows) -> pa.Array:
@@ -254,6 +286,10 @@ def _attribute_map(rows: _Rows) -> pa.Array:
     return rows.of_attributes(lambda found: list(found.pairs.items()), pa.map_(pa.string(), pa.string()))
 
 
+def _message_uid(rows: _Rows) -> pa.Array:
+    return rows.uids
+
+
 def _column(field: pa.Field, rows: _Rows) -> pa.Array:
     array = _COLUMN_BUILDERS[field.name](rows)
     return array if array.type == field.type else array.cast(field.type)
@@ -269,4 +305,5 @@ _COLUMN_BUILDERS: Final[dict[str, Callable[[_Rows], pa.Array]]] = {
     "timestamp": _timestamp,
     "messageType": _message_type,
     "attributes": _attribute_map,
+    "messageUid": _message_uid,
 }

@@ -21,7 +21,8 @@ def message_columns(payload: PayloadFormat) -> Mapping[str, Column]:
 def default_schema(*, include_attributes: bool, payload: PayloadFormat = PayloadFormat.RAW) -> StructType:
     """Return the schema of a frame whose user gave none."""
     columns = message_columns(payload).values()
-    return schema_of(column for column in columns if include_attributes or column.by_default)
+    asked = {"attributes"} if include_attributes else ()
+    return schema_of(column for column in columns if column.by_default or column.name in asked)
 
 
 def schema_of(columns: Iterable[Column]) -> StructType:

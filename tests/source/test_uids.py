@@ -1,0 +1,92 @@
+"""Ids of messages become a column, wherever they stand; cutting them out changes no other column."""
+
+import dataclasses
+import zoneinfo
+
+import pyarrow as pa
+from hypothesis import given, strategies as st
+from pyspark.sql.types import StructField, StructType
+
+from tests.source.rows import PARTITION, columns, fetched
+from tubemq_spark.columns import READ
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.payload import encode_prefix, parse_attributes
+from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.uids import split_uids
+
+PLAIN = StructType(
+    [StructField(name, READ[name].type) for name in ("messageUid", "messageType", "timestamp")]
+)
+WITH_ATTRIBUTES = StructType([StructField(name, READ[name].type) for name in ("messageUid", "attributes")])
+
+texts = st.lists(
+    st.sampled_from(
+        [
+            "messageUid=7",
+            "messageUid=8",
+            "xmessageUid=9",
+            "messageUid=",
+            "messageUid=a=b",
+            "messageUid",
+            "$msgType$=red",
+        ]
+    ),
+    max_size=4,
+).map(",".join)
+
+
+def build(rows, schema):
+    builder = BatchBuilder(schema, zoneinfo.ZoneInfo("UTC"))
+    list(builder.add(fetched([(b"x", text) for text in rows]), exact_offsets=True))
+    (batch,) = builder.finish()
+    return batch.to_pylist(maps_as_pydicts="strict")
+
+
+@given(st.lists(texts, min_size=1, max_size=8))
+def test_ids_are_those_that_the_attributes_hold(rows):
+    expected = [parse_attributes(text) for text in rows]
+    assert [row["messageUid"] for row in build(rows, WITH_ATTRIBUTES)] == [
+        pairs.get("messageUid") for pairs in expected
+    ]
+    built = build(rows, PLAIN)
+    assert [row["messageUid"] for row in built] == [pairs.get("messageUid") for pairs in expected]
+    assert [row["messageType"] for row in built] == [pairs.get("$msgType$") for pairs in expected]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, {"k": "v"}, {"k": "other"}]),
+            st.sampled_from([None, "red"]),
+            st.none() | st.text("0aZ-_", min_size=1, max_size=6),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_what_our_sink_writes_is_cut_apart(rows):
+    prefixes = [
+        encode_prefix({**(own or {}), **({"messageUid": uid} if uid else {})}, kind, "202401020304")[4:]
+        for own, kind, uid in rows
+    ]
+    split = split_uids(pa.array(prefixes, pa.binary()))
+    if rows[0][2] is None:
+        assert split is None
+        return
+    assert split.uids.to_pylist() == [uid and uid.encode() for _, _, uid in rows]
+    assert split.texts.to_pylist() == [encode_prefix(own, kind, "202401020304")[4:] for own, kind, _ in rows]
+
+
+def test_an_id_that_is_not_text_becomes_one():
+    messages = columns([(b"x", "messageUid=?")])
+    odd = dataclasses.replace(messages, data=messages.data.replace(b"?", b"\xff"))
+    builder = BatchBuilder(PLAIN, zoneinfo.ZoneInfo("UTC"))
+    list(builder.add(FetchedBatch(PARTITION, 0, 28, odd, dense=True), exact_offsets=True))
+    (batch,) = builder.finish()
+    assert batch.column("messageUid").to_pylist() == ["\ufffd"]
+
+
+def test_attributes_show_ids_as_well():
+    """What is written back keeps them."""
+    (row,) = build(["messageUid=7,a=b"], WITH_ATTRIBUTES)
+    assert row == {"messageUid": "7", "attributes": {"messageUid": "7", "a": "b"}}
