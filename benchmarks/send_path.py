@@ -3,6 +3,8 @@
     make bench-send-path                    # both twins, in turns
     python benchmarks/send_path.py --rounds 9
 
+"Checksums" come on top when receipts are to have them.
+
 The answers are made here; no broker and no network run. Figures are CPU time per message, the best of all
 rounds.
 """
@@ -23,6 +25,7 @@ from tubemq_spark.client.outgoing import outgoing_batch
 from tubemq_spark.client.runs import BrokerLink, Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol import framing, rpc
+from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
@@ -114,12 +117,23 @@ def measure(size: int, turn: int, arrivals: Sequence[bytes]) -> tuple[float, flo
     return sent - began, time.process_time() - sent
 
 
+def measure_checksums(size: int) -> float:
+    """Return CPU seconds for the checksums of all batches."""
+    batch = batch_of(size)
+    began = time.process_time()
+    for _ in range(BATCHES):
+        running_checksums(batch.values)
+    return time.process_time() - began
+
+
 def measure_all() -> Iterator[tuple[Row, float]]:
     """Measure everything once; yield CPU us per message."""
     arrivals = answers()
     for (label, size), (turns, turn) in itertools.product(SIZES.items(), TURNS.items()):
         for way, seconds in zip(WAYS, measure(size, turn, arrivals), strict=True):
             yield (label, turns, way), seconds / (BATCHES * MESSAGES) * 1e6
+    for label, size in SIZES.items():
+        yield (label, "any", "checksums"), measure_checksums(size) / (BATCHES * MESSAGES) * 1e6
 
 
 if __name__ == "__main__":

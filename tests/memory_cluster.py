@@ -26,9 +26,10 @@ ROW = 28
 
 
 class MemoryCluster:
-    """Topics on one broker, each given as (stores, partitions per store)."""
+    """Topics on one broker, each given as (stores, partitions per store); receipts perhaps with checksums."""
 
-    def __init__(self, **topics):
+    def __init__(self, *, checksums=False, **topics):
+        self.checksums = checksums
         self.partitions = {
             topic: [TopicPartition(topic, 1, 10_000 * i + j) for i in range(stores) for j in range(each)]
             for topic, (stores, each) in topics.items()
@@ -99,6 +100,7 @@ class MemorySender(contextlib.AbstractContextManager):
     def __init__(self, cluster):
         self._cluster = cluster
         self._turn, self._offsets = itertools.count(), collections.defaultdict(list)
+        self._bodies = collections.defaultdict(list)
 
     def __exit__(self, *_): ...
 
@@ -115,6 +117,7 @@ class MemorySender(contextlib.AbstractContextManager):
         place = self._place(self._cluster.partitions[topic], key, partition)
         log = self._cluster.logs[place.store_id]
         self._offsets[place].append(ROW * len(log))
+        self._bodies[place].append(value)
         log.append((place, (value, text)))
 
     def _place(self, partitions, key, named):
@@ -123,4 +126,11 @@ class MemorySender(contextlib.AbstractContextManager):
         return partitions[(next(self._turn) if key is None else zlib.crc32(key)) % len(partitions)]
 
     def receipts(self):
-        return [Receipt(place, len(at), at[0], at[-1]) for place, at in sorted(self._offsets.items())]
+        return [
+            Receipt(
+                *(place, len(at), at[0], at[-1]),
+                bytes=sum(map(len, self._bodies[place])),
+                checksum=sum(map(zlib.crc32, self._bodies[place])) if self._cluster.checksums else None,
+            )
+            for place, at in sorted(self._offsets.items())
+        ]

@@ -1,9 +1,20 @@
-"""What a producer tells about its messages: where they are stored, and which one an error is about."""
+"""What a producer tells about its messages: where they are stored, and which one an error is about.
+
+**Checksum.** The checksum of some messages is the sum of the CRC-32 of their bodies, modulo 2**63. It does
+not depend on their order: messages that are sent again come behind younger ones, and messages of other
+producers lie between. A message that is missing, repeated or changed changes it, and checksums of parts add
+up. It is of the bodies alone and fits into a ``bigint``, so Spark computes it of any table:
+``sum(crc32(value))``. Like CRC-32 it protects against mistakes and not against malice, and one changed body
+in 2**32 goes unnoticed.
+"""
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Final
 
 from tubemq_spark.model import TopicPartition, excerpt
+
+CHECKSUM_MODULUS: Final = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,13 +36,27 @@ class Receipt:
     unanswered: int = 0
     """How many attempts to send them had no answer that says whether the message was stored: no more copies
     than these can be stored besides the ``count`` messages, in this partition or in another."""
+    bytes: int = 0
+    """The length of their bodies together."""
+    checksum: int | None = None
+    """The checksum of their bodies; None when the producer was not asked to compute it."""
+
+
+def merged(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Return one receipt per partition for what several producers sent, in the partitions' order."""
+    by_partition: dict[TopicPartition, Receipt] = {}
+    for receipt in receipts:
+        known = by_partition.get(receipt.partition)
+        by_partition[receipt.partition] = receipt if known is None else _merged(known, receipt)
+    return [by_partition[partition] for partition in sorted(by_partition)]
 
 
 def summarise(receipts: Iterable[Receipt]) -> str:
-    """Say how many messages went to how many partitions, and how many of them may be stored twice."""
+    """Say how many messages and bytes went to how many partitions, and how many may be stored twice."""
     receipts = list(receipts)
     partitions = len({receipt.partition for receipt in receipts})
-    text = f"{sum(receipt.count for receipt in receipts)} rows to {partitions} partitions"
+    rows, size = sum(receipt.count for receipt in receipts), sum(receipt.bytes for receipt in receipts)
+    text = f"{rows} rows ({size} bytes) to {partitions} partitions"
     if retried := sum(receipt.retried for receipt in receipts):
         unanswered = sum(receipt.unanswered for receipt in receipts)
         text += f", {retried} of them sent more than once; up to {unanswered} extra copies may be stored"
@@ -41,3 +66,17 @@ def summarise(receipts: Iterable[Receipt]) -> str:
 def describe_message(number: int, sender: str, value: bytes) -> str:
     """Return words for a message: its number, whose it is, and how it begins."""
     return f"message {number} of {sender} ({excerpt(value)})"
+
+
+def _merged(one: Receipt, other: Receipt) -> Receipt:
+    known = one.checksum is not None and other.checksum is not None
+    return Receipt(
+        one.partition,
+        one.count + other.count,
+        min(one.first_offset, other.first_offset),
+        max(one.last_offset, other.last_offset),
+        one.retried + other.retried,
+        one.unanswered + other.unanswered,
+        one.bytes + other.bytes,
+        ((one.checksum or 0) + (other.checksum or 0)) % CHECKSUM_MODULUS if known else None,
+    )

@@ -3,6 +3,7 @@
 import logging
 import pickle
 import time
+import zlib
 
 import pytest
 
@@ -52,10 +53,24 @@ def test_receipts_say_where_messages_landed(cluster):
             producer.send("demo", b"x", partition=(1, number % 2))
         producer.flush()
         assert producer.receipts() == [
-            Receipt(TopicPartition("demo", 1, 0), 15, 0, 28 * 28),
-            Receipt(TopicPartition("demo", 1, 1), 15, 28, 28 * 29),
+            Receipt(TopicPartition("demo", 1, 0), 15, 0, 28 * 28, bytes=15),
+            Receipt(TopicPartition("demo", 1, 1), 15, 28, 28 * 29, bytes=15),
         ]
         assert pickle.loads(pickle.dumps(producer.receipts())) == producer.receipts()
+
+
+def test_receipts_have_checksums_when_they_are_asked_for(cluster):
+    """Of the bodies alone, whatever they carry besides; also of those that were sent one by one."""
+    bodies = {partition: [b"%d-%d" % (partition, number) for number in range(50)] for partition in (0, 1)}
+    with cluster.producer(checksums=True) as producer:
+        for number in range(50):
+            for partition, values in bodies.items():
+                how = {"attributes": {"k": "v"}} if number % 3 == 0 else {}
+                producer.send("demo", values[number], partition=(1, partition), **how)
+        producer.flush()
+        found = {one.partition.partition_id: (one.bytes, one.checksum) for one in producer.receipts()}
+    expected = {one: (sum(map(len, some)), sum(map(zlib.crc32, some))) for one, some in bodies.items()}
+    assert found == expected
 
 
 def test_what_travels_is_what_was_given(cluster):
@@ -267,7 +282,7 @@ def test_routes_that_heartbeats_bring_are_followed(cluster):
         producer.flush()
         assert cluster.broker.stored["demo", 4] == [b"y"]
         assert (
-            Receipt(TopicPartition("demo", 1, 4), 1, *[28 * (len(cluster.stored()) - 1)] * 2)
+            Receipt(TopicPartition("demo", 1, 4), 1, *[28 * (len(cluster.stored()) - 1)] * 2, bytes=1)
             in producer.receipts()
         )
 

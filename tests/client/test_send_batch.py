@@ -1,6 +1,7 @@
 """Batches: what is accepted, what is refused and where, and that they go the way of single messages."""
 
 import itertools
+import zlib
 
 import numpy as np
 import pytest
@@ -73,6 +74,20 @@ def test_rows_without_key_take_turns(cluster):
             producer.send_batch(batch_of([b"x"] * count))
         producer.flush()
         assert [receipt.count for receipt in producer.receipts()] == [96, 96, 96]
+
+
+@pytest.mark.parametrize("how", ["in turns", "one by one"])
+def test_the_checksums_of_partitions_are_those_of_their_rows(cluster, how):
+    values = [b"%d" % number * (number % 7 + 1) for number in range(1_000)]
+    partitions = None if how == "in turns" else [(1, number % 2) for number in range(1_000)]
+    with cluster.producer(checksums=True) as producer:
+        producer.send_batch(batch_of(values, partitions=partitions))
+        producer.flush()
+        receipts = producer.receipts()
+    for receipt in receipts:
+        stored = cluster.broker.stored["demo", receipt.partition.partition_id]
+        assert (receipt.bytes, receipt.checksum) == (sum(map(len, stored)), sum(map(zlib.crc32, stored)))
+    assert sum(receipt.count for receipt in receipts) == 1_000
 
 
 def test_few_rows_without_key_share_a_partition(cluster):

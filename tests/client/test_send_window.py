@@ -1,5 +1,6 @@
 """The window's promises, in virtual time: at least once or an error, bounds, order, pauses."""
 
+import zlib
 from collections.abc import Sequence
 
 import pytest
@@ -129,6 +130,9 @@ def test_every_message_of_a_batch_is_stored_or_an_error_is_raised(fates, counts,
     receipts = [one.receipt() for one in net.partitioner.targets]
     assert sum(receipt.count for receipt in receipts) == sum(counts)
     assert sum(receipt.retried for receipt in receipts) == sum(n > 1 for n in net.attempts.values())
+    bodies = [value for some in values for value in some]
+    assert sum(receipt.bytes for receipt in receipts) == sum(map(len, bodies))
+    assert sum(receipt.checksum or 0 for receipt in receipts) == sum(map(zlib.crc32, bodies))
     assert len(net.stored) - sum(counts) <= sum(receipt.unanswered for receipt in receipts)
     assert window.retried == sum(net.attempts.values()) - sum(counts)
 

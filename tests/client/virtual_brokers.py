@@ -90,7 +90,9 @@ def batch_of(values: Sequence[bytes], key: bytes | None = None) -> OutgoingBatch
     """Messages of one topic; they have all this key or none."""
     ends = [0, *itertools.accumulate(map(len, values))]
     payloads = Payloads(BytesColumn.of(values), BytesColumn.of([b""]), np.zeros(len(values), np.int64))
-    return OutgoingBatch(["demo"] * len(values), payloads, [MessageHeader()], ends, [key] * len(values))
+    return OutgoingBatch(
+        ["demo"] * len(values), payloads, [MessageHeader()], ends, [key] * len(values), checksums=True
+    )
 
 
 class VirtualBrokers:

@@ -5,6 +5,7 @@ A new implementation is one more entry of ``CLUSTERS``.
 
 import contextlib
 import pickle
+import zlib
 
 import numpy as np
 import pytest
@@ -31,7 +32,8 @@ ROW = 28
 def direct(_directory, server_tls=None, tls=None):
     settings = EmbeddedSettings(tls=server_tls)
     with EmbeddedTubeMQ(topics=TOPICS, brokers=3, settings=settings) as server:
-        config = ClientConfig((Endpoint.parse(server.master),), "contract", tls=tls, rpc_timeout_ms=2_000)
+        master = Endpoint.parse(server.master)
+        config = ClientConfig((master,), "contract", tls=tls, rpc_timeout_ms=2_000, checksums=True)
         yield open_cluster(ClusterConfig(config, web=(Endpoint.parse(server.master_web),)).validate())
 
 
@@ -45,7 +47,7 @@ def direct_over_tls(directory):
 
 @contextlib.contextmanager
 def memory(_directory):
-    yield MemoryCluster(**TOPICS)
+    yield MemoryCluster(checksums=True, **TOPICS)
 
 
 CLUSTERS = {"direct": direct, "direct over TLS": direct_over_tls, "memory": memory}
@@ -175,6 +177,9 @@ def test_what_was_sent_is_read_once_and_receipted(cluster, topic):
     }
     for receipt in receipts:
         assert 0 <= receipt.first_offset <= receipt.last_offset < held[receipt.partition].latest
+        bodies = [message.value for message in found[receipt.partition]]
+        assert receipt.bytes == sum(map(len, bodies))
+        assert receipt.checksum == sum(map(zlib.crc32, bodies))
 
 
 def test_a_message_keeps_what_belongs_to_it(cluster):

@@ -102,8 +102,8 @@ def test_each_task_has_its_own_line_in_the_log_and_its_own_numbers(kept, caplog)
     kept.task(b"a", b"b", name="task 1")
     kept.task(b"c", name="task 2")
     assert [record.getMessage() for record in caplog.records] == [
-        "task 1: 2 rows to 1 partitions",
-        "task 2: 1 rows to 1 partitions",
+        "task 1: 2 rows (2 bytes) to 1 partitions",
+        "task 2: 1 rows (1 bytes) to 1 partitions",
     ]
     with pytest.raises(ProduceError, match="message 1 of task 3"):
         kept.task(b"x" * (1 << 21), name="task 3")

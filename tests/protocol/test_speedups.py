@@ -174,6 +174,14 @@ def test_a_piece_outside_its_data_is_refused(starts, ends):
         _speedups.gather([(b"x", np.zeros(1, np.int64), np.ones(1, np.int64)), piece])
 
 
+@pytest.mark.parametrize(
+    ("starts", "ends"),
+    [([-1], [0]), ([0], [4]), ([2], [1]), ([0, 0], [1]), ([1 << 62], [1 << 62]), ([0], [-(1 << 63)])],
+)
+def test_the_checksum_of_what_is_outside_its_data_is_left_to_python(starts, ends):
+    assert _speedups.running_checksums(b"abc", np.array(starts, np.int64), np.array(ends, np.int64)) is None
+
+
 @pytest.mark.parametrize("pieces", [None, [1], [()], [(b"", b"")], [("text", b"", b"")], ((b"", b"", b""),)])
 def test_what_is_no_list_of_pieces_is_refused(pieces):
     with pytest.raises(TypeError):

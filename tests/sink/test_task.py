@@ -58,7 +58,7 @@ def test_rows_are_stored_and_receipted(cluster, kind):
     message = pickle.loads(pickle.dumps(writer)).write(batches(["a", "b"], [], ["c"]))
 
     assert stored(cluster) == [b"a", b"b", b"c"]
-    assert summary([pickle.loads(pickle.dumps(message))]) == "3 rows to 1 partitions"
+    assert summary([pickle.loads(pickle.dumps(message))]) == "3 rows (3 bytes) to 1 partitions"
 
 
 def test_a_row_that_cannot_be_sent_ends_the_task_without_receipts(cluster):
@@ -73,7 +73,7 @@ def test_a_row_that_cannot_be_sent_ends_the_task_without_receipts(cluster):
 def test_the_driver_says_what_was_written(caplog):
     """Spark hands over nothing for tasks that failed."""
     caplog.set_level("INFO")
-    receipts = tuple(Receipt(TopicPartition("demo", 1, number), 5, 0, 112) for number in range(3))
+    receipts = tuple(Receipt(TopicPartition("demo", 1, number), 5, 0, 112, bytes=100) for number in range(3))
     messages = [TubeMQCommitMessage(receipts), None, TubeMQCommitMessage(receipts[:1])]
     source = TubeMQDataSource(OPTIONS)
 
@@ -82,20 +82,21 @@ def test_the_driver_says_what_was_written(caplog):
     source.streamWriter(SCHEMA, False).commit(messages, 7)
     source.streamWriter(SCHEMA, False).abort(messages, 8)
 
-    assert all("20 rows to 3 partitions" in record.getMessage() for record in caplog.records)
+    assert all("20 rows (400 bytes) to 3 partitions" in record.getMessage() for record in caplog.records)
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO", "WARNING"]
     assert "micro-batch 7" in caplog.records[2].getMessage()
 
 
 def test_the_driver_says_how_many_rows_may_be_stored_twice(caplog):
     caplog.set_level("INFO")
-    receipts = tuple(Receipt(TopicPartition("demo", 1, number), 5, 0, 112, 3, 2) for number in range(3))
+    receipts = tuple(Receipt(TopicPartition("demo", 1, number), 5, 0, 112, 3, 2, 100) for number in range(3))
 
     TubeMQDataSource(OPTIONS).writer(SCHEMA, False).commit([TubeMQCommitMessage(receipts)])
 
     assert caplog.records[0].levelname == "WARNING"
     assert caplog.records[0].getMessage() == (
-        "wrote 15 rows to 3 partitions, 9 of them sent more than once; up to 6 extra copies may be stored"
+        "wrote 15 rows (300 bytes) to 3 partitions, 9 of them sent more than once; "
+        "up to 6 extra copies may be stored"
     )
 
 

@@ -47,6 +47,8 @@ class ClientConfig:
     max_in_flight: int = 512
     """Messages a producer sends before it waits for an answer."""
     max_in_flight_bytes: int = 16 << 20
+    checksums: bool = False
+    """Whether the receipts of a producer have checksums, which cost it time for each byte of a body."""
 
     def __post_init__(self) -> None:
         if not self.reader_groups:

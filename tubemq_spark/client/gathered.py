@@ -25,7 +25,9 @@ _Message = tuple[Destination, bytes, bytes, MessageHeader, bytes | None, tuple[i
 class GatheredMessages:
     """Messages that go on together: a batch of one costs as much as one of many."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checksums: bool = False) -> None:
+        """Have none yet; ``checksums`` says whether those of the bodies are wanted."""
+        self._checksums = checksums
         self._first_row = 1
         self._bytes = 0
         self._messages: list[_Message] = []
@@ -68,5 +70,6 @@ class GatheredMessages:
             keys,
             partitions,
             self._first_row,
+            checksums=self._checksums,
         )
         return batch, destinations

@@ -8,6 +8,7 @@ import numpy as np
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.protocol.payload import check_attribute, empty_value, encode_prefix, with_pair
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
@@ -22,6 +23,8 @@ class OutgoingBatch:
 
     __slots__ = (
         "_backs",
+        "_body_ends",
+        "_checksums",
         "_credentials",
         "_headers",
         "_keys",
@@ -42,10 +45,12 @@ class OutgoingBatch:
         keys: Sequence[bytes | None] | None = None,
         partitions: Sequence[tuple[int, int] | None] | None = None,
         first_row: int = 1,
+        *,
+        checksums: bool = False,
     ) -> None:
         """Take columns of equal length; ``headers`` belong to the prefixes of ``payloads``.
 
-        ``topics`` may be one for all messages.
+        ``topics`` may be one for all messages. With ``checksums`` those of the bodies are computed, now.
         """
         self.payloads = payloads
         self.ends = ends
@@ -57,6 +62,8 @@ class OutgoingBatch:
         self._keys = keys
         self._partitions = partitions
         self._longest = -1
+        self._checksums = running_checksums(payloads.values) if checksums else None
+        self._body_ends: list[int] = []
         self._credentials: SendCredentials | None = None
         self._backs: BytesColumn
 
@@ -93,10 +100,20 @@ class OutgoingBatch:
 
     def size_of(self, rows: Sequence[int]) -> int:
         """Return the length of some payloads together."""
-        ends = self.ends
+        return _sum_of(self.ends, rows)
+
+    def bytes_of(self, rows: Sequence[int]) -> int:
+        """Return the length of some bodies together."""
         if isinstance(rows, range):
-            return ends[rows.stop] - ends[rows.start]
-        return sum([ends[row + 1] - ends[row] for row in rows])
+            ends = self.payloads.values.offsets
+            return int(ends[rows.stop] - ends[rows.start])
+        if not self._body_ends:
+            self._body_ends = self.payloads.values.offsets.tolist()
+        return _sum_of(self._body_ends, rows)
+
+    def checksum_of(self, rows: Sequence[int]) -> int | None:
+        """Return the sum of the CRC-32 of some bodies; None when they were not computed."""
+        return None if self._checksums is None else _sum_of(self._checksums, rows)
 
     def has_time(self, row: int) -> bool:
         """Whether a message has a message time."""
@@ -122,7 +139,7 @@ class OutgoingBatch:
         return self._backs
 
 
-def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]:
+def outgoing_batch(batch: SendBatch, *, checksums: bool = False) -> tuple[OutgoingBatch, OptionError | None]:
     """Return the messages before the first that cannot be written, and what is wrong with that one."""
     prefixes, errors = _prefixes(batch.headers.values)
     headers: Sequence[MessageHeader] = batch.headers.values
@@ -143,9 +160,17 @@ def outgoing_batch(batch: SendBatch) -> tuple[OutgoingBatch, OptionError | None]
             None if keys is None else [keys.value(row) for row in range(count)],
             None if partitions is None else [partitions.values[code] for code in partitions.codes.tolist()],
             batch.first_row,
+            checksums=checksums,
         ),
         error,
     )
+
+
+def _sum_of(ends: Sequence[int], rows: Sequence[int]) -> int:
+    """Return the sum of some rows, of numbers that were added up: before each row, and at the end."""
+    if isinstance(rows, range):
+        return ends[rows.stop] - ends[rows.start]
+    return sum([ends[row + 1] - ends[row] for row in rows])
 
 
 def _topics(column: Coded[str]) -> Sequence[str]:

@@ -78,7 +78,8 @@ class Producer:
         )
         pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
         self._window = SendWindow(config, self._destinations, links, pipelines, self._log)
-        self._gathered = GatheredMessages()
+        self._checksums = config.checksums
+        self._gathered = GatheredMessages(checksums=self._checksums)
         self._accepted = 0
         self._registered = False
         self._closed = False
@@ -175,7 +176,7 @@ class Producer:
         if self._closed or self._window.error is not None:
             self._refuse()
         self._submit_gathered()
-        writable, error = outgoing_batch(batch)
+        writable, error = outgoing_batch(batch, checksums=self._checksums)
         row = 0
         while row < len(writable):
             row = self._accept(writable, row)
@@ -291,7 +292,7 @@ class Producer:
         """Hand the messages to the window that were sent one by one since the last time."""
         if not self._gathered:
             return
-        gathered, self._gathered = self._gathered, GatheredMessages()
+        gathered, self._gathered = self._gathered, GatheredMessages(checksums=self._checksums)
         first = 0
         try:
             batch, destinations = gathered.batch()

@@ -17,7 +17,7 @@ from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.protocol.send_batch import Int64s
 from tubemq_spark.protocol.send_connection import SendConnection
 from tubemq_spark.protocol.send_frames import Places
-from tubemq_spark.receipts import Receipt
+from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
 _GATHER_S: Final = 0.02
 """So long the kernel collects answers. To read each by itself costs more than all else that a sender does."""
@@ -105,7 +105,7 @@ class Run:
         """Return the length of some payloads together."""
         if len(positions) == len(self.rows):
             return self.size
-        return self.batch.size_of([self.rows[position] for position in positions])
+        return self.batch.size_of(self._rows_at(positions))
 
     def messages(self, positions: Sequence[int]) -> "list[Run]":
         """Return some of the messages, each a run of its own from now on."""
@@ -126,14 +126,29 @@ class Run:
 
     def acknowledge(self, positions: Sequence[int], offsets: Int64s) -> None:
         """Count stored messages, each for its partition."""
+        rows = self._rows_at(positions)
         if len(self.destinations) == 1:
-            self.destination.acknowledge(offsets.tolist(), self.attempts, self.unanswered)
+            self._acknowledge(self.destination, rows, offsets.tolist())
             return
-        by_destination: dict[Destination, list[int]] = {}
-        for position, offset in zip(positions, offsets.tolist(), strict=True):
-            by_destination.setdefault(self.destinations[position], []).append(offset)
-        for destination, stored in by_destination.items():
-            destination.acknowledge(stored, self.attempts, self.unanswered)
+        by_destination: dict[Destination, tuple[list[int], list[int]]] = {}
+        for position, row, offset in zip(positions, rows, offsets.tolist(), strict=True):
+            some_rows, some_offsets = by_destination.setdefault(self.destinations[position], ([], []))
+            some_rows.append(row)
+            some_offsets.append(offset)
+        for destination, some in by_destination.items():
+            self._acknowledge(destination, *some)
+
+    def _acknowledge(self, destination: "Destination", rows: Sequence[int], offsets: list[int]) -> None:
+        batch = self.batch
+        size, checksum = batch.bytes_of(rows), batch.checksum_of(rows)
+        destination.acknowledge(offsets, size, checksum, self.attempts, self.unanswered)
+
+    def _rows_at(self, positions: Sequence[int]) -> Sequence[int]:
+        if len(positions) == len(self.rows):
+            return self.rows
+        if isinstance(positions, range):
+            return self.rows[positions.start : positions.stop]
+        return [self.rows[position] for position in positions]
 
     def _message(self, position: int) -> "Run":
         destination = self.destinations[position if len(self.destinations) > 1 else 0]
@@ -148,6 +163,8 @@ class Destination:
     """One partition that a producer sends to, and what it has acknowledged."""
 
     __slots__ = (
+        "bytes",
+        "checksum",
         "count",
         "first_offset",
         "last_offset",
@@ -172,12 +189,18 @@ class Destination:
         self.last_offset = -1
         self.retried = 0
         self.unanswered = 0
+        self.bytes = 0
+        self.checksum: int | None = None
 
-    def acknowledge(self, offsets: Sequence[int], attempts: int, unanswered: int) -> None:
+    def acknowledge(
+        self, offsets: Sequence[int], size: int, checksum: int | None, attempts: int, unanswered: int
+    ) -> None:
         """Count stored messages; answers may come in any order.
 
         Args:
             offsets: where each of them is.
+            size: the length of their bodies together.
+            checksum: the sum of their bodies' CRC-32; None when it was not computed.
             attempts: how often each was sent; when this was more than once, it is one message.
             unanswered: how many of the attempts had no answer that says whether it was stored.
         """
@@ -186,6 +209,9 @@ class Destination:
         if first < self.first_offset or not self.count:
             self.first_offset = first
         self.count += len(offsets)
+        self.bytes += size
+        if checksum is not None:
+            self.checksum = ((self.checksum or 0) + checksum) % CHECKSUM_MODULUS
         if attempts > 1:
             self.retried += len(offsets)
             self.unanswered += unanswered
@@ -193,7 +219,14 @@ class Destination:
     def receipt(self) -> Receipt:
         """Return what was acknowledged so far."""
         return Receipt(
-            self.partition, self.count, self.first_offset, self.last_offset, self.retried, self.unanswered
+            self.partition,
+            self.count,
+            self.first_offset,
+            self.last_offset,
+            self.retried,
+            self.unanswered,
+            self.bytes,
+            self.checksum,
         )
 
 

@@ -1,7 +1,7 @@
 /* The hot loops of reading and sending, compiled: the same results as their Python twins, to the byte.
  *
- * fetch_decoder.py, send_frames.py and usual_send_answers.py in protocol/ and source/arrow.py call these functions
- * where the module was built and hand them plain buffers. A function that meets bytes which are not laid out as
+ * checksums.py, fetch_decoder.py, send_frames.py and usual_send_answers.py in protocol/ and source/arrow.py call these
+ * functions where the module was built and hand them plain buffers. A function that meets bytes which are not laid out as
  * TubeMQ's brokers write them answers None or stops, and the Python twin decides what they mean: so all errors are
  * raised there, and this file has none of its own but for callers that break its rules.
  *
@@ -516,6 +516,54 @@ static uint8_t *put_big_endian(uint8_t *at, uint32_t number) {
     return at;
 }
 
+/* ---- checksums of bodies */
+
+/* Add up the checksums of pieces of data; false when one does not lie in it. */
+static bool sum_checksums(const Pieces *bodies, int64_t *sums) {
+    Py_ssize_t count = count_of(&bodies->starts);
+    uint64_t sum = 0;
+    sums[0] = 0;
+    for (Py_ssize_t row = 0; row < count; row++) {
+        int64_t start = number_at(&bodies->starts, row), end = number_at(&bodies->ends, row);
+        if (start < 0 || start > end || end > bodies->data.len)
+            return false;
+        sum += crc32_of((const uint8_t *)bodies->data.buf + start, (size_t)(end - start));
+        sums[row + 1] = (int64_t)sum;
+    }
+    return true;
+}
+
+PyDoc_STRVAR(running_checksums_doc,
+             "running_checksums(data, starts, ends, /)\n--\n\n"
+             "Return the sums of the CRC-32 of no body, of the first, of the first two, and so on, as int64; None\n"
+             "where a body does not lie in the data.");
+
+static PyObject *running_checksums(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Pieces bodies;
+    PyObject *sums = NULL;
+    bool found = false;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*:running_checksums", &bodies.data, &bodies.starts, &bodies.ends))
+        return NULL;
+    Py_ssize_t count = count_of(&bodies.starts);
+    if (count_of(&bodies.ends) != count)
+        goto end;
+    sums = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int64_t));
+    if (sums == NULL)
+        goto end;
+    int64_t *target = (int64_t *)(void *)PyBytes_AsString(sums);
+    Py_BEGIN_ALLOW_THREADS
+    found = sum_checksums(&bodies, target);
+    Py_END_ALLOW_THREADS
+    if (!found)
+        Py_CLEAR(sums);
+end:
+    PyBuffer_Release(&bodies.data);
+    PyBuffer_Release(&bodies.starts);
+    PyBuffer_Release(&bodies.ends);
+    return sums != NULL || PyErr_Occurred() ? sums : Py_NewRef(Py_None);
+}
+
 /* ---- sending messages (SendMessageRequestP2B) */
 
 /* Byte strings one behind the other, and where each begins and the last one ends. */
@@ -828,6 +876,7 @@ static PyMethodDef methods[] = {
     {"outline_fetch", outline_fetch, METH_O, outline_fetch_doc},
     {"scan_fetch", scan_fetch, METH_VARARGS, scan_fetch_doc},
     {"gather", gather, METH_O, gather_doc},
+    {"running_checksums", running_checksums, METH_VARARGS, running_checksums_doc},
     {"encode_sends", encode_sends, METH_VARARGS, encode_sends_doc},
     {"read_send_answers", read_send_answers, METH_VARARGS, read_send_answers_doc},
     {NULL, NULL, 0, NULL},
