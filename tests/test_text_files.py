@@ -34,6 +34,15 @@ def test_a_file_that_is_there_stays_as_it_is(tmp_path):
     assert everything(tmp_path) == ["a.txt"]
 
 
+def test_a_file_is_there_or_not_but_a_folder_must_be(tmp_path):
+    """Without it nobody could tell whether the file would be there."""
+    files(tmp_path).write("a", "text")
+    assert files(tmp_path).get("a") == "text"
+    assert files(tmp_path).get("b") is None
+    with pytest.raises(FolderError, match=r"nowhere.*cannot be read"):
+        files(tmp_path / "nowhere").get("a")
+
+
 def test_many_writers_of_one_file_leave_one_file(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: files(tmp_path).write("a", "same" * 1000), range(64)))

@@ -15,6 +15,7 @@ MODES = {
     Mode.LAG_VIEW: "`lag`",
     Mode.GROUPS_VIEW: "`groups`",
     Mode.LOSSES_VIEW: "`losses`",
+    Mode.RECEIPTS_VIEW: "`receipts`",
 }
 ALL_VIEWS = ", ".join(MODES[mode] for mode in MODES if mode in CLUSTER_VIEWS)
 

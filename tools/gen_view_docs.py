@@ -105,7 +105,25 @@ view.option("lossLedger", "s3://bucket/losses").load().groupBy("topic", "reason"
 ```
 """
 
-SECTIONS = {View.PARTITIONS: PARTITIONS, View.LAG: LAG, View.GROUPS: GROUPS, View.LOSSES: LOSSES}
+RECEIPTS = """
+## receipts
+
+What was written, and where is it? One row per write and partition, from the [manifests](receipts.md) below
+`receiptsPath`. A write that had no rows has no row here. TubeMQ is not asked, so `connection` is not needed.
+
+```python
+view = spark.read.format("tubemq").option("view", "receipts")
+view.option("receiptsPath", "s3://bucket/receipts").load().groupBy("topic", "outcome").sum("count").show()
+```
+"""
+
+SECTIONS = {
+    View.PARTITIONS: PARTITIONS,
+    View.LAG: LAG,
+    View.GROUPS: GROUPS,
+    View.LOSSES: LOSSES,
+    View.RECEIPTS: RECEIPTS,
+}
 
 
 def page() -> str:

@@ -148,6 +148,9 @@ CONDITIONS: Final[dict[str, str]] = {
     # The ledger of losses.
     "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; name one that the driver and all executors can reach and write to.",
     "TUBEMQ_LEDGER_MALFORMED": "{source} is not a ledger of losses: {problem}; name a folder that holds nothing else in the option 'lossLedger', or move the file away.",
+    # Manifests of what was written.
+    "TUBEMQ_MANIFEST_MALFORMED": "{source} is not a manifest of a write: {problem}; name a folder that holds nothing else in the option 'receiptsPath', or move the file away.",
+    "TUBEMQ_REPLAY_DIFFERS": "Before, {micro_batch} was written with {written} rows, and now it has {found}: nothing was sent. If the checkpoint was restored or its query changed, move {manifest} away to send these rows, or name a new folder in the option 'receiptsPath'.",
     # The demo.
     "TUBEMQ_DEMO_NO_SPARK": "PySpark is not installed for {python}; run: pip install 'tubemq_spark[spark]'.",
     "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories that contain text.",
@@ -262,6 +265,14 @@ class FolderError(TubeMQError, OSError):
 
 class LedgerFormatError(TubeMQError, ValueError):
     """A file that should be a ledger of losses cannot be understood."""
+
+
+class ManifestFormatError(TubeMQError, ValueError):
+    """A file that should be a manifest of a write cannot be understood."""
+
+
+class ReplayError(TubeMQError):
+    """A micro-batch that was written before has other rows now."""
 
 
 class ProduceError(TubeMQError):

@@ -212,6 +212,17 @@ class TopicsLayout:
         return {endpoint: Route(endpoint, self.visit_token) for endpoint in self.partitions.values()}
 
 
+class MicroBatch(NamedTuple):
+    """A micro-batch of a streaming query; the same whenever it is repeated."""
+
+    query_id: str
+    """Spark's id of the query, which it keeps in its checkpoint."""
+    batch_id: int
+
+    def __str__(self) -> str:
+        return f"micro-batch {self.batch_id} of query {self.query_id}"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
     """One message as it was read; ``message_id`` is the broker's, neither ordered nor unique over brokers."""

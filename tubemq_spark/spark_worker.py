@@ -1,12 +1,18 @@
-"""What is done once in a Spark worker process, which serves one task after the other."""
+"""What Spark's worker processes do once, for one task after the other, and what a task knows of itself."""
 
 import functools
 import gc
 import os
 from typing import Final
 
+from pyspark import TaskContext
+
+from tubemq_spark.model import MicroBatch
+
 REUSED_VARIABLE: Final = "SPARK_REUSE_WORKER"
 """PySpark sets it in worker processes that serve more than one task (``spark.python.worker.reuse``)."""
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @functools.cache
@@ -20,3 +26,14 @@ def spare_collector() -> None:
     """
     if os.environ.get(REUSED_VARIABLE):
         gc.freeze()
+
+
+def micro_batch_of_task() -> MicroBatch | None:
+    """Return the micro-batch that this task is a part of, also by ``foreachBatch``; None if it is of none.
+
+    To be asked in the task's own thread.
+    """
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(_QUERY_ID) if context else None
+    batch_id = context.getLocalProperty(_BATCH_ID) if context else None
+    return MicroBatch(query_id, int(batch_id)) if query_id and batch_id and batch_id.isdigit() else None

@@ -3,8 +3,8 @@
 Tasks, the driver and later readers share the folder and cannot talk to each other. So:
 
 - A file is written whole under a temporary name, and then renamed: a reader sees all of it or nothing.
-- A file never changes. Its name is derived from its content, so whoever has the same to say writes the same
-  file: once is enough, and it does not matter who comes first.
+- A file never changes. Its name is derived from its content, or from what it is about: whoever has the same
+  to say has the same name for it, once is enough, and it does not matter who comes first.
 - Temporary names begin with ``_``, and readers pass over them: a writer that was killed may leave one.
 
 Folders come from the user, so every error names the option, and no error shows credentials.
@@ -69,6 +69,14 @@ class TextFiles:
         """
         self._insist("written to", lambda: self._write(name, text))
 
+    def get(self, name: str) -> str | None:
+        """Return the text of a file; None when it is not there.
+
+        Raises:
+            FolderError: the folder is not there or cannot be read.
+        """
+        return self._insist("read", lambda: self._get(name))
+
     def read(self) -> Iterator[tuple[str, str]]:
         """Yield the names and texts of all files, ordered by name.
 
@@ -107,13 +115,22 @@ class TextFiles:
         return sorted(name for name in names if name.endswith(self._suffix) and not name.startswith("_"))
 
     def _text(self, name: str) -> str:
-        def read() -> str:
-            system, path = self._open()
-            with system.open_input_stream(f"{path}/{name}", compression=None) as stream:
-                content: bytes = stream.readall()
-            return content.decode(errors="replace")
+        return self._insist("read", lambda: self._content(name))
 
-        return self._insist("read", read)
+    def _get(self, name: str) -> str | None:
+        try:
+            return self._content(f"{name}{self._suffix}")
+        except FileNotFoundError:
+            system, path = self._open()
+            if system.get_file_info(path).type is fs.FileType.NotFound:
+                raise
+            return None
+
+    def _content(self, name: str) -> str:
+        system, path = self._open()
+        with system.open_input_stream(f"{path}/{name}", compression=None) as stream:
+            content: bytes = stream.readall()
+        return content.decode(errors="replace")
 
     def _open(self) -> tuple[fs.FileSystem, str]:
         if self._opened is None:

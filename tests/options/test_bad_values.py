@@ -259,7 +259,7 @@ WRONG = [
     value(BATCH, "readerGroups.size", "257", "a whole number from 1 to 256"),
     exclusive("readerGroups", "readerGroups.size", **{"readerGroups": "r1", "readerGroups.size": "2"}),
     value(BATCH, "visibility", "disk", "memory or flushed"),
-    value(BATCH, "view", "tables", "messages, partitions, lag, groups or losses"),
+    value(BATCH, "view", "tables", "messages, partitions, lag, groups, losses or receipts"),
     value(BATCH, "checkpointLocation", "checkpoint", LOCATION),
     value(STREAM, "lossLedger", "losses", LOCATION),
     value(BATCH, "payload", "json", "raw or inlong"),
@@ -279,6 +279,8 @@ WRONG = [
     # Writes.
     value(WRITE, "topic", "", f"a topic name: {NAME}"),
     value(WRITE, "topic", "my-topic", f"a topic name: {NAME}"),
+    value(WRITE, "receiptsPath", "receipts", LOCATION),
+    value(WRITE, "receiptsPath", "ftp://host/receipts", LOCATION),
     value(WRITE, "messageTime", "later", "now, column or none"),
     value(WRITE, "deliveryTimeoutMs", "0", MS),
     value(WRITE, "retryAmbiguous", "sometimes", "true or false"),

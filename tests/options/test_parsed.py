@@ -207,6 +207,21 @@ def test_every_option_of_a_write_arrives():
     assert options == WriteOptions(ClusterConfig(client), "demo", MessageTime.COLUMN, "Asia/Shanghai")
 
 
+def test_manifests_need_checksums_and_show_the_options_without_those_of_the_connection():
+    assert write(topic="demo").receipts_path is None
+    assert not write(topic="demo").cluster.client.checksums
+    secrets = {"tubemq.username": "alice", "tubemq.password": "secret"}
+    options = write(topic="demo", receiptsPath="s3://k:s@bucket/x", messageTime="none", **secrets)
+    assert options.receipts_path == FolderUri("s3://k:s@bucket/x")
+    assert options.cluster.client.checksums
+    assert dict(options.shown) == {
+        "topic": "demo",
+        "messageTime": "none",
+        "receiptsPath": "s3://***@bucket/x",
+        "tubemq.master.servers": "m1:8000,m2:8715",
+    }
+
+
 def test_keys_come_in_lower_case():
     options = {key.lower(): value for key, value in {**READ, "maxOffsetsPerTrigger": "7"}.items()}
     assert OptionSet.parse(options).for_stream_read().max_offsets_per_trigger == 7

@@ -4,9 +4,9 @@ import json
 import pickle
 
 import pytest
-from pyspark import TaskContext
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from tests.micro_batches import enter_micro_batch
 from tests.source.fake_cluster import partition
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.config.catalog import TopicSpec
@@ -54,9 +54,7 @@ def in_task(monkeypatch):
     """Let what follows run in a task of a micro-batch, as far as one can see."""
 
     def enter(batch_id, query_id=QUERY):
-        monkeypatch.setattr(TaskContext, "_taskContext", None)
-        context = TaskContext()  # there is only one, which it makes known itself
-        context._localProperties = {"sql.streaming.queryId": query_id, "streaming.sql.batchId": str(batch_id)}
+        enter_micro_batch(monkeypatch, batch_id, query_id)
 
     return enter
 

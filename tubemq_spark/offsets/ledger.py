@@ -20,11 +20,11 @@ import bisect
 import dataclasses
 import datetime
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tubemq_spark.errors import LedgerFormatError
+from tubemq_spark.json_records import canonical, optional_int, read_record
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
@@ -78,7 +78,7 @@ def planning(consumer_group: str, start: object) -> Origin:
         consumer_group: the user's group.
         start: the offset as JSON; a restarted query plans from the same one.
     """
-    return Origin(consumer_group, f"from {_digest(_canonical(start))}")
+    return Origin(consumer_group, f"from {_digest(canonical(start))}")
 
 
 def coalesced(losses: Iterable[LossRecord]) -> list[LossRecord]:
@@ -98,9 +98,9 @@ def file_of(losses: Collection[LossRecord], origin: Origin, time: datetime.datet
     """Return the name and the text of the file of some losses; the time has no part in the name."""
     ordered = sorted(losses, key=lambda loss: (*_by_place(loss), -1 if loss.rows is None else loss.rows))
     lines = [_to_json(loss, origin) for loss in ordered]
-    name = _digest("\n".join(_canonical(line) for line in lines))
+    name = _digest("\n".join(canonical(line) for line in lines))
     stamp = time.astimezone(datetime.UTC).isoformat(timespec="milliseconds")
-    return name, "".join(f"{_canonical({**line, 'time': stamp})}\n" for line in lines)
+    return name, "".join(f"{canonical({**line, 'time': stamp})}\n" for line in lines)
 
 
 def observations_of(text: str, source: str) -> list[Observation]:
@@ -247,32 +247,19 @@ def _to_json(loss: LossRecord, origin: Origin) -> dict[str, Any]:
 
 
 def _observation(line: str, source: str) -> Observation:
-    try:
-        data = json.loads(line)
-        version = int(data["v"])
-        if version > VERSION:
-            raise LedgerFormatError(
-                "TUBEMQ_OFFSETS_VERSION", source=source, version=version, supported=VERSION
-            )
-        partition = TopicPartition(str(data["topic"]), int(data["brokerId"]), int(data["partition"]))
-        start, end, rows = int(data["startOffset"]), int(data["endOffset"]), _optional_int(data["rows"])
-        query, batch = data["queryId"], _optional_int(data["batchId"])
-        origin = Origin(str(data["consumerGroup"]), str(data["origin"]), query and str(query), batch)
-        time = datetime.datetime.fromisoformat(data["time"]).astimezone(datetime.UTC)
-        return Observation(LossRecord(Loss(data["reason"]), partition, start, end, rows), origin, time)
-    except LedgerFormatError:
-        raise
-    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise LedgerFormatError("TUBEMQ_LEDGER_MALFORMED", source=source, problem=problem) from None
+    def malformed(problem: str) -> LedgerFormatError:
+        return LedgerFormatError("TUBEMQ_LEDGER_MALFORMED", source=source, problem=problem)
+
+    return read_record(line, source, VERSION, _from_json, malformed)
 
 
-def _optional_int(value: str | int | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+def _from_json(data: Mapping[str, Any]) -> Observation:
+    partition = TopicPartition(str(data["topic"]), int(data["brokerId"]), int(data["partition"]))
+    start, end, rows = int(data["startOffset"]), int(data["endOffset"]), optional_int(data["rows"])
+    query, batch = data["queryId"], optional_int(data["batchId"])
+    origin = Origin(str(data["consumerGroup"]), str(data["origin"]), query and str(query), batch)
+    time = datetime.datetime.fromisoformat(data["time"]).astimezone(datetime.UTC)
+    return Observation(LossRecord(Loss(data["reason"]), partition, start, end, rows), origin, time)
 
 
 def _digest(text: str) -> str:

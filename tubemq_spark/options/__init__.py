@@ -3,7 +3,14 @@
 Nothing below the data source takes a map of texts.
 """
 
-from tubemq_spark.options.parsed import LossesOptions, OptionSet, ReadOptions, ViewOptions, WriteOptions
+from tubemq_spark.options.parsed import (
+    LossesOptions,
+    OptionSet,
+    ReadOptions,
+    ReceiptsOptions,
+    ViewOptions,
+    WriteOptions,
+)
 from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat, View, Visibility
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "ParseMode",
     "PayloadFormat",
     "ReadOptions",
+    "ReceiptsOptions",
     "View",
     "ViewOptions",
     "Visibility",

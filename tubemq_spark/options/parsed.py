@@ -8,7 +8,7 @@ to read or to write. ``OptionSet.parse`` therefore checks what can be checked wi
 import dataclasses
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self, TypeVar, cast
 
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
@@ -144,6 +144,14 @@ class LossesOptions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ReceiptsOptions:
+    """Everything the view of receipts needs, checked; picklable; safe to log."""
+
+    folder: FolderUri
+    """Where manifests are."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class WriteOptions:
     """Everything a write needs, checked; picklable; safe to log."""
 
@@ -155,6 +163,10 @@ class WriteOptions:
     """Which message time rows get."""
     message_time_zone: str = "UTC"
     """Time zone of the message times in TubeMQ."""
+    receipts_path: FolderUri | None = None
+    """Where to write down what was stored; None where nobody wants to know."""
+    shown: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
+    """The options that the user gave, as they are shown to others; of the connection's only the masters."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -253,7 +265,7 @@ class OptionSet:
             max_trigger_delay_ms=self._value(table.MAX_TRIGGER_DELAY),
         )
 
-    def for_view(self) -> ViewOptions | LossesOptions:
+    def for_view(self) -> ViewOptions | LossesOptions | ReceiptsOptions:
         """Return the options of ``spark.read`` with a view that is not of messages.
 
         Raises:
@@ -261,7 +273,9 @@ class OptionSet:
         """
         self._enter(self.view.mode)
         if self.view is View.LOSSES:
-            return self._losses()
+            return LossesOptions(self._folder_of_view(table.LOSS_LEDGER, "s3://bucket/losses"))
+        if self.view is View.RECEIPTS:
+            return ReceiptsOptions(self._folder_of_view(table.RECEIPTS_PATH, "s3://bucket/receipts"))
         checkpoint, group = self._optional(table.CHECKPOINT), self._optional(table.GROUP_NAME)
         if self.view is View.LAG and checkpoint is None and group is None:
             raise OptionError("TUBEMQ_LAG_OF_WHAT")
@@ -290,21 +304,31 @@ class OptionSet:
             max_in_flight_bytes=self._value(table.SEND_WINDOW_BYTES),
             delivery_timeout_ms=self._value(table.DELIVERY_TIMEOUT),
             retry_ambiguous=self._value(table.RETRY_AMBIGUOUS),
+            checksums=self._is_given(table.RECEIPTS_PATH),
         )
         return WriteOptions(
             cluster=ClusterConfig(client).validate(),
             topic=self._optional(table.SINK_TOPIC),
             message_time=self._value(table.MESSAGE_TIME),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
+            receipts_path=self._optional(table.RECEIPTS_PATH),
+            shown=tuple(
+                (spec.name, text)
+                for spec, text in self._shown()
+                if Mode.WRITE in spec.modes
+                and (spec is table.MASTERS or not spec.name.startswith(_CONNECTION_PREFIX))
+            ),
         )
 
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{spec.name}={spec.show(self._given[spec.name])!r}"
-            for spec in table.TABLE
-            if spec.name in self._given
-        )
+        shown = ", ".join(f"{spec.name}={text!r}" for spec, text in self._shown())
         return f"{type(self).__name__}({shown})"
+
+    def _shown(self) -> Iterator[tuple[OptionSpec[Any], str]]:
+        """Yield the options that were given, as texts that are safe to log."""
+        for spec in table.TABLE:
+            if spec.name in self._given:
+                yield spec, spec.show(self._given[spec.name])
 
     def _read_options(self, starting: OffsetSpec, ending: OffsetSpec | None) -> ReadOptions:
         subscription = self._subscription()
@@ -334,17 +358,17 @@ class OptionSet:
             max_idle_interval_ms=self._value(table.MAX_IDLE_INTERVAL),
         )
 
-    def _losses(self) -> LossesOptions:
-        ledger, spec = self._optional(table.LOSS_LEDGER), table.LOSS_LEDGER
-        if ledger is None:
+    def _folder_of_view(self, spec: OptionSpec[FolderUri], example: str) -> FolderUri:
+        folder = self._optional(spec)
+        if folder is None:
             raise OptionError(
                 "TUBEMQ_OPTION_MISSING",
                 option=spec.name,
                 mode=self.view.mode.value,
-                example="s3://bucket/losses",
+                example=example,
                 hint="",
             )
-        return LossesOptions(ledger)
+        return folder
 
     def _loss_ledger(self) -> FolderUri | None:
         ledger = self._optional(table.LOSS_LEDGER)

@@ -62,6 +62,7 @@ class Mode(enum.Enum):
     LAG_VIEW = "the view 'lag'"
     GROUPS_VIEW = "the view 'groups'"
     LOSSES_VIEW = "the view 'losses'"
+    RECEIPTS_VIEW = "the view 'receipts'"
 
 
 class View(enum.Enum):
@@ -72,6 +73,7 @@ class View(enum.Enum):
     LAG = "lag"
     GROUPS = "groups"
     LOSSES = "losses"
+    RECEIPTS = "receipts"
 
     @property
     def mode(self) -> Mode:
@@ -85,6 +87,7 @@ _MODES: Final = {
     View.LAG: Mode.LAG_VIEW,
     View.GROUPS: Mode.GROUPS_VIEW,
     View.LOSSES: Mode.LOSSES_VIEW,
+    View.RECEIPTS: Mode.RECEIPTS_VIEW,
 }
 
 
@@ -332,7 +335,7 @@ ASSIGN: Final = OptionSpec(
 VIEW: Final = OptionSpec(
     "view",
     choice(View),
-    _READS | CLUSTER_VIEWS | {Mode.LOSSES_VIEW},
+    _READS | CLUSTER_VIEWS | {Mode.LOSSES_VIEW, Mode.RECEIPTS_VIEW},
     "What a batch read returns: the `messages`, or a [view](views.md) of something else. A view refuses "
     "options that have no effect in it, and a stream refuses views.",
     View.MESSAGES,
@@ -626,6 +629,17 @@ MESSAGE_TIME: Final = OptionSpec(
     " towards a message's size limit.",
     MessageTime.NOW,
 )
+RECEIPTS_PATH: Final = OptionSpec(
+    "receiptsPath",
+    FOLDER,
+    _WRITES | {Mode.RECEIPTS_VIEW},
+    "A folder for [manifests](receipts.md): a small file per micro-batch or batch write that says where its "
+    "rows are stored, with counts and checksums. A micro-batch of a streaming write that has a manifest is "
+    "not sent again. The driver must be able to write to the folder, and all executors to read it; if one "
+    "cannot, the query fails. Credentials in a URI are not shown. The view `receipts` and the command "
+    "`tubemq-spark receipts verify` read this folder.",
+    default_doc="none",
+)
 SEND_WINDOW_MESSAGES: Final = OptionSpec(
     "tubemq.sendWindowMessages",
     integer(1, 1_000_000),
@@ -674,6 +688,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     DELIVERY_TIMEOUT,
     RETRY_AMBIGUOUS,
     MESSAGE_TIME,
+    RECEIPTS_PATH,
     MESSAGE_TIME_ZONE,
     MASTERS,
     MASTER_WEB,

@@ -1,6 +1,7 @@
 """The batch sink: ``df.write.format("tubemq").mode("append").save()``."""
 
 import logging
+import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.manifests import Manifests
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
 from tubemq_spark.sink.topic_check import check_topic
@@ -26,19 +28,23 @@ class TubeMQWriter(DataSourceArrowWriter):
         refuse_overwrite(overwrite=overwrite)
         self._options = options
         self._columns = SinkColumns.bind(schema, options)
+        self._run_id = str(uuid.uuid4())
         check_topic(options)
+        Manifests(options).prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows (executor)."""
         return write_rows(iterator, self._columns, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was written (driver); the messages are in TubeMQ already."""
+        """Log what was written (driver), and write its manifest; the messages are in TubeMQ already."""
+        Manifests(self._options).commit(messages, self._run_id)
         logger.log(level(messages), "wrote %s", summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what stays in TubeMQ although the job failed (driver): a log cannot take messages back."""
         logger.warning("the write failed; what was sent stays in TubeMQ, at least: %s", summary(messages))
+        Manifests(self._options).abort(messages, self._run_id)
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:

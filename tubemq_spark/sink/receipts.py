@@ -1,32 +1,52 @@
-"""What a task tells the driver about what it wrote."""
+"""What a task tells the driver about what it wrote, and what the driver says about that."""
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tubemq_spark.receipts import Receipt, summarise
+from tubemq_spark.model import MicroBatch
+from tubemq_spark.receipts import Receipt, merged, summarise
+
+
+class Contents(NamedTuple):
+    """Rows that a task had and did not send."""
+
+    rows: int
+    checksum: int
+    """Of their values, as receipts have it."""
 
 
 @dataclasses.dataclass
 class TubeMQCommitMessage(WriterCommitMessage):
-    """Where a task's rows landed: a receipt per partition (count, first and last offset)."""
+    """What a task wrote: a receipt per partition."""
 
     receipts: tuple[Receipt, ...]
+    rows: int = 0
+    """How many rows the task had."""
+    micro_batch: MicroBatch | None = None
+    """The micro-batch that the task was a part of, which Spark does not tell the driver."""
+    replayed: Contents | None = None
+    """What was not sent, because the micro-batch was written before; None: everything was sent."""
+
+
+def ours(messages: Iterable[WriterCommitMessage | None]) -> list[TubeMQCommitMessage]:
+    """Return the messages of the tasks that ended well."""
+    return [message for message in messages if isinstance(message, TubeMQCommitMessage)]
+
+
+def receipts_of(messages: Sequence[WriterCommitMessage | None]) -> list[Receipt]:
+    """Return what all tasks wrote together, a receipt per partition."""
+    return merged(receipt for message in ours(messages) for receipt in message.receipts)
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     """Say how many rows went to how many partitions and how many may be stored twice, for the log."""
-    return summarise(_receipts(messages))
+    return summarise(receipts_of(messages))
 
 
 def level(messages: Sequence[WriterCommitMessage | None]) -> int:
     """Return the level of the log at which to say that: a warning when rows may be stored twice."""
-    return logging.WARNING if any(one.unanswered for one in _receipts(messages)) else logging.INFO
-
-
-def _receipts(messages: Sequence[WriterCommitMessage | None]) -> Iterator[Receipt]:
-    for message in messages:
-        if isinstance(message, TubeMQCommitMessage):
-            yield from message.receipts
+    return logging.WARNING if any(one.unanswered for one in receipts_of(messages)) else logging.INFO

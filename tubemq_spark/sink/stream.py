@@ -11,10 +11,12 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.batch import refuse_overwrite
 from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.manifests import Manifests, skip_rows
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
 from tubemq_spark.sink.topic_check import check_topic
 from tubemq_spark.spark_edge import at_sparks_edge
+from tubemq_spark.spark_worker import micro_batch_of_task
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +40,23 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
                 raise
             # This may be any micro-batch of a query that runs well: its tasks wait for the masters.
             logger.warning("could not check before the micro-batch whether the topic exists: %s", error)
+        Manifests(options).prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send a task's rows (executor)."""
+        """Send a task's rows (executor), unless the micro-batch was written before."""
+        micro_batch = micro_batch_of_task()
+        if micro_batch is not None and Manifests(self._options).has(micro_batch):
+            return skip_rows(iterator, micro_batch)
         return write_rows(iterator, self._columns, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Log what a micro-batch wrote (driver)."""
-        logger.log(level(messages), "micro-batch %d wrote %s", batchId, summary(messages))
+        """Log what a micro-batch wrote (driver), and write its manifest."""
+        if not Manifests(self._options).commit(messages):
+            logger.log(level(messages), "micro-batch %d wrote %s", batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log what stays in TubeMQ although the micro-batch failed (driver); its replay sends it again."""
         logger.warning(
             "micro-batch %d failed; what was sent stays in TubeMQ, at least: %s", batchId, summary(messages)
         )
+        Manifests(self._options).abort(messages)

@@ -9,7 +9,7 @@ from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.columns import SinkColumns, task_name
 from tubemq_spark.sink.receipts import TubeMQCommitMessage
 from tubemq_spark.sink.repairs import Repairs
-from tubemq_spark.spark_worker import spare_collector
+from tubemq_spark.spark_worker import micro_batch_of_task, spare_collector
 
 
 def write_rows(
@@ -33,4 +33,4 @@ def write_rows(
             rows += batch.num_rows
         sender.flush()
         repairs.tell(task)
-        return TubeMQCommitMessage(tuple(sender.receipts()))
+        return TubeMQCommitMessage(tuple(sender.receipts()), rows, micro_batch_of_task())

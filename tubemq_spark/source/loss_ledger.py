@@ -18,8 +18,6 @@ import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from pyspark import TaskContext
-
 from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
 from tubemq_spark.offsets.ledger import Origin, coalesced, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
@@ -27,14 +25,13 @@ from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.table import LOSS_LEDGER
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.spark_worker import micro_batch_of_task
 from tubemq_spark.text_files import TextFiles
 
 SUFFIX: Final = ".jsonl"
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 _NOWHERE: Final[Mapping[TopicPartition, int]] = {}
 _REMEMBERED_FILES: Final = 1_000
-_QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_ID: Final = "streaming.sql.batchId"
 
 
 def loss_policy(options: ReadOptions) -> LossPolicy:
@@ -44,11 +41,8 @@ def loss_policy(options: ReadOptions) -> LossPolicy:
 
 def origin_of_task(options: ReadOptions) -> Origin:
     """Return the origin of what this task of a stream passes over; to be asked in the task's own thread."""
-    context = TaskContext.get()
-    query_id = context.getLocalProperty(_QUERY_ID) if context else None
-    batch_id = context.getLocalProperty(_BATCH_ID) if context else None
-    group = options.cluster.client.group
-    return micro_batch(group, query_id, int(batch_id) if batch_id and batch_id.isdigit() else None)
+    query_id, batch_id = micro_batch_of_task() or (None, None)
+    return micro_batch(options.cluster.client.group, query_id, batch_id)
 
 
 class LossLedger:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tubemq_spark.options import LossesOptions, View, ViewOptions
+from tubemq_spark.options import LossesOptions, ReceiptsOptions, View, ViewOptions
 from tubemq_spark.source.arrow import arrow_schema
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.views.table import VIEWS
@@ -34,7 +34,9 @@ class ViewReader(DataSourceReader):
     A frame is a snapshot: Spark asks for its partitions once, at the first action.
     """
 
-    def __init__(self, schema: StructType, view: View, options: ViewOptions | LossesOptions) -> None:
+    def __init__(
+        self, schema: StructType, view: View, options: ViewOptions | LossesOptions | ReceiptsOptions
+    ) -> None:
         """Take the user's schema, which may name any of the view's columns in any order.
 
         Raises:

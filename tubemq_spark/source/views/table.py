@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.options import View
 from tubemq_spark.source.schema import schema_of
-from tubemq_spark.source.views import groups, lag, losses, partitions
+from tubemq_spark.source.views import groups, lag, losses, partitions, receipts
 from tubemq_spark.source.views.view import ViewSpec
 
 VIEWS: Final[Mapping[View, ViewSpec]] = {
@@ -15,6 +15,7 @@ VIEWS: Final[Mapping[View, ViewSpec]] = {
     View.LAG: ViewSpec(lag.COLUMNS, lag.rows),
     View.GROUPS: ViewSpec(groups.COLUMNS, groups.rows),
     View.LOSSES: ViewSpec(losses.COLUMNS, losses.rows),
+    View.RECEIPTS: ViewSpec(receipts.COLUMNS, receipts.rows),
 }
 
 

@@ -1,0 +1,292 @@
+"""Manifests of writes: what is written is written down, and a micro-batch that has one is not sent again."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from testkit.views import read_view
+from tests.memory_cluster import MemoryCluster
+from tests.micro_batches import enter_micro_batch
+from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.errors import FolderError, ManifestFormatError, OptionError, ReplayError
+from tubemq_spark.sink import task, topic_check
+
+QUERY = "3f0b6c1e-5f1d-4b0c-9a55-7d2f0c4b8e11"
+SCHEMA = StructType([StructField("value", StringType())])
+NAME = f"query-{QUERY}-batch-{{:010}}.json"
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """The cluster that every task writes to."""
+    made = MemoryCluster(demo=(2, 1), checksums=True)
+    monkeypatch.setattr(task, "open_cluster", lambda _: made)
+    monkeypatch.setattr(topic_check, "open_cluster", lambda _: made)
+    return made
+
+
+class Writes:
+    """Writes as Spark does them: a writer of the driver, copies in tasks, and one that ends the write."""
+
+    def __init__(self, cluster, folder, monkeypatch):
+        self._cluster, self.folder, self._monkeypatch = cluster, folder, monkeypatch
+
+    def source(self, **options):
+        base = {"tubemq.master.servers": "master:8715", "topic": "demo", "receiptsPath": str(self.folder)}
+        return TubeMQDataSource(base | options)
+
+    def tasks(self, writer, *values):
+        """Run a task for each list of values; return what they tell."""
+        return [pickle.loads(pickle.dumps(writer)).write(batches(some)) for some in values]
+
+    def micro_batch(self, number, *values, query=QUERY):
+        """Run the tasks of a micro-batch and return their messages."""
+        enter_micro_batch(self._monkeypatch, number, query)
+        return self.tasks(self.source().streamWriter(SCHEMA, False), *values)
+
+    def commit(self, number, messages):
+        self.source().streamWriter(SCHEMA, False).commit(pickle.loads(pickle.dumps(messages)), number)
+
+    def abort(self, number, messages):
+        self.source().streamWriter(SCHEMA, False).abort(pickle.loads(pickle.dumps(messages)), number)
+
+    @property
+    def files(self):
+        return {path.name: json.loads(path.read_text()) for path in sorted(self.folder.iterdir())}
+
+    @property
+    def stored(self):
+        return sorted(value for log in self._cluster.logs.values() for _, (value, _) in log)
+
+    def view(self, *columns):
+        rows = read_view({"view": "receipts", "receiptsPath": str(self.folder)})
+        return [tuple(row[column] for column in columns) for row in rows]
+
+
+@pytest.fixture
+def writes(cluster, tmp_path, monkeypatch):
+    return Writes(cluster, tmp_path / "receipts", monkeypatch)
+
+
+def batches(values):
+    return iter([pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})])
+
+
+def test_a_micro_batch_has_a_manifest_of_what_all_its_tasks_stored(writes, caplog):
+    caplog.set_level("INFO")
+    writes.commit(7, writes.micro_batch(7, ["a", "bb"], [], ["c"]))
+
+    ((name, manifest),) = writes.files.items()
+    assert name == NAME.format(7)
+    assert {key: manifest[key] for key in ("outcome", "queryId", "batchId", "runId", "rows")} == {
+        "outcome": "written",
+        "queryId": QUERY,
+        "batchId": 7,
+        "runId": None,
+        "rows": 3,
+    }
+    assert manifest["options"] == {
+        "tubemq.master.servers": "master:8715",
+        "topic": "demo",
+        "receiptsPath": str(writes.folder),
+    }
+    assert writes.view("topic", "partition", "firstOffset", "lastOffset", "count", "bytes") == [
+        ("demo", 0, 0, 28, 2, 2),
+        ("demo", 10_000, 0, 0, 1, 2),
+    ]
+    assert "micro-batch 7 wrote 3 rows (4 bytes) to 2 partitions" in caplog.messages
+
+
+def test_a_micro_batch_that_has_a_manifest_is_not_sent_again(writes, caplog):
+    """Its driver was killed before Spark had recorded its end."""
+    writes.commit(7, writes.micro_batch(7, ["a", "bb"], ["c"]))
+    before = writes.files
+
+    again = writes.micro_batch(7, ["c"], ["a", "bb"])
+    writes.commit(7, again)
+
+    assert [message.receipts for message in again] == [(), ()]
+    assert [message.replayed.rows for message in again] == [1, 2]
+    assert writes.stored == [b"a", b"bb", b"c"]
+    assert writes.files == before
+    (line,) = [message for message in caplog.messages if "were not sent again" in message]
+    assert line.startswith(f"micro-batch 7 of query {QUERY} was written before, at ")
+    assert line.endswith(" UTC: its 3 rows were not sent again, and its manifest stays as it is")
+
+
+def test_other_micro_batches_and_queries_are_sent(writes):
+    writes.commit(7, writes.micro_batch(7, ["a"]))
+    writes.commit(8, writes.micro_batch(8, ["b"]))
+    writes.commit(7, writes.micro_batch(7, ["c"], query="another"))
+
+    assert writes.stored == [b"a", b"b", b"c"]
+    assert len(writes.files) == 3
+
+
+def test_a_micro_batch_that_did_not_end_is_sent_again(writes):
+    """Nobody knows which of its rows were stored."""
+    writes.micro_batch(7, ["a"])
+    writes.commit(7, writes.micro_batch(7, ["a"]))
+
+    assert writes.stored == [b"a", b"a"]
+    assert writes.view("count", "firstOffset") == [(1, 28)]
+
+
+def test_other_values_in_the_same_number_are_told(writes, caplog):
+    writes.commit(7, writes.micro_batch(7, ["a", "b"]))
+    writes.commit(7, writes.micro_batch(7, ["a", "x"]))
+
+    assert writes.stored == [b"a", b"b"]
+    assert "the values of micro-batch 7 of query" in caplog.messages[-1]
+
+
+def test_another_number_of_rows_is_an_error(writes):
+    """A restored checkpoint has other rows under the same numbers: they would be lost in silence."""
+    writes.commit(7, writes.micro_batch(7, ["a", "b"]))
+    messages = writes.micro_batch(7, ["c", "d"], ["e"])
+
+    with pytest.raises(ReplayError) as refused:
+        writes.commit(7, messages)
+    writes.abort(7, messages)
+
+    text = str(refused.value)
+    assert f"Before, micro-batch 7 of query {QUERY} was written with 2 rows, and now it has 3" in text
+    assert f"move {NAME.format(7)} away" in text
+    assert list(writes.files) == [NAME.format(7)]
+
+
+def test_rows_that_another_run_of_the_query_has_sent_meanwhile_are_told(writes, caplog):
+    """Two drivers of one query at the same time, which Spark does not always prevent."""
+    one, other = writes.micro_batch(7, ["a"]), writes.micro_batch(7, ["a"])
+    writes.commit(7, one)
+    before = writes.files
+    writes.commit(7, other)
+
+    assert writes.files == before
+    assert "these are repeats: 1 rows (1 bytes) to 1 partitions" in caplog.messages[-1]
+
+
+def test_each_run_of_a_batch_write_has_a_manifest(writes):
+    """Also of two in one micro-batch, by foreachBatch: they may write other rows, so both are sent."""
+    for values in (["a"], ["b"]):
+        writer = writes.source().writer(SCHEMA, False)
+        pickle.loads(pickle.dumps(writer)).commit(writes.tasks(writer, values))
+    enter_micro_batch(writes._monkeypatch, 7, QUERY)
+    for values in (["c"], ["d"]):
+        writer = writes.source().writer(SCHEMA, False)
+        pickle.loads(pickle.dumps(writer)).commit(writes.tasks(writer, values))
+
+    assert writes.stored == [b"a", b"b", b"c", b"d"]
+    assert all(name == f"run-{manifest['runId']}.json" for name, manifest in writes.files.items())
+    assert sorted(writes.view("queryId", "batchId"), key=str) == [(QUERY, 7)] * 2 + [(None, None)] * 2
+
+
+def test_a_failed_write_has_a_manifest_of_what_is_known(writes):
+    """Spark hands over nothing for the tasks that failed; a replay is sent, and has its own manifest."""
+    messages = writes.micro_batch(7, ["a", "b"], ["c"])
+    writes.abort(7, [messages[0], None])
+    writes.commit(7, writes.micro_batch(7, ["a", "b"], ["c"]))
+
+    assert sorted(writes.view("outcome", "batchId", "count")) == [
+        ("aborted", 7, 1),
+        ("aborted", 7, 1),
+        ("written", 7, 1),
+        ("written", 7, 2),
+    ]
+    assert len(writes.stored) == 6
+
+
+def test_a_failed_write_that_stored_nothing_has_none(writes):
+    writes.source()
+    writes.abort(7, [None, None])
+    writer = writes.source().writer(SCHEMA, False)
+    writer.abort([None])
+    assert writes.files == {}
+
+
+def test_without_the_option_nothing_is_written_down(writes):
+    source = TubeMQDataSource({"tubemq.master.servers": "master:8715", "topic": "demo"})
+    enter_micro_batch(writes._monkeypatch, 7, QUERY)
+    for _ in range(2):
+        messages = writes.tasks(source.streamWriter(SCHEMA, False), ["a"])
+        source.streamWriter(SCHEMA, False).commit(messages, 7)
+        source.streamWriter(SCHEMA, False).abort(messages, 7)
+    assert writes.stored == [b"a", b"a"]
+    assert not writes.folder.exists()
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_a_folder_that_cannot_be_written_to_is_refused_on_the_driver(writes, kind):
+    writes.folder.write_text("not a folder")
+    with pytest.raises(FolderError, match="'receiptsPath' cannot be written to"):
+        getattr(writes.source(), kind)(SCHEMA, False)
+    assert writes.stored == []
+
+
+def test_a_task_that_cannot_see_the_folder_fails_and_sends_nothing(writes):
+    """It cannot know whether the micro-batch was written before."""
+    enter_micro_batch(writes._monkeypatch, 7, QUERY)
+    writer = writes.source().streamWriter(SCHEMA, False)
+    writes.folder.rmdir()
+    with pytest.raises(FolderError, match="'receiptsPath' cannot be read"):
+        writes.tasks(writer, ["a"])
+    assert writes.stored == []
+
+
+def test_a_manifest_that_cannot_be_written_fails_the_micro_batch(writes, caplog):
+    """Otherwise nobody would know that it was written; what is in TubeMQ is told."""
+    messages = writes.micro_batch(7, ["a"])
+    writer = writes.source().streamWriter(SCHEMA, False)
+    for path in (writes.folder,):
+        path.rmdir()
+        path.write_text("not a folder any more")
+    with pytest.raises(FolderError):
+        writer.commit(messages, 7)
+    writer.abort(messages, 7)
+    assert "stays in TubeMQ, at least: 1 rows" in caplog.messages[-2]
+    assert "there is no manifest of what the failed write has stored" in caplog.messages[-1]
+
+
+def test_a_file_that_is_no_manifest_is_named(writes):
+    writes.source().streamWriter(SCHEMA, False)
+    (writes.folder / NAME.format(7)).write_text("{}")
+    with pytest.raises(ManifestFormatError, match=r"batch-0000000007\.json is not a manifest"):
+        writes.micro_batch(7, ["a"])
+    with pytest.raises(ManifestFormatError, match=r"receipts/query-.* is not a manifest"):
+        writes.view()
+
+
+def test_values_of_any_kind_are_compared(writes, caplog):
+    """Nulls have no value to send, but a replay must not fail over one."""
+    schema = StructType([StructField("value", BinaryType())])
+    enter_micro_batch(writes._monkeypatch, 7, QUERY)
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"\xff", b"x" * 300], pa.binary())})
+    for _ in range(2):
+        writer = writes.source().streamWriter(schema, False)
+        writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows.slice(1), rows.slice(0, 1)]))], 7)
+    assert writes.stored == [b"x" * 300, b"\xff"]
+    assert not [message for message in caplog.messages if message.startswith("the values of")]
+
+
+def test_the_view_needs_the_folder_and_no_cluster():
+    with pytest.raises(OptionError, match="Option 'receiptsPath' must be specified for the view 'receipts'"):
+        TubeMQDataSource({"view": "receipts"}).reader(SCHEMA)
+    with pytest.raises(OptionError, match="'lossLedger' has no effect in the view 'receipts'"):
+        TubeMQDataSource({"view": "receipts", "receiptsPath": "/x", "lossLedger": "/y"}).reader(SCHEMA)
+
+
+def test_kept_manifests_are_shown():
+    """What earlier releases have written."""
+    folder = Path(__file__).parents[1] / "manifests"
+    rows = read_view({"view": "receipts", "receiptsPath": str(folder)})
+    assert {(row["outcome"], row["count"], row["checksum"]) for row in rows} == {
+        ("written", 5_000_000, (1 << 53) + 1),
+        ("written", 3, 4_000_000_000),
+        ("written", 1, 7),
+        ("aborted", 3, 4_000_000_000),
+    }
+    assert {row["time"].isoformat() for row in rows} == {"2026-11-22T20:46:55.123000+00:00"}

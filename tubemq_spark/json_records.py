@@ -1,0 +1,64 @@
+"""JSON that is kept in files: written in one way only, and read with errors that name the file.
+
+Every such object has a version ``v``. Releases read what older ones wrote, and refuse what newer ones did.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tubemq_spark.errors import TubeMQError
+
+Made = TypeVar("Made")
+
+
+def canonical(value: object) -> str:
+    """Return the one text of a value: sorted keys, no blanks, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def read_record(
+    text: str,
+    source: str,
+    version: int,
+    make: Callable[[dict[str, Any]], Made],
+    malformed: Callable[[str], TubeMQError],
+) -> Made:
+    """Return what an object in a file stands for.
+
+    Args:
+        text: the object as JSON.
+        source: where it is, for errors.
+        version: the latest version that is understood.
+        make: takes the object apart; whatever it raises means that the object is malformed.
+        malformed: makes the error of a problem.
+
+    Raises:
+        TubeMQError: the text is not such an object, or of a later version; of the class that ``malformed``
+            makes.
+    """
+    try:
+        data = json.loads(text)
+        found = int(data["v"])
+        made = make(data) if found <= version else None
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        raise malformed(f"{type(error).__name__}: {error}") from None
+    if made is None:
+        raise type(malformed(""))("TUBEMQ_OFFSETS_VERSION", source=source, version=found, supported=version)
+    return made
+
+
+def optional_int(value: str | int | None) -> int | None:
+    """Return a number that may be absent."""
+    return None if value is None else int(value)
+
+
+def optional_text(value: object) -> str | None:
+    """Return a text that may be absent.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is not a text")

@@ -1,0 +1,163 @@
+"""Writing manifests to the folder that the user names with ``receiptsPath``, and finding them there again.
+
+**Who writes and who reads.** Only the driver writes: one manifest when a write is complete, before Spark
+records that it is, or one when it has failed. Tasks of a streaming write look whether their micro-batch has a
+manifest before they send anything.
+
+**A micro-batch that is repeated.** Spark repeats a micro-batch whose end it has not recorded. The manifest
+tells two cases apart:
+
+- It is not there: tasks may have sent rows, nobody knows which, and all are sent again.
+- It is there: brokers had acknowledged all rows when the driver wrote it. Tasks send nothing, and tell the
+  driver what they would have sent, so that it sees whether this is still the same micro-batch. An earlier run
+  of the query has written the manifest, so it is there for all tasks or for none.
+
+The manifest of a complete write never changes: a driver that finds one keeps it.
+"""
+
+import datetime
+import logging
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from tubemq_spark.errors import FolderError, ReplayError
+from tubemq_spark.manifests import SUFFIX, Manifest, Outcome, WriteId, manifest_of
+from tubemq_spark.model import MicroBatch
+from tubemq_spark.options import WriteOptions
+from tubemq_spark.options.table import RECEIPTS_PATH
+from tubemq_spark.protocol.checksums import running_checksums
+from tubemq_spark.receipts import CHECKSUM_MODULUS, summarise
+from tubemq_spark.sink import coding
+from tubemq_spark.sink.receipts import Contents, TubeMQCommitMessage, ours, receipts_of
+from tubemq_spark.text_files import TextFiles
+
+logger = logging.getLogger(__name__)
+
+
+class Manifests:
+    """The folder as one process sees it; without ``receiptsPath`` it does nothing."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        """Ask no file system yet."""
+        self._options = options
+        folder = options.receipts_path
+        self._files = None if folder is None else TextFiles(folder, RECEIPTS_PATH.name, SUFFIX)
+
+    def prepare(self) -> None:
+        """Make the folder, and see that it can be written to.
+
+        Raises:
+            FolderError: it cannot.
+        """
+        if self._files is not None:
+            self._files.prepare()
+
+    def has(self, micro_batch: MicroBatch) -> bool:
+        """Tell whether a micro-batch was written before.
+
+        Raises:
+            FolderError: the folder is not there or cannot be read.
+            ManifestFormatError: the file is something else, or of a later release.
+        """
+        return self._find(WriteId(micro_batch)) is not None
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], run_id: str | None = None) -> bool:
+        """Write the manifest of a complete write, unless it was written before; return whether it was.
+
+        Args:
+            messages: what all tasks wrote.
+            run_id: names a run of a batch write; None for a micro-batch.
+
+        Raises:
+            FolderError: the manifest cannot be written.
+            ReplayError: the micro-batch was written before, and had another number of rows.
+        """
+        if self._files is None:
+            return False
+        manifest = self._manifest(Outcome.WRITTEN, messages, run_id)
+        if manifest is None:
+            logger.warning("Spark did not tell the tasks which micro-batch this is: it has no manifest")
+            return False
+        known = self._find(manifest.write)
+        if known is None:
+            self._files.write(manifest.name, manifest.text)
+            return False
+        _keep(known, ours(messages))
+        return True
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], run_id: str | None = None) -> None:
+        """Write down what a failed write has stored, if that is known; its error is on its way already."""
+        manifest = self._manifest(Outcome.ABORTED, messages, run_id)
+        if self._files is None or manifest is None or not manifest.receipts:
+            return
+        try:
+            self._files.write(manifest.name, manifest.text)
+        except FolderError as error:
+            logger.warning("there is no manifest of what the failed write has stored: %s", error)
+
+    def _find(self, write: WriteId) -> Manifest | None:
+        text = None if self._files is None else self._files.get(write.name)
+        return (
+            None if text is None else manifest_of(text, f"{self._options.receipts_path}/{write.name}{SUFFIX}")
+        )
+
+    def _manifest(
+        self, outcome: Outcome, messages: Sequence[WriterCommitMessage | None], run_id: str | None
+    ) -> Manifest | None:
+        """Return what there is to write down; None when nobody knows which write it is."""
+        micro_batch = next((message.micro_batch for message in ours(messages)), None)
+        if micro_batch is None and run_id is None:
+            return None
+        return Manifest(
+            outcome,
+            WriteId(micro_batch, run_id),
+            datetime.datetime.now(datetime.UTC),
+            dict(self._options.shown),
+            sum(message.rows for message in ours(messages)),
+            tuple(receipts_of(messages)),
+        )
+
+
+def skip_rows(batches: Iterable[pa.RecordBatch], micro_batch: MicroBatch) -> TubeMQCommitMessage:
+    """Return the message of a task whose micro-batch was written before; nothing is sent."""
+    rows = checksum = 0
+    for batch in batches:
+        rows += batch.num_rows
+        checksum += running_checksums(coding.bytes_column(batch.column("value")))[-1]
+    return TubeMQCommitMessage((), rows, micro_batch, Contents(rows, checksum % CHECKSUM_MODULUS))
+
+
+def _keep(known: Manifest, messages: Sequence[TubeMQCommitMessage]) -> None:
+    """Say what became of a micro-batch that was written before.
+
+    Raises:
+        ReplayError: it had another number of rows, and nothing of it was sent now.
+    """
+    before = f"{known.write} was written before, at {known.time:%Y-%m-%d %H:%M:%S} UTC"
+    sent = receipts_of(messages)
+    if sent:
+        logger.warning(
+            "%s, by another run of the query that ran at the same time; these are repeats: %s",
+            before,
+            summarise(sent),
+        )
+        return
+    rows = sum(message.rows for message in messages)
+    if rows != known.rows:
+        raise ReplayError(
+            "TUBEMQ_REPLAY_DIFFERS",
+            micro_batch=known.write,
+            written=known.rows,
+            found=rows,
+            manifest=f"{known.name}{SUFFIX}",
+        )
+    contents = sum(message.replayed.checksum for message in messages if message.replayed) % CHECKSUM_MODULUS
+    logger.warning("%s: its %d rows were not sent again, and its manifest stays as it is", before, rows)
+    if contents != known.checksum:
+        logger.warning(
+            "the values of %s are not those in TubeMQ, which were written before: its query does not give "
+            "the same rows each time, or its checkpoint was restored",
+            known.write,
+        )

@@ -1,0 +1,76 @@
+"""The view ``receipts``: what each write has stored in each partition, as its manifest says."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
+
+from tubemq_spark.columns import Column
+from tubemq_spark.manifests import SUFFIX, manifest_of
+from tubemq_spark.options import ReceiptsOptions
+from tubemq_spark.options.table import RECEIPTS_PATH
+from tubemq_spark.source.views.view import Row
+from tubemq_spark.text_files import TextFiles
+
+COLUMNS: Final = (
+    Column("outcome", StringType(), read="`written`, or `aborted` when the write has failed."),
+    Column(
+        "queryId",
+        StringType(),
+        read="Spark's id of the streaming query. Null for a batch write outside of `foreachBatch`.",
+        nullable=True,
+    ),
+    Column(
+        "batchId", LongType(), read="The number of the micro-batch; null where `queryId` is.", nullable=True
+    ),
+    Column("runId", StringType(), read="Names one run of a batch write; null for others.", nullable=True),
+    Column("time", TimestampType(), read="When all tasks of the write had ended."),
+    Column("topic", StringType(), read="The topic's name."),
+    Column("brokerId", IntegerType(), read="The broker's id."),
+    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index."),
+    Column("firstOffset", LongType(), read="The lowest offset of these messages."),
+    Column(
+        "lastOffset",
+        LongType(),
+        read="The highest one. Between them may be other producers' messages, and some stored twice.",
+    ),
+    Column("count", LongType(), read="How many messages the broker acknowledged, each counted once."),
+    Column("bytes", LongType(), read="The length of their bodies together."),
+    Column("checksum", LongType(), read="The sum of the CRC-32 of their bodies: `sum(crc32(value))`."),
+    Column("retried", LongType(), read="How many of them were sent more than once."),
+    Column(
+        "unanswered",
+        LongType(),
+        read="How many attempts to send them had no answer: no more copies than these can be stored besides.",
+    ),
+)
+
+
+def rows(options: ReceiptsOptions) -> Iterator[Row]:
+    """Read the manifests.
+
+    Raises:
+        FolderError: the folder is not there, or cannot be read.
+        ManifestFormatError: a file in it is something else, or of a later release.
+    """
+    for name, text in TextFiles(options.folder, RECEIPTS_PATH.name, SUFFIX).read():
+        manifest = manifest_of(text, f"{options.folder}/{name}")
+        batch = manifest.write.micro_batch
+        for receipt in manifest.receipts:
+            yield {
+                "outcome": manifest.outcome.value,
+                "queryId": None if batch is None else batch.query_id,
+                "batchId": None if batch is None else batch.batch_id,
+                "runId": manifest.write.run_id,
+                "time": manifest.time,
+                "topic": receipt.partition.topic,
+                "brokerId": receipt.partition.broker_id,
+                "partition": receipt.partition.partition_id,
+                "firstOffset": receipt.first_offset,
+                "lastOffset": receipt.last_offset,
+                "count": receipt.count,
+                "bytes": receipt.bytes,
+                "checksum": receipt.checksum,
+                "retried": receipt.retried,
+                "unanswered": receipt.unanswered,
+            }
