@@ -283,6 +283,7 @@ WRONG = [
     value(WRITE, "receiptsPath", "ftp://host/receipts", LOCATION),
     value(WRITE, "messageTime", "later", "now, column or none"),
     value(WRITE, "deliveryTimeoutMs", "0", MS),
+    value(WRITE, "stampMessageUid", "perhaps", "true or false"),
     value(WRITE, "retryAmbiguous", "sometimes", "true or false"),
     value(WRITE, "tubemq.sendWindowMessages", "0", "a whole number from 1 to 1000000"),
     value(WRITE, "tubemq.sendWindowBytes", "1MB", POSITIVE_INT),

@@ -4,15 +4,19 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark import TaskContext
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from tests.memory_cluster import MemoryCluster
+from tests.micro_batches import enter_micro_batch
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.payload import parse_attributes
 from tubemq_spark.receipts import Receipt
 from tubemq_spark.sink import task, topic_check
 from tubemq_spark.sink.receipts import TubeMQCommitMessage, summary
+from tubemq_spark.sink.uids import UID_CHARACTERS
 
 SCHEMA = StructType([StructField("value", StringType())])
 OPTIONS = {"tubemq.master.servers": "master:8715", "topic": "demo"}
@@ -137,3 +141,113 @@ def test_rows_without_timestamp_get_the_time_of_writing_unless_told_otherwise(cl
 def test_a_topic_is_not_overwritten():
     with pytest.raises(OptionError, match="TUBEMQ_SINK_OVERWRITE"):
         TubeMQDataSource(OPTIONS).writer(SCHEMA, True)
+
+
+STAMPED = OPTIONS | {"stampMessageUid": "true"}
+
+
+def ids(cluster):
+    """The ids of the stored messages with their values, in the order of storing."""
+    return [
+        (value, parse_attributes(text or "").get("messageUid"))
+        for log in cluster.logs.values()
+        for _, (value, text) in log
+    ]
+
+
+def write_stamped(kind, *some, given=SCHEMA, options=STAMPED):
+    getattr(TubeMQDataSource(options), kind)(given, False).write(batches(*some))
+
+
+def test_a_repeated_task_gives_its_rows_the_ids_they_had(cluster, monkeypatch):
+    """Whatever the order in which they come, and though some are equal."""
+    enter_micro_batch(monkeypatch, 7, "query", task=3)
+    write_stamped("streamWriter", ["a", "b"], ["a", "c"])
+    first = ids(cluster)
+    cluster.logs.clear()
+    write_stamped("streamWriter", ["c", "a"], ["a"], ["b"])
+    assert sorted(ids(cluster)) == sorted(first)
+    assert len({uid for _, uid in first}) == 4
+
+
+def test_other_micro_batches_tasks_and_runs_give_other_ids(cluster, monkeypatch):
+    for batch_id, task_number in [(7, 0), (7, 1), (8, 0)]:
+        enter_micro_batch(monkeypatch, batch_id, "query", task=task_number)
+        write_stamped("streamWriter", ["a"])
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    for _ in range(2):
+        write_stamped("writer", ["a"])
+    assert len({uid for _, uid in ids(cluster)}) == 5
+
+
+def test_what_is_written_by_a_batch_within_a_micro_batch_has_its_ids(cluster, monkeypatch):
+    """foreachBatch: a repeated micro-batch writes with another writer."""
+    enter_micro_batch(monkeypatch, 7, "query")
+    for _ in range(2):
+        write_stamped("writer", ["a"])
+    assert len({uid for _, uid in ids(cluster)}) == 1
+
+
+def test_rows_have_no_ids_unless_asked_for(cluster):
+    write_stamped("writer", ["a"], options=OPTIONS)
+    assert ids(cluster) == [(b"a", None)]
+
+
+def test_ids_come_with_receipts(cluster, tmp_path):
+    write_stamped("writer", ["a"], options=OPTIONS | {"receiptsPath": tmp_path.as_uri()})
+    ((_, uid),) = ids(cluster)
+    assert len(uid) == UID_CHARACTERS
+    cluster.logs.clear()
+    without = {"receiptsPath": tmp_path.as_uri(), "stampMessageUid": "false"}
+    write_stamped("writer", ["a"], options=OPTIONS | without)
+    assert ids(cluster) == [(b"a", None)]
+
+
+ATTRIBUTES = pa.map_(pa.string(), pa.string())
+
+
+@pytest.mark.parametrize("stamp", ["true", "false"])
+def test_a_row_keeps_the_id_it_has(cluster, stamp):
+    """Its column comes before its attributes, and a row without either is stamped."""
+    text = StringType()
+    schema = StructType(
+        [
+            StructField("value", text),
+            StructField("messageUid", text),
+            StructField("attributes", MapType(text, text)),
+        ]
+    )
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["a", "b", "c"]),
+            pa.array(["own", "own too", None]),
+            pa.array([{"messageUid": "other"}, None, None], ATTRIBUTES),
+        ],
+        names=schema.names,
+    )
+    TubeMQDataSource(OPTIONS | {"stampMessageUid": stamp}).writer(schema, False).write(iter([rows]))
+    found = dict(ids(cluster))
+    assert (found[b"a"], found[b"b"]) == ("own", "own too")
+    assert (found[b"c"] is None) == (stamp == "false")
+
+
+def test_an_id_among_the_attributes_stays_where_it_is(cluster):
+    """A topic that is mirrored keeps the ids of its messages."""
+    schema = StructType(
+        [StructField("value", StringType()), StructField("attributes", MapType(StringType(), StringType()))]
+    )
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["a", "b"]), pa.array([{"messageUid": "own", "k": "v"}, {"k": "v"}], ATTRIBUTES)],
+        names=schema.names,
+    )
+    TubeMQDataSource(STAMPED).writer(schema, False).write(iter([rows]))
+    found = dict(ids(cluster))
+    assert found[b"a"] == "own"
+    assert len(found[b"b"]) == UID_CHARACTERS
+
+
+def test_an_id_that_cannot_be_an_attribute_is_refused(cluster):
+    schema = StructType([StructField("value", StringType()), StructField("messageUid", StringType())])
+    rows = pa.RecordBatch.from_pydict({"value": ["a", "b"], "messageUid": ["1", "2,3"]})
+    with pytest.raises(OptionError, match="messageUid '2,3' contains"):
+        TubeMQDataSource(OPTIONS).writer(schema, False).write(iter([rows]))

@@ -163,6 +163,8 @@ class WriteOptions:
     """Which message time rows get."""
     message_time_zone: str = "UTC"
     """Time zone of the message times in TubeMQ."""
+    stamp_message_uid: bool = False
+    """Whether rows without an id of their own get one."""
     receipts_path: FolderUri | None = None
     """Where to write down what was stored; None where nobody wants to know."""
     shown: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
@@ -311,6 +313,7 @@ class OptionSet:
             topic=self._optional(table.SINK_TOPIC),
             message_time=self._value(table.MESSAGE_TIME),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
+            stamp_message_uid=self._value(table.STAMP_UID, self._is_given(table.RECEIPTS_PATH)),
             receipts_path=self._optional(table.RECEIPTS_PATH),
             shown=tuple(
                 (spec.name, text)

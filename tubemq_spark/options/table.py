@@ -609,6 +609,15 @@ DELIVERY_TIMEOUT: Final = OptionSpec(
     "Then its task fails. A broker that restarts can be written to again after about 35 s.",
     _CLIENT.delivery_timeout_ms,
 )
+STAMP_UID: Final = OptionSpec(
+    "stampMessageUid",
+    BOOLEAN,
+    _WRITES,
+    "Whether each row gets an id that stays the same however often the row is sent, as the attribute "
+    "`messageUid`. Readers drop repeats by it. A row that has an id already, in its column `messageUid` or "
+    "among its attributes, keeps that one.",
+    default_doc="true with `receiptsPath`, otherwise false",
+)
 RETRY_AMBIGUOUS: Final = OptionSpec(
     "retryAmbiguous",
     BOOLEAN,
@@ -687,6 +696,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     SINK_TOPIC,
     DELIVERY_TIMEOUT,
     RETRY_AMBIGUOUS,
+    STAMP_UID,
     MESSAGE_TIME,
     RECEIPTS_PATH,
     MESSAGE_TIME_ZONE,

@@ -34,7 +34,7 @@ class TubeMQWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows (executor)."""
-        return write_rows(iterator, self._columns, self._options)
+        return write_rows(iterator, self._columns, self._options, self._run_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written (driver), and write its manifest; the messages are in TubeMQ already."""

@@ -16,11 +16,12 @@ from pyspark.sql.types import DataType, StructType
 
 from tubemq_spark.columns import ORIGIN, WRITTEN, suggestion
 from tubemq_spark.errors import OptionError, ProduceError
-from tubemq_spark.model import excerpt
+from tubemq_spark.model import MESSAGE_UID_KEY, excerpt
 from tubemq_spark.options import MessageTime, WriteOptions
-from tubemq_spark.protocol.send_batch import Bools, Coded, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_batch import Bools, BytesColumn, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink import coding
 from tubemq_spark.sink.repairs import Repairs
+from tubemq_spark.sink.uids import Described, TaskUids, row_uids
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +70,18 @@ class SinkColumns:
         return cls(names - ORIGIN, options.topic, options.message_time_zone, options.message_time)
 
     def batches(
-        self, batch: pa.RecordBatch, repairs: Repairs, first: int = 1, now: Callable[[], float] = time.time
+        self,
+        batch: pa.RecordBatch,
+        repairs: Repairs,
+        first: int = 1,
+        now: Callable[[], float] = time.time,
+        stamp: TaskUids | None = None,
     ) -> Iterator[SendBatch]:
         """Yield a record batch's rows for a sender, those before the first row that cannot be a message.
 
         Our own source has a message's type and time among the attributes as well; here the columns of
-        their own win. ``first`` is the number of the first row in its task.
+        their own win. ``first`` is the number of the first row in its task. ``stamp`` makes ids for rows
+        that have none.
 
         Raises:
             ProduceError: a row's value or topic is null, it names half a route, or its timestamp is beyond
@@ -85,13 +92,16 @@ class SinkColumns:
         if count:
             good = batch.slice(0, count)
             times = times._replace(codes=times.codes[:count])
+            topics, described = self._topics(good), self._described(good, times)
+            values, keys = coding.bytes_column(good.column("value")), self._bytes(good, "key")
             yield SendBatch(
-                self._topics(good),
-                coding.bytes_column(good.column("value")),
-                self._headers(good, times, repairs, now),
-                coding.bytes_column(good.column("key")) if "key" in self.names else None,
+                topics,
+                values,
+                self._headers(described, repairs, now),
+                keys,
                 self._routes(good),
                 first,
+                row_uids(self._bytes(good, MESSAGE_UID_KEY), described, topics, keys, values, stamp),
             )
         if count < batch.num_rows:
             raise self._refusal(batch.slice(count, 1), first + count)
@@ -134,15 +144,21 @@ class SinkColumns:
         )
         return Coded(tuple(None if pair[0] is None else pair for pair in named.values), named.codes)
 
-    def _headers(
-        self, batch: pa.RecordBatch, times: Coded[str | None], repairs: Repairs, now: Callable[[], float]
-    ) -> Coded[MessageHeader]:
-        """Return type, time and attributes of the rows; rows that share all three share a header."""
-        columns = coding.combined(
+    def _bytes(self, batch: pa.RecordBatch, name: str) -> BytesColumn | None:
+        return coding.bytes_column(batch.column(name)) if name in self.names else None
+
+    def _described(self, batch: pa.RecordBatch, times: Coded[str | None]) -> Coded[Described]:
+        """Return attributes, type and time of the rows, as they have them."""
+        return coding.combined(
             self._optional(batch, "attributes", coding.coded_maps),
             self._optional(batch, "messageType", coding.coded),
             times,
         )
+
+    def _headers(
+        self, columns: Coded[Described], repairs: Repairs, now: Callable[[], float]
+    ) -> Coded[MessageHeader]:
+        """Return type, time and attributes of the rows; rows that share all three share a header."""
         default_time = self._default_time(now())
         counts = np.bincount(columns.codes, minlength=len(columns.values)).tolist()
         headers = [
@@ -161,6 +177,8 @@ class SinkColumns:
         row_time: str | None,
     ) -> MessageHeader:
         own, inner_type, inner_time = repairs.attributes(attributes, rows) if attributes else _NO_ATTRIBUTES
+        if own and MESSAGE_UID_KEY in self.names:
+            own.pop(MESSAGE_UID_KEY, None)
         text = inner_type if message_type is None else message_type
         with_time = self.message_time is not MessageTime.NONE
         return MessageHeader(
@@ -213,6 +231,12 @@ def row_name(number: int, value: bytes | None = None) -> str:
     """Return words that let the user find a row: its number, its task and how its value begins."""
     shown = "" if value is None else f" ({excerpt(value)})"
     return f"{number} of {task_name()}{shown}"
+
+
+def task_number() -> int:
+    """Return the number of the task that runs here, which its repetitions have as well."""
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
 
 
 def task_name() -> str:

@@ -18,12 +18,17 @@ not recognised; no row is ever taken for another one.
 
 import base64
 import hashlib
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import numpy as np
 
+from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded
 from tubemq_spark.sink.occurrences import Occurrences
+
+Described = tuple[Any, ...]
+"""Attributes (pairs, or None), type and time of a row, as the frame has them."""
 
 WRITE_CHARACTERS: Final = 8
 UID_CHARACTERS: Final = 28
@@ -66,3 +71,53 @@ class TaskUids:
         state = self._hash.copy()
         state.update(content)
         return state.digest()
+
+
+def row_uids(
+    given: BytesColumn | None,
+    described: Coded[Described],
+    topics: Coded[str],
+    keys: BytesColumn | None,
+    values: BytesColumn,
+    stamp: TaskUids | None,
+) -> BytesColumn | None:
+    """Return the ids that rows have or get; None when nobody asks for ids.
+
+    Args:
+        given: the frame's own column of ids, nulls where a row has none.
+        described: what else the rows carry; an id among their attributes is left where it is.
+        topics: where they go.
+        keys: by which they are routed.
+        values: their bodies.
+        stamp: makes ids for rows without one.
+    """
+    if stamp is None:
+        return given
+    made = stamp.of(_contents(described, topics, keys, values))
+    if given is not None:
+        has = np.ones(len(made), bool) if given.nulls is None else ~given.nulls
+        for row in np.flatnonzero(has).tolist():
+            made[row] = given.value(row) or b""
+        return BytesColumn.of(made)
+    inside = [any(name == MESSAGE_UID_KEY for name, _ in pairs or ()) for pairs, _, _ in described.values]
+    column = BytesColumn.of(made)
+    return column._replace(nulls=np.array(inside)[described.codes]) if any(inside) else column
+
+
+def _contents(
+    described: Coded[Described], topics: Coded[str], keys: BytesColumn | None, values: BytesColumn
+) -> Iterator[bytes]:
+    """Yield for each row bytes that no row with another content has, as they begin with the lengths of parts."""
+    heads = [repr((topic,)).encode() for topic in topics.values]
+    middles = [repr((pairs, kind, moment)).encode() for pairs, kind, moment in described.values]
+    codes = zip(topics.codes.tolist(), described.codes.tolist(), strict=True)
+    for row, (topic, description) in enumerate(codes):
+        key = None if keys is None else keys.value(row)
+        yield b"%d,%d;%b%b%b%b" % (
+            len(heads[topic]) + len(middles[description]),
+            -1 if key is None else len(key),
+            heads[topic],
+            middles[description],
+            key or b"",
+            values.value(row) or b"",
+        )
