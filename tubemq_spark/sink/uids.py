@@ -107,7 +107,7 @@ def row_uids(
 def _contents(
     described: Coded[Described], topics: Coded[str], keys: BytesColumn | None, values: BytesColumn
 ) -> Iterator[bytes]:
-    """Yield for each row bytes that no row with another content has, as they begin with the lengths of parts."""
+    """Yield for each row bytes that no row with another content has: they begin with the lengths of parts."""
     heads = [repr((topic,)).encode() for topic in topics.values]
     middles = [repr((pairs, kind, moment)).encode() for pairs, kind, moment in described.values]
     codes = zip(topics.codes.tolist(), described.codes.tolist(), strict=True)
