@@ -6,7 +6,7 @@ import itertools
 import zlib
 
 from tests.source.rows import columns
-from tubemq_spark.errors import ProduceError
+from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import (
     Endpoint,
     OffsetBounds,
@@ -108,7 +108,11 @@ class MemorySender(contextlib.AbstractContextManager):
 
     def send_batch(self, batch):
         for row in range(len(batch)):
-            self.send(**batch.message(row)._asdict())
+            try:
+                self.send(**batch.message(row)._asdict())
+            except TubeMQError as error:
+                error.row = row
+                raise
 
     def send(self, topic, value, *, key=None, partition=None, **header):
         self._cluster.refuse_unknown_topic(topic)

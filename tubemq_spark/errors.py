@@ -44,6 +44,8 @@ CONDITIONS: Final[dict[str, str]] = {
     ),
     "TUBEMQ_SINK_DUPLICATE_COLUMN": "The DataFrame has more than one column '{column}'; rename or drop the others.",
     "TUBEMQ_SINK_WRONG_TYPE": "Column '{column}' is {given}, but must be {expected}; cast it.",
+    "TUBEMQ_DEAD_LETTER": "Row {row} could not be written, nor its dead letter to topic '{topic}': {cause}; open that topic for publishing, or allow it messages as long as those of the other topics.",
+    "TUBEMQ_DEAD_LETTER_TOPIC": "Option 'deadLetterTopic' is '{topic}', the topic that the rows go to; name another one.",
     "TUBEMQ_SINK_NULL_VALUE": (
         "Row {row} for topic '{topic}' has a null value, which TubeMQ cannot store; filter such rows out."
     ),
@@ -170,6 +172,9 @@ class TubeMQError(Exception):
     """
 
     retriable: bool = False
+    row: int | None = None
+    """Which message of a batch it is about, counted from 0, if that alone cannot be sent; those before it were
+    accepted."""
 
     def __init__(self, condition: str, /, **parameters: object) -> None:
         self.condition = condition

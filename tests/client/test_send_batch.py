@@ -157,8 +157,9 @@ def test_an_empty_batch_asks_nobody(cluster):
 )
 def test_the_rows_before_one_that_is_refused_are_accepted(cluster, batch, error, text):
     with cluster.producer() as producer:
-        with pytest.raises(error, match=text):
+        with pytest.raises(error, match=text) as refused:
             producer.send_batch(batch)
+        assert refused.value.row == 2
         producer.send("demo", b"after")
     assert sorted(cluster.stored()) == [b"a", b"after", b"b"]
 

@@ -18,7 +18,7 @@ from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError
+from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
 from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
@@ -234,6 +234,30 @@ def test_a_batch_is_sent_as_its_messages_one_by_one(cluster):
         ("plain", 1),
         ("shared", 1),
     ]
+
+
+def test_a_refused_message_says_which_one_of_its_batch_it_is(cluster):
+    """So the rest can be sent: those before it were accepted."""
+    values = [b"0", b"", b"2", b"3", b"4"]
+    topics = Coded(("plain", "nowhere"), np.array([0, 0, 0, 1, 0]))
+    headers = Coded((MessageHeader(),), np.zeros(5, np.int64))
+    batch = SendBatch(topics, BytesColumn.of(values), headers, first_row=11)
+    with cluster.sender("contract") as sender:
+        refused = []
+        while len(batch):
+            try:
+                sender.send_batch(batch)
+            except TubeMQError as error:
+                refused.append((batch.first_row + error.row, error.condition))
+                batch = batch.part(error.row + 1, len(batch))
+            else:
+                break
+        sender.flush()
+        receipts = sender.receipts()
+
+    assert refused == [(12, "TUBEMQ_BAD_MESSAGE"), (14, "TUBEMQ_TOPIC_UNKNOWN")]
+    assert sum(one.count for one in receipts) == 3
+    assert sum(one.bytes for one in receipts) == 3
 
 
 def test_ranges_cut_a_partition_without_gaps_and_repeats(cluster):

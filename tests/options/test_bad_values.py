@@ -283,6 +283,8 @@ WRONG = [
     value(WRITE, "receiptsPath", "ftp://host/receipts", LOCATION),
     value(WRITE, "messageTime", "later", "now, column or none"),
     value(WRITE, "deliveryTimeoutMs", "0", MS),
+    value(WRITE, "onError", "ignore", "fail or deadLetter"),
+    value(WRITE, "deadLetterTopic", "a,b", f"a topic name: {NAME}"),
     value(WRITE, "stampMessageUid", "perhaps", "true or false"),
     value(WRITE, "retryAmbiguous", "sometimes", "true or false"),
     value(WRITE, "tubemq.sendWindowMessages", "0", "a whole number from 1 to 1000000"),

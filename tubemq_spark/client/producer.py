@@ -18,7 +18,7 @@ from tubemq_spark.client.publishing import Publishing
 from tubemq_spark.client.runs import Destination, Run, runs
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
-from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
@@ -171,7 +171,7 @@ class Producer:
         The messages before one that is refused are accepted.
 
         Raises:
-            TubeMQError: as ``send``; the error names the message.
+            TubeMQError: as ``send``; the error names the message, and ``row`` is its place in the batch.
         """
         if self._closed or self._window.error is not None:
             self._refuse()
@@ -181,8 +181,9 @@ class Producer:
         while row < len(writable):
             row = self._accept(writable, row)
         if error is not None:
-            value = batch.message(row).value
-            raise self._unwritable(error, batch.first_row + row, value) from error
+            refusal = self._unwritable(error, batch.first_row + row, batch.message(row).value)
+            refusal.row = row
+            raise refusal from error
 
     def flush(self) -> None:
         """Return when every accepted message is stored.
@@ -254,6 +255,9 @@ class Producer:
         accepted: list[Run] = []
         try:
             self._route(batch, first, after, accepted)
+        except TubeMQError as error:
+            error.row = first + sum([len(run.rows) for run in accepted])
+            raise
         finally:
             if accepted and self._window.error is None:
                 self._accepted += sum([len(run.rows) for run in accepted])

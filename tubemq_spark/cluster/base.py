@@ -58,7 +58,7 @@ class Sender(Protocol):
         The messages before one that is refused are accepted.
 
         Raises:
-            TubeMQError: as ``send``; the error names the message.
+            TubeMQError: as ``send``; the error names the message, and ``row`` is its place in the batch.
         """
 
     def flush(self) -> None:

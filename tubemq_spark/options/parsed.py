@@ -24,6 +24,7 @@ from tubemq_spark.options.table import (
     MessageTime,
     Mode,
     NoMatch,
+    OnError,
     OptionSpec,
     ParseMode,
     PayloadFormat,
@@ -163,6 +164,8 @@ class WriteOptions:
     """Which message time rows get."""
     message_time_zone: str = "UTC"
     """Time zone of the message times in TubeMQ."""
+    dead_letter_topic: str | None = None
+    """Where rows go that cannot be written; None: they fail their task."""
     stamp_message_uid: bool = False
     """Whether rows without an id of their own get one."""
     receipts_path: FolderUri | None = None
@@ -313,6 +316,7 @@ class OptionSet:
             topic=self._optional(table.SINK_TOPIC),
             message_time=self._value(table.MESSAGE_TIME),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
+            dead_letter_topic=self._dead_letter_topic(),
             stamp_message_uid=self._value(table.STAMP_UID, self._is_given(table.RECEIPTS_PATH)),
             receipts_path=self._optional(table.RECEIPTS_PATH),
             shown=tuple(
@@ -492,6 +496,29 @@ class OptionSet:
             logger.warning("option '%s' has no effect without 'payload=inlong'", table.PARSE_MODE.name)
         self._check_limits()
         self._check_tls()
+
+    def _dead_letter_topic(self) -> str | None:
+        """Return where rows go that cannot be written; None where they fail their task.
+
+        Raises:
+            OptionError: only one of the two options is given, or the topic is that of the rows.
+        """
+        topic = self._optional(table.DEAD_LETTER_TOPIC)
+        if self._value(table.ON_ERROR) is OnError.FAIL:
+            if topic is not None:
+                raise OptionError(
+                    "TUBEMQ_OPTION_NEEDED",
+                    option=f"{table.ON_ERROR.name}={OnError.DEAD_LETTER.value}",
+                    other=table.DEAD_LETTER_TOPIC.name,
+                )
+            return None
+        if topic is None:
+            raise OptionError(
+                "TUBEMQ_OPTION_NEEDED", option=table.DEAD_LETTER_TOPIC.name, other=table.ON_ERROR.name
+            )
+        if topic == self._optional(table.SINK_TOPIC):
+            raise OptionError("TUBEMQ_DEAD_LETTER_TOPIC", topic=topic)
+        return topic
 
     def _check_limits(self) -> None:
         fewest, most = self._given.get(table.MIN_OFFSETS.name, 0), self._given.get(table.MAX_OFFSETS.name)

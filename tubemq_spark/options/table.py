@@ -102,6 +102,15 @@ class MessageTime(enum.Enum):
     """None, whatever the row has."""
 
 
+class OnError(enum.Enum):
+    """What becomes of a row that cannot be written; the value is what users write."""
+
+    FAIL = "fail"
+    """Its task fails."""
+    DEAD_LETTER = "deadLetter"
+    """It goes to another topic, with the reason."""
+
+
 class Visibility(enum.Enum):
     """How far a query reads; the value is what users write."""
 
@@ -609,6 +618,23 @@ DELIVERY_TIMEOUT: Final = OptionSpec(
     "Then its task fails. A broker that restarts can be written to again after about 35 s.",
     _CLIENT.delivery_timeout_ms,
 )
+ON_ERROR: Final = OptionSpec(
+    "onError",
+    choice(OnError),
+    _WRITES,
+    "What becomes of a row that cannot be written, because of its value, length, topic, partition, time or "
+    "attributes: `fail` fails its task, `deadLetter` sends it to `deadLetterTopic` and goes on.",
+    OnError.FAIL,
+)
+DEAD_LETTER_TOPIC: Final = OptionSpec(
+    "deadLetterTopic",
+    TOPIC,
+    _WRITES,
+    "The topic of dead letters. A dead letter is the row's value; its attributes tell the reason and where "
+    "the row was. Allow the topic longer messages than the others: a row that is too long is a dead letter "
+    "as well.",
+    default_doc="none",
+)
 STAMP_UID: Final = OptionSpec(
     "stampMessageUid",
     BOOLEAN,
@@ -696,6 +722,8 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     SINK_TOPIC,
     DELIVERY_TIMEOUT,
     RETRY_AMBIGUOUS,
+    ON_ERROR,
+    DEAD_LETTER_TOPIC,
     STAMP_UID,
     MESSAGE_TIME,
     RECEIPTS_PATH,

@@ -24,6 +24,10 @@ class Coded(NamedTuple, Generic[Value]):
         """Return the value of a row."""
         return self.values[int(self.codes[row])]
 
+    def part(self, start: int, stop: int) -> "Coded[Value]":
+        """Return some rows that follow one another."""
+        return Coded(self.values, self.codes[start:stop])
+
 
 class BytesColumn(NamedTuple):
     """A column of byte strings, one behind the other."""
@@ -46,6 +50,11 @@ class BytesColumn(NamedTuple):
         if self.nulls is not None and self.nulls[row]:
             return None
         return bytes(self.data[self.offsets[row] : self.offsets[row + 1]])
+
+    def part(self, start: int, stop: int) -> Self:
+        """Return some rows that follow one another."""
+        nulls = None if self.nulls is None else self.nulls[start:stop]
+        return type(self)(self.data, self.offsets[start : stop + 1], nulls)
 
     def values(self, rows: Int64s) -> list[bytes | memoryview]:
         """Return the bytes of many rows, none of which is null, without copying those of a memoryview."""
@@ -93,6 +102,18 @@ class SendBatch:
 
     def __len__(self) -> int:
         return len(self.topics.codes)
+
+    def part(self, start: int, stop: int) -> "SendBatch":
+        """Return some messages that follow one another."""
+        return SendBatch(
+            self.topics.part(start, stop),
+            self.values.part(start, stop),
+            self.headers.part(start, stop),
+            None if self.keys is None else self.keys.part(start, stop),
+            None if self.partitions is None else self.partitions.part(start, stop),
+            self.first_row + start,
+            None if self.uids is None else self.uids.part(start, stop),
+        )
 
     def message(self, row: int) -> OutgoingMessage:
         """Return one message; an object per row is for tests and for odd rows."""

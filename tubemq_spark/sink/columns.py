@@ -11,16 +11,17 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
 from tubemq_spark.columns import ORIGIN, WRITTEN, suggestion
 from tubemq_spark.errors import OptionError, ProduceError
-from tubemq_spark.model import MESSAGE_UID_KEY, excerpt
+from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.send_batch import Bools, BytesColumn, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink import coding
+from tubemq_spark.sink.dead_letters import RefusedRow
 from tubemq_spark.sink.repairs import Repairs
+from tubemq_spark.sink.rows import row_name
 from tubemq_spark.sink.uids import Described, TaskUids, row_uids
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,27 @@ class SinkColumns:
             )
             names -= _ROUTE
         return cls(names - ORIGIN, options.topic, options.message_time_zone, options.message_time)
+
+    def refused(self, batch: pa.RecordBatch, first: int = 1) -> dict[int, ProduceError]:
+        """Return the rows of a record batch that cannot be messages, counted from 0, and why.
+
+        ``first`` is the number of the first row in its task.
+        """
+        found = np.flatnonzero(self._refused(batch)).tolist()
+        return self._untimely(batch, first) | {
+            row: self._refusal(batch.slice(row, 1), first + row) for row in found
+        }
+
+    def row(self, batch: pa.RecordBatch, row: int, number: int) -> RefusedRow:
+        """Return a row of a record batch as it is; ``number`` is its number in its task."""
+        one = batch.slice(row, 1)
+        return RefusedRow(
+            number,
+            coding.bytes_column(one.column("value")).value(0),
+            self.topic if self.topic is not None else one.column("topic")[0].as_py(),
+            coding.bytes_column(one.column("key")).value(0) if "key" in self.names else None,
+            dict(one.column("attributes")[0].as_py() or ()) if "attributes" in self.names else {},
+        )
 
     def batches(
         self,
@@ -203,16 +225,35 @@ class SinkColumns:
         if "timestamp" not in self.names:
             return coding.constant(None, batch.num_rows)
         minutes = coding.coded_minutes(batch.column("timestamp"))
-        zone = zoneinfo.ZoneInfo(self.message_time_zone)
-        texts: list[str | None] = []
+        texts = [self._minute(minute) for minute in minutes.values]
+        for code, text in enumerate(texts):
+            if isinstance(text, Exception):
+                raise _untimely(first + _first_set(minutes.codes == code), text) from text
+        return Coded(tuple(text for text in texts if not isinstance(text, Exception)), minutes.codes)
+
+    def _untimely(self, batch: pa.RecordBatch, first: int) -> dict[int, ProduceError]:
+        """Return the rows whose timestamps cannot be written."""
+        if "timestamp" not in self.names:
+            return {}
+        minutes = coding.coded_minutes(batch.column("timestamp"))
+        found: dict[int, ProduceError] = {}
         for code, minute in enumerate(minutes.values):
-            try:
-                texts.append(None if minute is None else _minute_text(minute, zone))
-            except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
-                number = first + _first_set(minutes.codes == code)
-                what = f"the timestamp of row {row_name(number)} does not fit into yyyyMMddHHmm ({error})"
-                raise ProduceError("TUBEMQ_BAD_MESSAGE", what=what) from error
-        return Coded(tuple(texts), minutes.codes)
+            if isinstance(text := self._minute(minute), Exception):
+                rows = np.flatnonzero(minutes.codes == code).tolist()
+                found |= {row: _untimely(first + row, text) for row in rows}
+        return found
+
+    def _minute(self, minute: int | None) -> str | Exception | None:
+        """Return a minute since the epoch as TubeMQ writes it, or why that is not possible."""
+        try:
+            return None if minute is None else _minute_text(minute, zoneinfo.ZoneInfo(self.message_time_zone))
+        except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
+            return error
+
+
+def _untimely(number: int, error: Exception) -> ProduceError:
+    what = f"the timestamp of row {row_name(number)} does not fit into yyyyMMddHHmm ({error})"
+    return ProduceError("TUBEMQ_BAD_MESSAGE", what=what)
 
 
 def _first_set(flags: Bools) -> int:
@@ -225,24 +266,6 @@ def _minute_text(minute: int, zone: zoneinfo.ZoneInfo) -> str:
     moment = datetime.datetime.fromtimestamp(minute * 60, zone)
     # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
     return f"{moment.year:04d}{moment:%m%d%H%M}"
-
-
-def row_name(number: int, value: bytes | None = None) -> str:
-    """Return words that let the user find a row: its number, its task and how its value begins."""
-    shown = "" if value is None else f" ({excerpt(value)})"
-    return f"{number} of {task_name()}{shown}"
-
-
-def task_number() -> int:
-    """Return the number of the task that runs here, which its repetitions have as well."""
-    context = TaskContext.get()
-    return 0 if context is None else int(context.partitionId())
-
-
-def task_name() -> str:
-    """Return the name of the task that runs here, as Spark's own messages number it."""
-    context = TaskContext.get()
-    return "this task" if context is None else f"task {context.partitionId()}"
 
 
 def _check_field(name: str, data_type: DataType) -> None:

@@ -30,6 +30,8 @@ class TubeMQCommitMessage(WriterCommitMessage):
     """The micro-batch that the task was a part of, which Spark does not tell the driver."""
     replayed: Contents | None = None
     """What was not sent, because the micro-batch was written before; None: everything was sent."""
+    dead_letters: int = 0
+    """How many of the rows went to the dead letters instead."""
 
 
 def ours(messages: Iterable[WriterCommitMessage | None]) -> list[TubeMQCommitMessage]:
@@ -44,9 +46,16 @@ def receipts_of(messages: Sequence[WriterCommitMessage | None]) -> list[Receipt]
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     """Say how many rows went to how many partitions and how many may be stored twice, for the log."""
-    return summarise(receipts_of(messages))
+    dead = dead_letters_of(messages)
+    return summarise(receipts_of(messages)) + (f"; {dead} of them are dead letters" if dead else "")
+
+
+def dead_letters_of(messages: Iterable[WriterCommitMessage | None]) -> int:
+    """Return how many rows of all tasks went to the dead letters."""
+    return sum(message.dead_letters for message in ours(messages))
 
 
 def level(messages: Sequence[WriterCommitMessage | None]) -> int:
     """Return the level of the log at which to say that: a warning when rows may be stored twice."""
-    return logging.WARNING if any(one.unanswered for one in receipts_of(messages)) else logging.INFO
+    telling = dead_letters_of(messages) or any(one.unanswered for one in receipts_of(messages))
+    return logging.WARNING if telling else logging.INFO

@@ -20,7 +20,9 @@ _MINUTE_DIGITS: Final = 12
 class Repairs:
     """Mends the rows of one task, and counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, mend: bool = True) -> None:
+        """Begin with nothing; without ``mend`` rows stay as they are, whether they can be written or not."""
+        self._mend = mend
         self._counts: collections.Counter[str] = collections.Counter()
 
     def attributes(
@@ -34,6 +36,8 @@ class Repairs:
         kept = dict(pairs)
         message_type = kept.pop(MSG_TYPE_KEY, None)
         message_time = kept.pop(MSG_TIME_KEY, None)
+        if not self._mend:
+            return {name: value or "" for name, value in kept.items()} or None, message_type, message_time
         unfit = [name for name, value in kept.items() if _is_unfit(name, value)]
         for name in unfit:
             del kept[name]
@@ -47,7 +51,7 @@ class Repairs:
 
     def message_type(self, text: str | None, rows: int) -> str | None:
         """Return the type of some rows without the blanks around it, which TubeMQ's clients cut off, too."""
-        if text is None or (text and text == text.strip()):
+        if text is None or not self._mend or (text and text == text.strip()):
             return text
         self._counts["blanks around a message type were removed"] += rows
         return text.strip() or None

@@ -6,9 +6,11 @@ import pyarrow as pa
 
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.options import WriteOptions
-from tubemq_spark.sink.columns import SinkColumns, task_name, task_number
+from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.sink.dead_letters import DeadLetters
 from tubemq_spark.sink.receipts import TubeMQCommitMessage
-from tubemq_spark.sink.repairs import Repairs
+from tubemq_spark.sink.row_sender import RowSender
+from tubemq_spark.sink.rows import task_name, task_number
 from tubemq_spark.sink.uids import TaskUids
 from tubemq_spark.spark_worker import micro_batch_of_task, spare_collector
 
@@ -30,16 +32,19 @@ def write_rows(
         ProduceError: a row could not be sent; nothing is sent after the first error.
     """
     spare_collector()
-    task = task_name()
-    repairs = Repairs()
+    task, number = task_name(), task_number()
     micro_batch = micro_batch_of_task()
-    stamp = TaskUids(str(micro_batch or run_id), task_number()) if options.stamp_message_uid else None
-    rows = 0
+    write = str(micro_batch or run_id)
+    stamp = TaskUids(write, number) if options.stamp_message_uid else None
     with open_cluster(options.cluster).sender(task) as sender:
+        dead_letters = None
+        if options.dead_letter_topic is not None:
+            dead_letters = DeadLetters(sender, options.dead_letter_topic, write, number)
+        rows = RowSender(sender, columns, stamp, dead_letters)
         for batch in batches:
-            for some in columns.batches(batch, repairs, rows + 1, stamp=stamp):
-                sender.send_batch(some)
-            rows += batch.num_rows
+            rows.send(batch)
         sender.flush()
-        repairs.tell(task)
-        return TubeMQCommitMessage(tuple(sender.receipts()), rows, micro_batch)
+        rows.tell(task)
+        return TubeMQCommitMessage(
+            tuple(sender.receipts()), rows.count, micro_batch, dead_letters=rows.dead_letters
+        )

@@ -5,11 +5,12 @@ from tubemq_spark.options import WriteOptions
 
 
 def check_topic(options: WriteOptions) -> None:
-    """Refuse a topic that does not exist; the topics of a column are looked at by the tasks.
+    """Refuse topics of options that do not exist; the topics of a column are looked at by the tasks.
 
     Raises:
         ProduceError: the topic does not exist.
         TubeMQConnectionError: no master answered.
     """
-    if options.topic is not None:
-        open_cluster(options.cluster).refuse_unknown_topic(options.topic)
+    for topic in (options.topic, options.dead_letter_topic):
+        if topic is not None:
+            open_cluster(options.cluster).refuse_unknown_topic(topic)

@@ -1,0 +1,171 @@
+"""A row that cannot be written goes to the dead letters with the reason, and all others where they belong."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, strategies as st
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
+
+from tests.memory_cluster import MemoryCluster
+from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.protocol.payload import parse_attributes
+from tubemq_spark.sink import task
+from tubemq_spark.sink.receipts import level, summary
+
+TEXT = StringType()
+SCHEMA = StructType(
+    [
+        StructField("value", TEXT),
+        StructField("topic", TEXT),
+        StructField("key", TEXT),
+        StructField("brokerId", IntegerType()),
+        StructField("partition", IntegerType()),
+        StructField("messageType", TEXT),
+        StructField("timestamp", TimestampType()),
+        StructField("attributes", MapType(TEXT, TEXT)),
+    ]
+)
+ARROW = pa.schema(
+    [
+        ("value", pa.string()),
+        ("topic", pa.string()),
+        ("key", pa.string()),
+        ("brokerId", pa.int32()),
+        ("partition", pa.int32()),
+        ("messageType", pa.string()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("attributes", pa.map_(pa.string(), pa.string())),
+    ]
+)
+OPTIONS = {"tubemq.master.servers": "master:8715", "onError": "deadLetter", "deadLetterTopic": "dead"}
+
+
+def row(**columns):
+    given = {"value": "good", "topic": "demo"} | columns
+    return {name: given.get(name) for name in ARROW.names}
+
+
+def new_cluster():
+    return MemoryCluster(demo=(1, 1), dead=(1, 1), other=(1, 1))
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    made = new_cluster()
+    monkeypatch.setattr(task, "open_cluster", lambda _: made)
+    return made
+
+
+def write(*batches, options=None):
+    """Write rows in record batches without asking a driver, as a task does."""
+    parsed = TubeMQDataSource(OPTIONS | (options or {}))._options.for_write()
+    columns = task.SinkColumns.bind(SCHEMA, parsed)
+    records = [pa.RecordBatch.from_pylist(list(some), ARROW) for some in batches]
+    return task.write_rows(iter(records), columns, parsed, "a-run")
+
+
+def stored(cluster, topic):
+    """Return the messages of a topic: values and attributes."""
+    return [
+        (value, parse_attributes(text or ""))
+        for store, log in cluster.logs.items()
+        for _, (value, text) in log
+        if store.topic == topic
+    ]
+
+
+BAD = {
+    "null value": (row(value=None), "TUBEMQ_SINK_NULL_VALUE"),
+    "empty value": (row(value=""), "TUBEMQ_BAD_MESSAGE"),
+    "null topic": (row(topic=None), "TUBEMQ_SINK_NULL_TOPIC"),
+    "unknown topic": (row(topic="nowhere"), "TUBEMQ_TOPIC_UNKNOWN"),
+    "half a route": (row(brokerId=1), "TUBEMQ_SINK_HALF_NULL_ROUTE"),
+    "comma": (row(attributes=[("k", "a,b")]), "TUBEMQ_BAD_MESSAGE"),
+    "equals sign": (row(attributes=[("k=", "a")]), "TUBEMQ_BAD_MESSAGE"),
+    "reserved": (row(attributes=[("k", "$msgType$")]), "TUBEMQ_BAD_MESSAGE"),
+    "blank attribute": (row(attributes=[("k", " ")]), "TUBEMQ_BAD_MESSAGE"),
+    "null attribute": (row(attributes=[("k", None)]), "TUBEMQ_BAD_MESSAGE"),
+    "blanks around the type": (row(messageType=" red "), "TUBEMQ_BAD_MESSAGE"),
+    "odd time": (row(attributes=[("$msgTime$", "now")]), "TUBEMQ_BAD_MESSAGE"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_row_that_cannot_be_written_is_a_dead_letter(cluster, what):
+    bad, condition = BAD[what]
+    message = write([row(value="a"), bad, row(value="b")], [row(value="c")])
+    assert [value for value, _ in stored(cluster, "demo")] == [b"a", b"b", b"c"]
+    ((value, attributes),) = stored(cluster, "dead")
+    assert value == (bad["value"] or "\0").encode()
+    assert attributes["deadLetterCondition"] == condition
+    assert condition in attributes["deadLetterReason"]
+    assert attributes["deadLetterRow"] == "0:2"
+    assert attributes["deadLetterWrite"] == "a-run"
+    assert attributes.get("deadLetterTopic") == bad["topic"]
+    assert (message.rows, message.dead_letters) == (4, 1)
+    assert summary([message]).endswith("; 1 of them are dead letters")
+    assert level([message]) > level([write([row()])])
+
+
+def test_a_dead_letter_has_what_can_be_written_of_its_row(cluster):
+    write([row(key="anna", attributes=[("k", "v"), ("bad", "a,b")]), row(value=None), row(value="")])
+    (_, first), (_, second), (_, third) = stored(cluster, "dead")
+    assert first["k"] == "v"
+    assert "bad" not in first
+    assert first["deadLetterKey"] == "YW5uYQ"
+    assert "deadLetterValue" not in first
+    assert (second["deadLetterValue"], third["deadLetterValue"]) == ("null", "empty")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["good", *BAD]), max_size=8).filter(bool),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_every_row_is_stored_once_wherever_it_belongs(kinds):
+    with pytest.MonkeyPatch.context() as patch:
+        cluster = new_cluster()
+        patch.setattr(task, "open_cluster", lambda _: cluster)
+        rows = [[row() if kind == "good" else BAD[kind][0] for kind in some] for some in kinds]
+        message = write(*rows, options={"stampMessageUid": "true"})
+    kinds = [kind for some in kinds for kind in some]
+    good, dead = stored(cluster, "demo"), stored(cluster, "dead")
+    assert len(good) == kinds.count("good")
+    assert len({attributes["messageUid"] for _, attributes in good}) == len(good)
+    numbers = [f"0:{number}" for number, kind in enumerate(kinds, 1) if kind != "good"]
+    assert sorted(attributes["deadLetterRow"] for _, attributes in dead) == sorted(numbers)
+    assert message.rows == len(kinds)
+    assert message.dead_letters == len(dead)
+
+
+def test_a_dead_letter_that_cannot_be_written_fails_the_task(cluster):
+    with pytest.raises(ProduceError, match=r"Row 2 of this task .*nor its dead letter to topic 'gone'.*gone"):
+        write([row(), row(attributes=[("k", "a,b")]), row()], options={"deadLetterTopic": "gone"})
+    assert len(stored(cluster, "demo")) == 1
+
+
+def test_a_topic_that_does_not_exist_is_asked_for_once(cluster, monkeypatch):
+    asked = []
+    refuse = cluster.refuse_unknown_topic
+    monkeypatch.setattr(cluster, "refuse_unknown_topic", lambda topic: (asked.append(topic), refuse(topic)))
+    write([row(topic="nowhere")] * 5, [row(), row(topic="nowhere")])
+    assert asked.count("nowhere") == 1
+    assert len(stored(cluster, "dead")) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "condition"),
+    [
+        ({"onError": "deadLetter"}, "TUBEMQ_OPTION_NEEDED"),
+        ({"deadLetterTopic": "dead"}, "TUBEMQ_OPTION_NEEDED"),
+        ({"onError": "fail", "deadLetterTopic": "dead"}, "TUBEMQ_OPTION_NEEDED"),
+        ({"onError": "deadLetter", "deadLetterTopic": "dead", "topic": "dead"}, "TUBEMQ_DEAD_LETTER_TOPIC"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_refused(given, condition):
+    with pytest.raises(OptionError) as refused:
+        TubeMQDataSource({"tubemq.master.servers": "master:8715"} | given).writer(SCHEMA, False)
+    assert refused.value.condition == condition

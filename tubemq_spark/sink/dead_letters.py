@@ -1,0 +1,118 @@
+"""Dead letters: rows that cannot be written, sent to a topic of their own with the reason.
+
+A dead letter has the row's value as its body. Its attributes are those of the row, as far as they can be
+written, and these:
+
+- ``deadLetterCondition`` and ``deadLetterReason``: the error;
+- ``deadLetterTopic``: where the row should have gone, if that is known;
+- ``deadLetterWrite``: the micro-batch or the run of the write; ``deadLetterRow``: the number of its task, and
+  its own number there;
+- ``deadLetterKey``: its key, in base64 for URLs;
+- ``deadLetterValue``: ``null`` or ``empty``, if that is what its value was. TubeMQ has no messages without a
+  body: such a dead letter has a body of one zero byte.
+"""
+
+import base64
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tubemq_spark.cluster.base import Sender
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
+from tubemq_spark.protocol.payload import RESERVED_NAMES, check_attribute
+from tubemq_spark.sink.rows import row_name, task_name
+
+logger = logging.getLogger(__name__)
+
+NO_BODY: Final = b"\0"
+_MOST_REASON_CHARACTERS: Final = 500
+_READABLE: Final = str.maketrans({",": ";", "=": ":"})
+"""TubeMQ's attributes have no escapes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that cannot be written, as far as it is known."""
+
+    number: int
+    """Its number in its task, from 1 on."""
+    value: bytes | None
+    topic: str | None = None
+    key: bytes | None = None
+    attributes: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+
+class DeadLetters:
+    """The dead letters of one task."""
+
+    def __init__(self, sender: Sender, topic: str, write: str, task: int) -> None:
+        """Send none yet.
+
+        Args:
+            sender: what the other rows go through as well, so that one flush is enough.
+            topic: where dead letters go.
+            write: names the micro-batch or the run.
+            task: the number of the task.
+        """
+        self._sender = sender
+        self._topic = topic
+        self._write = write
+        self._task = task
+        self.count = 0
+        """How many were sent."""
+
+    def send(self, row: RefusedRow, error: TubeMQError) -> None:
+        """Send a row to the dead letters.
+
+        Raises:
+            ProduceError: that is not possible either.
+        """
+        if not self.count:
+            logger.warning(
+                "%s: row %s goes to topic '%s', and so do others, which are not logged: %s",
+                task_name(),
+                row_name(row.number, row.value),
+                self._topic,
+                error,
+            )
+        try:
+            self._sender.send(
+                self._topic, row.value or NO_BODY, attributes=dict(self._attributes(row, error))
+            )
+        except (ProduceError, OptionError) as failure:
+            raise ProduceError(
+                "TUBEMQ_DEAD_LETTER", row=row_name(row.number, row.value), topic=self._topic, cause=failure
+            ) from failure
+        self.count += 1
+
+    def _attributes(self, row: RefusedRow, error: TubeMQError) -> Iterable[tuple[str, str]]:
+        yield from _writable(row.attributes.items())
+        yield "deadLetterCondition", error.condition
+        yield "deadLetterReason", _readable(str(error))
+        if row.topic:
+            yield "deadLetterTopic", _readable(row.topic)
+        yield "deadLetterWrite", _readable(self._write)
+        yield "deadLetterRow", f"{self._task}:{row.number}"
+        if row.key is not None:
+            yield "deadLetterKey", base64.urlsafe_b64encode(row.key).rstrip(b"=").decode() or "empty"
+        if not row.value:
+            yield "deadLetterValue", "null" if row.value is None else "empty"
+
+
+def _writable(pairs: Iterable[tuple[str, str | None]]) -> Iterable[tuple[str, str]]:
+    """Yield the pairs that can be attributes of a message."""
+    for name, value in pairs:
+        try:
+            check_attribute(name, value or "")
+        except OptionError:
+            continue
+        yield name, value or ""
+
+
+def _readable(text: str) -> str:
+    """Return a text as an attribute can hold it."""
+    readable = text[:_MOST_REASON_CHARACTERS].translate(_READABLE)
+    for name in RESERVED_NAMES:
+        readable = readable.replace(name, name.strip("$"))
+    return readable.encode(errors="replace").decode().strip() or "blank"
