@@ -69,6 +69,8 @@ class Manifest:
     """How many rows the tasks had, those of tasks that failed left out."""
     receipts: tuple[Receipt, ...]
     """One per partition, in the partitions' order; each has a checksum."""
+    uid_prefix: str | None = None
+    """How the ids of all messages begin (``messageUid``); None when they have none, or the user's own."""
 
     @property
     def checksum(self) -> int:
@@ -96,6 +98,7 @@ class Manifest:
                 "time": self.time.astimezone(datetime.UTC).isoformat(timespec="milliseconds"),
                 "options": dict(self.options),
                 "rows": self.rows,
+                "uidPrefix": self.uid_prefix,
                 "partitions": [_to_json(receipt) for receipt in self.receipts],
             }
         )
@@ -131,6 +134,7 @@ def _manifest(data: dict[str, Any]) -> Manifest:
         {str(name): str(value) for name, value in dict(data["options"]).items()},
         int(data["rows"]),
         tuple(_receipt(one) for one in data["partitions"]),
+        optional_text(data["uidPrefix"]),
     )
 
 

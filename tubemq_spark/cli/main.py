@@ -14,6 +14,7 @@ import shtab
 from tubemq_spark import __version__
 from tubemq_spark.cli import embedded
 from tubemq_spark.cli.demo import command as demo
+from tubemq_spark.cli.receipts import command as receipts
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.protocol import speedups
 
@@ -37,13 +38,15 @@ class _Parser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; each sets its function as ``run``."""
     parser: argparse.ArgumentParser = _Parser(
-        prog="tubemq-spark", description="Try TubeMQ with Apache Spark: run an embedded server or a demo."
+        prog="tubemq-spark",
+        description="TubeMQ with Apache Spark: run an embedded server or a demo, verify what was written.",
     )
     parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     embedded.add_command(commands)
     demo.add_command(commands)
+    receipts.add_command(commands)
     return parser
 
 

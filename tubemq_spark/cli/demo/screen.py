@@ -45,6 +45,10 @@ class Screen:
         """Write the result of the run."""
         self._console.print(f"\n{text}", style="bold green", markup=False, highlight=False, soft_wrap=True)
 
+    def failure(self, text: str) -> None:
+        """Write the result of a run that has found faults."""
+        self._console.print(f"\n{text}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Time everything and print at the end how long it took."""

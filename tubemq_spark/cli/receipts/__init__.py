@@ -1,0 +1,1 @@
+"""The command ``tubemq-spark receipts verify``: is what was acknowledged still there?"""

@@ -1,0 +1,109 @@
+"""The arguments of ``tubemq-spark receipts verify``, and what it does."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Final
+
+from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.errors import OptionError
+from tubemq_spark.folder_uri import EXPECTED, FolderUri
+
+if TYPE_CHECKING:
+    from tubemq_spark.cli.demo.screen import Screen
+    from tubemq_spark.manifests import Manifest
+
+_OPTION: Final = "receiptsPath"
+_GROUP: Final = "tubemq_spark_receipts"
+_FAULTY: Final = 1
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the command and its arguments."""
+    parser = commands.add_parser(
+        "receipts",
+        help="check that what was written is still there",
+        description="Work with the manifests that writes with the option receiptsPath leave.",
+    )
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    verify = actions.add_parser(
+        "verify",
+        help="read again what manifests tell of, and compare counts and checksums",
+        description="Read again the messages that manifests tell of, and compare counts and checksums. The "
+        "exit code is 0 unless something is missing, changed, damaged, removed, expired or unreadable.",
+    )
+    verify.add_argument("uri", metavar="URI", help="the receiptsPath of the writes: a path or a URI")
+    verify.add_argument("--query-id", metavar="ID", help="only the micro-batches of this streaming query")
+    verify.add_argument("--batch-id", type=_number, metavar="N", help="only micro-batches with this number")
+    verify.add_argument("--run-id", metavar="ID", help="only this run of a batch write")
+    verify.add_argument(
+        "--allow-expired",
+        action="store_true",
+        help="messages that retention has removed are no reason for exit code 1",
+    )
+    verify.add_argument("--json", action="store_true", help="print one JSON object, with every check")
+    add_connection_arguments(verify, _GROUP)
+    verify.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify, print what was found, and return 0 if nothing is wrong.
+
+    Raises:
+        OptionError: the URI or the connection cannot be used.
+        FolderError: the manifests cannot be read.
+        ManifestFormatError: a file is not a manifest.
+        TubeMQError: no master answered, or the cluster refuses.
+    """
+    folder = FolderUri.parse(arguments.uri)
+    if folder is None:
+        raise OptionError("TUBEMQ_OPTION_VALUE", option="URI", value=arguments.uri, expected=EXPECTED)
+    config = cluster_config(arguments)
+    from tubemq_spark.cli.receipts.checks import checks_of
+    from tubemq_spark.cli.receipts.report import Report
+    from tubemq_spark.cli.receipts.verify import findings
+    from tubemq_spark.cluster.open import open_cluster
+
+    screen = _screen(arguments)
+    manifests = _manifests(folder)
+    meant = {name for name, manifest in manifests if _is_meant(manifest, arguments)}
+    checks = [check for check in checks_of(manifests) if not meant.isdisjoint(check.files)]
+    with screen.phase("read again", "messages", sum(check.entries for check in checks)) as phase:
+        found = tuple(findings(open_cluster(config), checks, phase.advance)) if checks else ()
+    report = Report(len(meant), found, expiry_is_a_fault=not arguments.allow_expired)
+    if arguments.json:
+        sys.stdout.write(report.json + "\n")
+    else:
+        report.show(screen)
+    return 0 if report.sound else _FAULTY
+
+
+def _manifests(folder: FolderUri) -> "list[tuple[str, Manifest]]":
+    from tubemq_spark.manifests import SUFFIX, manifest_of
+    from tubemq_spark.text_files import TextFiles
+
+    files = TextFiles(folder, _OPTION, SUFFIX).read()
+    return [(name, manifest_of(text, f"{folder}/{name}")) for name, text in files]
+
+
+def _is_meant(manifest: "Manifest", arguments: argparse.Namespace) -> bool:
+    batch = manifest.write.micro_batch
+    return (
+        (arguments.query_id is None or (batch is not None and batch.query_id == arguments.query_id))
+        and (arguments.batch_id is None or (batch is not None and batch.batch_id == arguments.batch_id))
+        and (arguments.run_id is None or manifest.write.run_id == arguments.run_id)
+    )
+
+
+def _screen(arguments: argparse.Namespace) -> "Screen":
+    """Return where progress and results are shown; standard output is for JSON when that is asked for."""
+    from rich.console import Console
+
+    from tubemq_spark.cli.demo.screen import Screen
+
+    return Screen(Console(stderr=True)) if arguments.json else Screen()
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)

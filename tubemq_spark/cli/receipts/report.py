@@ -1,0 +1,103 @@
+"""What ``tubemq-spark receipts verify`` tells: people the faults, programs everything."""
+
+import collections
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_spark.cli.receipts.checks import SOUND, Finding, Verdict
+
+if TYPE_CHECKING:
+    from tubemq_spark.cli.demo.screen import Screen
+
+VERSION: Final = 1
+"""Of the JSON."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a run."""
+
+    writes: int
+    """How many manifests were read."""
+    findings: tuple[Finding, ...]
+    expiry_is_a_fault: bool = True
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no fault; to have found no manifest is one."""
+        tolerated = SOUND if self.expiry_is_a_fault else SOUND | {Verdict.EXPIRED}
+        return self.writes > 0 and all(one.verdict in tolerated for one in self.findings)
+
+    @property
+    def json(self) -> str:
+        """Everything, as one object in one line."""
+        return json.dumps(
+            {
+                "v": VERSION,
+                "sound": self.sound,
+                "manifests": self.writes,
+                "verdicts": {verdict.value: count for verdict, count in self._counts().items()},
+                "checks": [_to_json(one) for one in self.findings],
+            }
+        )
+
+    def show(self, screen: "Screen") -> None:
+        """Print what is not intact, and a sentence about everything."""
+        told = [one for one in self.findings if one.verdict is not Verdict.INTACT]
+        if told:
+            header = ("partition", "offsets", "acknowledged", "found", "verdict", "", "manifest")
+            screen.table("Not intact, or not certain", header, [_row(one) for one in told])
+        if not self.writes:
+            screen.say("there is no manifest: nothing was verified")
+            return
+        counts = ", ".join(f"{count} {verdict.value}" for verdict, count in self._counts().items())
+        messages = sum(one.check.count for one in self.findings)
+        ranges = f"{messages:,} messages in {len(self.findings)} ranges"
+        text = f"{self.writes} manifests, {ranges}{counts and f': {counts}'}"
+        if self.sound:
+            screen.success(text)
+        else:
+            screen.failure(text)
+
+    def _counts(self) -> dict[Verdict, int]:
+        counts = collections.Counter(one.verdict for one in self.findings)
+        return {verdict: counts[verdict] for verdict in Verdict if counts[verdict]}
+
+
+def _row(finding: Finding) -> tuple[object, ...]:
+    check, found = finding.check, finding.found
+    first, *others = check.files
+    return (
+        check.range.partition,
+        f"{check.range.start} to {check.range.end}",
+        check.count,
+        found.count,
+        finding.verdict.value,
+        finding.text,
+        f"{first} and {len(others)} more" if others else first,
+    )
+
+
+def _to_json(finding: Finding) -> dict[str, Any]:
+    check, found = finding.check, finding.found
+    partition = check.range.partition
+    return {
+        "topic": partition.topic,
+        "brokerId": partition.broker_id,
+        "partition": partition.partition_id,
+        "startOffset": check.range.start,
+        "endOffset": check.range.end,
+        "manifests": list(check.files),
+        "verdict": finding.verdict.value,
+        "missing": finding.missing,
+        "acknowledged": {"count": check.count, "bytes": check.bytes, "checksum": str(check.checksum)},
+        "found": {"count": found.count, "bytes": found.bytes, "checksum": str(found.checksum)},
+        "copies": found.copies,
+        "others": found.others,
+        "losses": [
+            {"reason": loss.loss.value, "startOffset": loss.start, "endOffset": loss.end}
+            for loss in found.losses
+        ],
+        "error": found.error or None,
+    }
