@@ -14,6 +14,7 @@ from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.checksums import sum_of_checksums
 from tubemq_spark.protocol.fetch_columns import MessageColumns
 from tubemq_spark.receipts import CHECKSUM_MODULUS
+from tubemq_spark.sink.occurrences import Occurrences
 
 _UID: Final = re.compile(rb"(?:\A|,)%b=([^,]*)" % MESSAGE_UID_KEY.encode())
 
@@ -60,7 +61,7 @@ class _Counting:
 
     def __init__(self, check: Check) -> None:
         self._prefixes = tuple(prefix.encode() for prefix in check.uid_prefixes)
-        self._seen: set[bytes] = set()
+        self._seen = Occurrences()
         self.found = Found(copies=0, others=0) if self._prefixes else Found()
 
     def add(self, columns: MessageColumns) -> None:
@@ -75,17 +76,16 @@ class _Counting:
 
     def _first_of_each(self, columns: MessageColumns) -> MessageColumns:
         """Return the check's messages that were not counted yet; count copies, and messages of others."""
-        kept, ours, view = [], 0, memoryview(columns.data)
+        rows, hashes, view = [], [], memoryview(columns.data)
         bounds = zip(columns.attribute_start.tolist(), columns.attribute_end.tolist(), strict=True)
         for row, (start, end) in enumerate(bounds):
             match = _UID.search(view[start:end])
-            if match is None or not match[1].startswith(self._prefixes):
-                continue
-            ours += 1
-            if match[1] not in self._seen:
-                self._seen.add(match[1])
-                kept.append(row)
+            if match is not None and match[1].startswith(self._prefixes):
+                rows.append(row)
+                hashes.append(hash(match[1]))
+        numbers = self._seen.numbers(np.array(hashes, np.int64).view(np.uint64))
+        kept = np.array(rows, np.int64)[numbers == 0]
         found = self.found
-        found.copies = (found.copies or 0) + ours - len(kept)
-        found.others = (found.others or 0) + len(columns) - ours
-        return columns.take(np.array(kept, np.int64))
+        found.copies = (found.copies or 0) + len(rows) - len(kept)
+        found.others = (found.others or 0) + len(columns) - len(rows)
+        return columns.take(kept)
