@@ -98,7 +98,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_PARTITION_UNKNOWN": "Topic '{topic}' has no partition {partition} that can be published to; choose one of {existing}.",
     "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}', {message}, is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
     "TUBEMQ_SEND_FAILED": "{message} was not stored in {partition} (attempts: {attempts}): {cause}; {hint}.",
-    "TUBEMQ_MAY_BE_STORED": "{message} may be stored in {partition} or not, and is not sent again, as retryAmbiguous is false: {cause}; {hint}, and look for the message in the topic before you send it again.",
+    "TUBEMQ_SEND_FAILED.AMBIGUOUS": "{message} was sent to {partition} and may or may not be stored (attempts: {attempts}, of which {unanswered} without a clear answer): {cause}; {hint}, and look for the message before it is sent again.",
     "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something unexpected: {what}; check the address and the broker's version.",
     "TUBEMQ_PRODUCER_BROKEN": "The producer was interrupted ({cause}) with {unacknowledged} messages not acknowledged; open a new one and send them again.",
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",

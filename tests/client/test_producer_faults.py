@@ -22,7 +22,7 @@ from tubemq_spark.protocol.errcodes import ErrCode, lookup
 RETRIED = {code for code in ErrCode if lookup(code).retriable}
 ROUTING = {ErrCode.FORBIDDEN, ErrCode.TOPIC_NOT_DEPLOYED}
 """Where the routing is asked for again, and the message sent again."""
-REFUSED = set(ErrCode) - RETRIED - ROUTING - {ErrCode.SUCCESS, ErrCode.CERTIFICATE_FAILURE}
+REFUSED: set[int] = set(ErrCode) - RETRIED - ROUTING - {ErrCode.SUCCESS, ErrCode.CERTIFICATE_FAILURE}
 
 
 @pytest.fixture
@@ -48,13 +48,19 @@ def test_a_code_that_passes_is_waited_out(cluster, code):
     assert cluster.stored() == [b"x"]
 
 
-@pytest.mark.parametrize("code", [*sorted(REFUSED), 999])
-def test_a_code_that_stays_fails_at_once(cluster, code):
+@pytest.mark.parametrize(
+    ("code", "fate"),
+    [
+        *((code, "was not stored in demo/1:0") for code in sorted(REFUSED)),
+        (999, "was sent to demo/1:0 and may or may not be stored"),
+    ],
+)
+def test_a_code_that_stays_fails_at_once(cluster, code, fate):
     cluster.broker.script = then_store(refuse(code, "the broker's words"))
     with contextlib.closing(cluster.producer()) as producer:
         producer.send("demo", b"x", partition=(1, 0))
         with pytest.raises(
-            ProduceError, match=f"message 1 of producer .* was not stored in demo/1:0 .*attempts: 1.*{code}"
+            ProduceError, match=f"message 1 of producer .* {fate} .*attempts: 1.*{code}"
         ) as first:
             producer.flush()
         assert "the broker's words" in str(first.value)
@@ -289,6 +295,61 @@ def test_retrying_can_be_forbidden(cluster):
         producer.send("demo", b"x")
         with pytest.raises(ProduceError, match=r"attempts: 1.*419"):
             producer.flush()
+
+
+PERHAPS_STORED = {
+    "a lost answer": Do(hang_up=True),
+    "a lost request": HANG_UP,
+    "no answer": SILENT,
+    "a failure after storing": Do(code=500, text="audit failed"),
+    "an exception": Do(store=False, exception="InvocationTargetException"),
+    "a broker that is stopping": Do(store=False, exception="ServiceStoppingException"),
+    "an unknown code": refuse(999),
+}
+NOT_STORED = {
+    "419": OVERFLOW,
+    "403": refuse(403),
+    "415": refuse(415),
+    "423": refuse(423),
+    "503": refuse(503),
+    "a broker that is starting": Do(
+        store=False, exception="ServerNotReadyException", status=Status.FATAL, text="not ready"
+    ),
+}
+
+
+@pytest.mark.parametrize("deed", PERHAPS_STORED)
+def test_what_may_be_stored_is_not_sent_again_when_that_is_forbidden(cluster, deed):
+    cluster.broker.script = then_store(STORE, PERHAPS_STORED[deed])
+    with contextlib.closing(cluster.producer(retry_ambiguous=False, rpc_timeout_ms=200)) as producer:
+        send_numbers(producer, 1)
+        producer.send("demo", b"x", partition=(1, 2))
+        with pytest.raises(
+            ProduceError, match=r"message 2 of .* was sent to demo/1:2 and may or may not be stored"
+        ) as raised:
+            producer.flush()
+        assert raised.value.condition == "TUBEMQ_SEND_FAILED.AMBIGUOUS"
+        assert raised.value.parameters["attempts"] == 1
+    assert len(cluster.broker.requests) == 2
+
+
+@pytest.mark.parametrize("deed", NOT_STORED)
+def test_what_is_surely_not_stored_is_sent_again_all_the_same(cluster, deed):
+    cluster.broker.script = then_store(*[NOT_STORED[deed]] * 3)
+    with cluster.producer(retry_ambiguous=False) as producer:
+        send_numbers(producer, 3)
+        assert producer.retried == 3
+    assert sorted(cluster.stored()) == [b"0", b"1", b"2"]
+
+
+def test_a_connection_that_ended_while_nothing_was_sent_makes_nothing_ambiguous(cluster):
+    with cluster.producer(retry_ambiguous=False) as producer:
+        for number in range(3):
+            producer.send("demo", b"%d" % number, partition=(1, 0))
+            producer.flush()
+            cluster.broker.server.drop_connections()
+    assert cluster.stored() == [b"0", b"1", b"2"]
+    assert producer.retried == 0
 
 
 def test_a_broker_that_comes_back_gets_what_waited(cluster):

@@ -44,6 +44,7 @@ class VirtualPipeline:
         self.closed = False
         self.connecting = True
         self.dying = False
+        self.untouched = False
         self.unsent_bytes = 0
         self.core = RpcConnection(Role.SERVER)
         self._received = b""
@@ -192,7 +193,8 @@ class VirtualBrokers:
     # The brokers.
 
     def write(self, pipeline: VirtualPipeline, data: bytes) -> None:
-        if pipeline.endpoint.port in self.stuck:
+        pipeline.untouched = pipeline.endpoint.port in self.stuck
+        if pipeline.untouched:
             pipeline.unsent_bytes = len(data)
         elif self.bytes_per_s:
             pipeline.unsent_bytes = len(data)

@@ -58,6 +58,7 @@ def test_what_the_socket_does_not_take_is_written_later(pipelines, listener):
     with peer:
         pipeline.write(data)
         assert not pipeline.writable
+        assert not pipeline.untouched
         peer.setblocking(False)
         received = bytearray()
         while len(received) < len(data):
@@ -113,10 +114,12 @@ def test_writing_to_a_connection_the_peer_reset_is_reported(pipelines, listener)
     reset(peer)
     pipeline.write(b"too late")
     assert not pipeline.writable
+    assert pipeline.unsent_bytes == 8
     ((which, error),) = drive_until(pipelines, bool)
     assert which is pipeline
     assert isinstance(error, TubeMQConnectionError)
     assert pipeline.closed
+    assert pipeline.untouched
 
 
 def test_what_came_before_a_failed_write_is_still_read(pipelines, listener):

@@ -190,6 +190,7 @@ def test_every_option_of_a_write_arrives():
             "tubemq.sendWindowMessages": "3",
             "tubemq.sendWindowBytes": "4",
             "deliveryTimeoutMs": "5",
+            "retryAmbiguous": "false",
             "messageTime": "Column",
         }
     )
@@ -203,6 +204,7 @@ def test_every_option_of_a_write_arrives():
         max_in_flight=3,
         max_in_flight_bytes=4,
         delivery_timeout_ms=5,
+        retry_ambiguous=False,
     )
     assert options == WriteOptions(ClusterConfig(client), "demo", MessageTime.COLUMN, "Asia/Shanghai")
 

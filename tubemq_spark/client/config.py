@@ -42,8 +42,8 @@ class ClientConfig:
     producer waits for its masters and for a topic's partitions. A broker that restarts accepts messages again
     after 35 s."""
     retry_ambiguous: bool = True
-    """Whether a message is sent again of which nobody knows whether a broker has stored it. If not, the
-    producer fails: no message is stored twice, and that one may be stored or not."""
+    """Whether a message that a broker may have stored, although it did not say so, is sent again. Otherwise
+    it fails. What was certainly not stored is sent again in any case."""
     max_in_flight: int = 512
     """Messages a producer sends before it waits for an answer."""
     max_in_flight_bytes: int = 16 << 20

@@ -29,12 +29,12 @@ class Resending:
     def __init__(
         self, destinations: Destinations, links: BrokerLinks, log: SendLog, *, retry_ambiguous: bool = True
     ) -> None:
-        """Hold nothing yet; ``retry_ambiguous``: whether what may be stored already is sent again."""
+        """Hold nothing yet; ``retry_ambiguous`` says whether to take messages that may be stored."""
+        self._retry_ambiguous = retry_ambiguous
         self._destinations = destinations
         self._links = links
         self._log = log
         self._retries = RetryQueue()
-        self._retry_ambiguous = retry_ambiguous
         self._refresh_at = 0.0
 
     @property
@@ -46,11 +46,13 @@ class Resending:
         """Let a message wait that a broker did not store; return what the answer asks for.
 
         Raises:
-            ProduceError: it would be refused again, or its time is over.
+            ProduceError: it would be refused again, its time is over, or it may be stored.
         """
         verdict = judge(answer, has_time=message.has_time)
         if verdict.refresh:
             self._refresh(now)
+        if verdict.ambiguous:
+            self.count_ambiguous(message, verdict.cause, verdict.hint)
         pause_s = None
         if verdict.reaction is Reaction.FINAL:
             raise self.failed(message, verdict.cause, verdict.hint)
@@ -65,6 +67,16 @@ class Resending:
         self.again(message, verdict.cause, verdict.hint, now, pause_s)
         return verdict.reaction
 
+    def count_ambiguous(self, message: Run, cause: str, hint: str) -> None:
+        """Count an attempt of which nobody knows whether it stored a message.
+
+        Raises:
+            ProduceError: such messages must not be sent again.
+        """
+        message.troubles.unanswered += 1
+        if not self._retry_ambiguous:
+            raise self.failed(message, cause, hint)
+
     def again(self, message: Run, cause: str, hint: str, now: float, pause_s: float | None = None) -> None:
         """Let a message wait for its next attempt, by default the longer the more have failed.
 
@@ -77,22 +89,6 @@ class Resending:
         if due > message.give_up_at:
             raise self.failed(message, cause, hint)
         self._retries.add(message, due)
-
-    def unanswered(self, message: Run, cause: str, hint: str) -> None:
-        """Count an attempt of which nobody knows whether it stored the message.
-
-        Raises:
-            ProduceError: ``TUBEMQ_MAY_BE_STORED``: such a message is not to be sent again.
-        """
-        message.troubles.unanswered += 1
-        if not self._retry_ambiguous:
-            raise ProduceError(
-                "TUBEMQ_MAY_BE_STORED",
-                partition=message.destination.partition,
-                message=message.describe(self._log.sender),
-                cause=cause,
-                hint=hint,
-            )
 
     def avoid(self, link: BrokerLink, cause: str, waiting: int, now: float) -> None:
         """Let turns pass over a broker that failed, and tell the log how many more messages wait for it."""
@@ -129,12 +125,13 @@ class Resending:
         self._retries.clear()
 
     def failed(self, run: Run, cause: str, hint: str) -> ProduceError:
-        """Return the error that names the (first) message of a run."""
+        """Return the error that names the (first) message of a run, and says whether it may be stored."""
         return ProduceError(
-            "TUBEMQ_SEND_FAILED",
+            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if run.unanswered else "TUBEMQ_SEND_FAILED",
             partition=run.destination.partition,
             message=run.describe(self._log.sender),
             attempts=run.attempts,
+            unanswered=run.unanswered,
             cause=cause,
             hint=hint,
         )
@@ -149,7 +146,6 @@ class Resending:
     def _server_error(self, message: Run, verdict: Verdict) -> float:
         """Return the pause before the next try; each is longer, and there are few, or raise."""
         troubles = message.troubles
-        self.unanswered(message, verdict.cause, verdict.hint)
         troubles.server_errors += 1
         if troubles.server_errors >= SERVER_ERRORS:
             raise self.failed(message, verdict.cause, verdict.hint)

@@ -309,10 +309,13 @@ class BrokerLink:
         flight = self.connection.oldest
         return None if flight is None else flight.run
 
-    def runs_in_flight(self) -> list[Run]:
-        """Return the oldest message in flight of each run, in the order of sending."""
-        connection = self.connection
-        return [flight.run.messages(connection.unanswered(flight))[0] for flight in connection.flights]
+    def runs_in_flight(self) -> list[tuple[Run, bool]]:
+        """Return the oldest message in flight of each run, and whether it may have been stored."""
+        connection, unsent = self.connection, self._untouched()
+        return [
+            (flight.run.messages(connection.unanswered(flight))[0], flight.run not in unsent)
+            for flight in connection.flights
+        ]
 
     def add(self, run: Run) -> None:
         """Take a run behind all others."""
@@ -366,6 +369,10 @@ class BrokerLink:
             self.moved_at = now
         return now - self.moved_at
 
+    def _untouched(self) -> list[Run]:
+        """Return the runs in flight of which no byte has left."""
+        return self.writing if self.pipeline is not None and self.pipeline.untouched else []
+
     def _left_to_write(self) -> int:
         return 0 if self.pipeline is None else self.pipeline.unsent_bytes
 
@@ -375,16 +382,20 @@ class BrokerLink:
         self.connection = SendConnection(self._timeout_ms)
 
     def detach(self) -> tuple[list[Run], list[Run]]:
-        """Forget the connection and give up every message; return what was in flight and what was queued.
+        """Forget the connection and give up every message; return what may have been stored and what not.
 
-        Each message is a run of its own from now on, and each list begins with the oldest.
+        A message that was in flight may have been stored unless no byte of it has left. Each message is a run
+        of its own from now on, and each list begins with the oldest.
         """
-        sent = [
-            message for run, positions in self.connection.give_up_all() for message in run.messages(positions)
-        ]
-        queued = [message for run in self.queue for message in run.messages(range(len(run.rows)))]
+        untouched = self._untouched()
+        ambiguous: list[Run] = []
+        unsent: list[Run] = []
+        for run, positions in self.connection.give_up_all():
+            (unsent if run in untouched else ambiguous).extend(run.messages(positions))
+        for run in self.queue:
+            unsent += run.messages(range(len(run.rows)))
         self.pipeline = None
         self.queue.clear()
         self.writing = []
         self.held = self.held_bytes = 0
-        return sent, queued
+        return ambiguous, unsent

@@ -1,4 +1,9 @@
-"""What an answer that is not a success means for a message: to be sent again, and how, or never."""
+"""What an answer that is not a success means for a message: to be sent again, and how, or never.
+
+And whether the message may be stored although the answer is not a success. A broker makes all its checks
+before it stores, and they answer 4xx or 503 (``BrokerServiceServer.sendMessageP2B``); whatever goes wrong
+while it stores, or after that, is 500.
+"""
 
 import dataclasses
 import enum
@@ -40,6 +45,10 @@ _BY_CODE: Final[dict[int, Reaction]] = {
 }
 
 
+_BEFORE_THE_HANDLER: Final = frozenset({"StandbyException", "ServerNotReadyException"})
+"""Exceptions of a server that did not look at the request. One that is stopping still carries it out."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
     """What to do, and the words for it."""
@@ -49,6 +58,8 @@ class Verdict:
     """Equal for answers that the log tells together."""
     cause: str
     hint: str
+    ambiguous: bool
+    """Whether the message may have been stored."""
     refresh: bool = False
     """Whether to ask the master for new routes and a new token."""
 
@@ -65,8 +76,14 @@ def judge(answer: Refusal | Failure, *, has_time: bool) -> Verdict:
         f"code {answer.code}",
         f"the broker answered {answer.code} ({entry.name}): {answer.text or entry.meaning}",
         _MESSAGE_TIME if reaction is Reaction.FEW_TIMES and not has_time else entry.hint,
+        not _is_refusal(answer.code),
         entry.refresh_metadata or reaction is Reaction.WITH_NEW_TOKEN,
     )
+
+
+def _is_refusal(code: int) -> bool:
+    """Whether a broker answers so before it would store the message."""
+    return 400 <= code < 500 or code == ErrCode.SERVICE_UNAVAILABLE
 
 
 def _judge_failure(answer: Failure, *, has_time: bool) -> Verdict:
@@ -80,4 +97,5 @@ def _judge_failure(answer: Failure, *, has_time: bool) -> Verdict:
         reaction = Reaction.FEW_TIMES
         hint = _LOOK_AT_BROKER if has_time else _MESSAGE_TIME
     cause = f"the broker failed with {answer.exception_class}: {answer.text or 'no text'}"
-    return Verdict(reaction, answer.exception_class, cause, hint)
+    ambiguous = answer.status is not Status.FATAL and answer.exception_class not in _BEFORE_THE_HANDLER
+    return Verdict(reaction, answer.exception_class, cause, hint, ambiguous)

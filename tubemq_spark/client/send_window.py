@@ -17,6 +17,8 @@ waits is a run of its own.
 - ``_messages`` and ``_bytes`` count the messages in all three places. ``submit`` is given no more than
   ``room`` allowed, so neither grows above its limit, except that a message longer than the window goes alone.
 - A queue is in the order of acceptance but for what was sent again, which stands before younger messages.
+- With ``retry_ambiguous`` off, a message that may have been stored is given to no connection again. Every
+  place where an attempt ends without a clear answer tells ``Resending``, which raises then.
 - No message is under way for longer than ``delivery_timeout_ms``, whatever delays it: what comes to
   nothing earlier is tried again, and then the first error is final. ``error`` is set once; from then on
   nothing is sent and nothing changes.
@@ -85,6 +87,7 @@ class SendWindow:
         self._links = links
         self._log = log
         self._owners: dict[Pipeline, BrokerLink] = {}
+        self._retry_ambiguous = config.retry_ambiguous
         self._resending = Resending(destinations, links, log, retry_ambiguous=config.retry_ambiguous)
         self._limit = self._max_messages
         self._messages = 0
@@ -217,6 +220,8 @@ class SendWindow:
         """Write, read and time out whatever is due; with ``block`` wait until something is."""
         try:
             self._pass_time(_IDLE_COUNTS_S)
+            if not self._retry_ambiguous:
+                self._find_ended_connections()
             self._do_what_is_due()
             self._links.share_out(self._limit, self._max_bytes)
             for link in self._links.all:
@@ -250,6 +255,11 @@ class SendWindow:
         passed = now - self._driven_at
         self._driven_at = now
         self._now += passed if at_most_s is None else min(passed, at_most_s)
+
+    def _find_ended_connections(self) -> None:
+        """Read before writing: what is written to a connection that the broker has ended may be stored."""
+        for pipeline, arrival in self._pipelines.drive(0.0):
+            self._receive(pipeline, arrival)
 
     def _do_what_is_due(self) -> None:
         if self._now >= self._follow_at:
@@ -367,16 +377,17 @@ class SendWindow:
 
         Raises:
             TlsError: that is the cause, and another attempt would fail as well.
+            ProduceError: a message may have been stored and must not be sent again, or its time is over.
         """
         if isinstance(error, TlsError):
             raise error
         cause = f"the connection to {link.endpoint} failed: {error.parameters['cause']}"
         if link.pipeline is not None:
             self._owners.pop(link.pipeline, None)
-        in_flight, queued = link.detach()
-        for message in in_flight:
-            self._resending.unanswered(message, cause, IS_BROKER_THERE)
-        left = in_flight + queued
+        ambiguous, unsent = link.detach()
+        for message in ambiguous:
+            self._resending.count_ambiguous(message, cause, IS_BROKER_THERE)
+        left = ambiguous + unsent
         self._resending.avoid(link, cause, sum(not message.troubles.failures for message in left), self._now)
         failures = max([link.failures, *(message.troubles.failures for message in left)])
         pause_s = self._resending.pause_s(failures)
@@ -400,16 +411,17 @@ class SendWindow:
                 return
             for message in flight.run.messages(connection.give_up(flight)):
                 link.release(1, message.size)
-                self._resending.unanswered(message, cause, LOOK_AT_BROKER)
                 self._log.event("no answer", f"{link}: {cause}")
+                self._resending.count_ambiguous(message, cause, LOOK_AT_BROKER)
                 self._resending.again(message, cause, LOOK_AT_BROKER, self._now)
 
     def _give_up_late(self) -> None:
         """Fail when the time of a message is over, wherever it is."""
         for link in self._links.all:
-            for run in (*link.runs_in_flight(), *link.queue):
+            for run, ambiguous in (*link.runs_in_flight(), *((run, False) for run in link.queue)):
                 if run.give_up_at <= self._now:
                     cause, hint = run.troubles.what
-                    cause = cause or f"{link} took no messages for too long"
+                    run.troubles.unanswered += ambiguous
+                    cause = cause or f"{link} {'did not answer' if ambiguous else 'took no messages'} in time"
                     raise self._resending.failed(run, cause, hint or IS_BROKER_THERE)
         self._resending.give_up_late(self._now)

@@ -36,6 +36,9 @@ class Pipeline:
     hold answers. The failure is reported behind it.
     """
 
+    untouched = False
+    """Whether no byte of what was given to ``write`` last has left; it stays known after the end."""
+
     def __init__(self, endpoint: Endpoint, selector: selectors.BaseSelector, connect_by: float) -> None:
         """Start to connect; ``connect_by`` is the owner's clock's latest time for it, in seconds."""
         self.endpoint = endpoint
@@ -69,14 +72,15 @@ class Pipeline:
 
     @property
     def unsent_bytes(self) -> int:
-        """How many bytes given to ``write`` the socket has not taken yet."""
+        """How many bytes given to ``write`` the socket has not taken yet, and never will after a failure."""
         return len(self._unsent)
 
     def write(self, data: bytes) -> None:
         """Write what the socket takes now and keep the rest for ``Pipelines.drive``; see ``writable``."""
         self._unsent = memoryview(data)
+        self.untouched = True
         self._write_more()
-        if self._unsent:
+        if self._writing:
             self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def report_at(self, count: int) -> None:
@@ -116,7 +120,7 @@ class Pipeline:
             return None
         if events & selectors.EVENT_WRITE:
             self._write_more()
-            if not self._unsent:
+            if not self._writing:
                 self._watch(selectors.EVENT_READ)
         return self._read() if events & selectors.EVENT_READ else None
 
@@ -182,14 +186,20 @@ class Pipeline:
             raise self.fail(self._write_error or "the peer closed it")
         return data
 
+    @property
+    def _writing(self) -> bool:
+        return bool(self._unsent) and not self._write_error
+
     def _write_more(self) -> None:
         try:
-            self._unsent = self._unsent[self._open_socket().send(self._unsent) :]
+            sent = self._open_socket().send(self._unsent)
         except BlockingIOError:
             return
         except OSError as error:
-            self._unsent = memoryview(b"")
             self._write_error = str(error)
+        else:
+            self.untouched = False
+            self._unsent = self._unsent[sent:]
 
     def _watch(self, events: int) -> None:
         self._selector.modify(self._open_socket(), events, self)

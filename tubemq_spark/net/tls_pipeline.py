@@ -83,7 +83,7 @@ class TlsPipeline(Pipeline):
             self._write_more()
         if self._session.established:
             self._handshaking = self._connecting = False
-        self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
+        self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if self._writing else 0))
 
     def _read(self) -> bytes | None:
         received = super()._read()

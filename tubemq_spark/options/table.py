@@ -648,10 +648,11 @@ RETRY_AMBIGUOUS: Final = OptionSpec(
     "retryAmbiguous",
     BOOLEAN,
     _WRITES,
-    "Whether a row is sent again if its broker may have stored it already: the connection was lost or timed "
-    "out before the answer came, or the broker failed while it stored the row. `false` fails the task "
-    "instead, so no row is stored twice by the connector. Spark must not repeat the task either: set "
-    "`spark.task.maxFailures` to 1 and turn speculation off.",
+    "Whether a row that may be stored although no broker said so is sent again: its answer was lost, did not "
+    "come in time, or told of a failure while storing. Sending it again may store it twice, and loses none. "
+    "With `false` its task fails instead (`TUBEMQ_SEND_FAILED.AMBIGUOUS`); what was certainly not stored is "
+    "sent again all the same. Spark repeats a failed task with all its rows: set `spark.task.maxFailures` to "
+    "1 and turn speculation off as well, or have repeats removed downstream.",
     _CLIENT.retry_ambiguous,
 )
 MESSAGE_TIME: Final = OptionSpec(
