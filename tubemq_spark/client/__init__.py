@@ -18,17 +18,22 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.client.latencies import Latency
     from tubemq_spark.client.producer import Producer
     from tubemq_spark.client.records import Record
+    from tubemq_spark.client.statistics import BrokerStatistics, ProducerStatistics
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.net.tls import TlsConfig
     from tubemq_spark.receipts import Receipt
 
 __all__ = [
     "BrokerAdmin",
+    "BrokerStatistics",
     "ClientConfig",
+    "Latency",
     "MasterAdmin",
     "Producer",
+    "ProducerStatistics",
     "Receipt",
     "Record",
     "TlsConfig",
@@ -37,9 +42,12 @@ __all__ = [
 
 _MODULES: Final = {
     "BrokerAdmin": "tubemq_spark.client.admin",
+    "BrokerStatistics": "tubemq_spark.client.statistics",
     "ClientConfig": "tubemq_spark.client.config",
+    "Latency": "tubemq_spark.client.latencies",
     "MasterAdmin": "tubemq_spark.client.admin",
     "Producer": "tubemq_spark.client.producer",
+    "ProducerStatistics": "tubemq_spark.client.statistics",
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.records",
     "TlsConfig": "tubemq_spark.net.tls",

@@ -18,6 +18,7 @@ from tubemq_spark.client.publishing import Publishing
 from tubemq_spark.client.runs import Destination, Run, runs
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
+from tubemq_spark.client.statistics import ProducerStatistics
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
@@ -71,7 +72,7 @@ class Producer:
         self._session = ProducerSession(config, pool, wait)
         self._wait = wait
         self._log = SendLog(name or f"producer {self._session.client_id}")
-        links = BrokerLinks(config.rpc_timeout_ms)
+        self._links = links = BrokerLinks(config.rpc_timeout_ms)
         self._destinations = Destinations(self._session, links)
         self._publishing = Publishing(
             config, pool, self._session, self._destinations, self._log, self._wait_working
@@ -200,6 +201,15 @@ class Producer:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
         return self._destinations.receipts()
 
+    def statistics(self) -> ProducerStatistics:
+        """Return what was sent and answered so far, and how long that took, as values that do not change."""
+        used = [link.statistics() for link in self._links.all if link.counts.requests]
+        return ProducerStatistics(
+            tuple(sorted(used, key=lambda broker: (broker.broker_id, broker.endpoint))),
+            self._window.room_wait_s,
+            self._log.elapsed_s,
+        )
+
     def pause(self) -> None:
         """End a piece of work that was flushed; registration and connections stay for ``resume``.
 
@@ -207,7 +217,7 @@ class Producer:
         """
         self._summarise()
         self._accepted = 0
-        self._window.retried = 0
+        self._window.forget_counts()
         self._destinations.forget_receipts()
 
     def resume(self, name: str = "") -> None:
@@ -244,7 +254,7 @@ class Producer:
 
     def _summarise(self) -> None:
         if self._accepted:
-            self._log.summary(summarise(self.receipts()))
+            self._log.summary(f"{summarise(self.receipts())}; {self.statistics()}")
 
     def _accept(self, batch: OutgoingBatch, first: int) -> int:
         """Accept as many messages as there is room for; return the first that is left.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tubemq_spark.client.outgoing import OutgoingBatch
+from tubemq_spark.client.statistics import BrokerCounts, BrokerStatistics
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.protocol.send_batch import Int64s
@@ -49,7 +50,17 @@ class Run:
     ``rows`` is a range when they follow one another in the batch, which keeps a run as cheap as a message.
     """
 
-    __slots__ = ("_troubles", "attempts", "batch", "destinations", "give_up_at", "rows", "sent_at", "size")
+    __slots__ = (
+        "_troubles",
+        "attempts",
+        "batch",
+        "destinations",
+        "give_up_at",
+        "handed_at",
+        "rows",
+        "sent_at",
+        "size",
+    )
 
     def __init__(
         self, batch: OutgoingBatch, rows: Sequence[int], destinations: Sequence["Destination"]
@@ -63,6 +74,8 @@ class Run:
         """The length of all payloads together."""
         self.attempts = 0
         """How often they were handed to a connection."""
+        self.handed_at = 0.0
+        """When that was done last, in the window's time."""
         self.sent_at = 0.0
         """When their last bytes left, in the window's time; set with each attempt."""
         self.give_up_at = 0.0
@@ -255,6 +268,7 @@ class BrokerLink:
         "_unsent_bytes",
         "broker_id",
         "connection",
+        "counts",
         "crowded",
         "endpoint",
         "failures",
@@ -294,6 +308,8 @@ class BrokerLink:
         """How often it was avoided since it last stored a message."""
         self.crowded = False
         """Whether it holds its share of the window; see ``BrokerLinks``."""
+        self.counts = BrokerCounts()
+        """What was sent and answered."""
 
     def __str__(self) -> str:
         return f"broker {self.broker_id} ({self.endpoint})"
@@ -368,6 +384,10 @@ class BrokerLink:
             self._unsent_bytes = unsent
             self.moved_at = now
         return now - self.moved_at
+
+    def statistics(self) -> BrokerStatistics:
+        """Return what was counted so far."""
+        return self.counts.snapshot(self.broker_id, self.endpoint)
 
     def _untouched(self) -> list[Run]:
         """Return the runs in flight of which no byte has left."""

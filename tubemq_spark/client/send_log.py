@@ -39,6 +39,7 @@ class SendLog:
     def begin(self, sender: str) -> None:
         """Begin anew, under another name."""
         self.sender = sender
+        self._began = self._clock()
         self.outages = 0
         """How many there were."""
         self.outage_s = 0.0
@@ -46,6 +47,11 @@ class SendLog:
         self._now: dict[str, _Outage] = {}
         self._told_at: dict[str, float] = {}
         self._events: dict[str, _Events] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long ago it began, in seconds."""
+        return self._clock() - self._began
 
     def away(self, what: str, cause: str, waiting: int) -> None:
         """Tell that something is away, and that so many more messages wait for it."""

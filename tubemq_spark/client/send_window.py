@@ -44,6 +44,7 @@ from tubemq_spark.client.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Resen
 from tubemq_spark.client.runs import BrokerLink, Run
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_verdicts import Reaction
+from tubemq_spark.client.statistics import BrokerCounts
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TlsError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.send_connection import Stored
@@ -96,8 +97,8 @@ class SendWindow:
         self._now = 0.0
         self._follow_at = 0.0
         self._give_up_at = 0.0
-        self.retried = 0
-        """Messages handed to a connection again, each time counted."""
+        self.room_wait_s = 0.0
+        """How long messages waited because the window was full."""
         self.error: ProduceError | None = None
         """The first error; nothing is sent after it."""
 
@@ -105,6 +106,11 @@ class SendWindow:
     def unacknowledged(self) -> int:
         """How many accepted messages no broker has acknowledged."""
         return self._messages
+
+    @property
+    def retried(self) -> int:
+        """Messages handed to a connection again, each time counted."""
+        return sum([link.counts.retries for link in self._links.all])
 
     @property
     def idle(self) -> bool:
@@ -179,6 +185,12 @@ class SendWindow:
                 ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=unacknowledged)
             )
 
+    def forget_counts(self) -> None:
+        """Count anew; nothing is under way."""
+        self.room_wait_s = 0.0
+        for link in self._links.all:
+            link.counts = BrokerCounts()
+
     def resume(self) -> None:
         """Begin again after a long pause without messages: connections that ended meanwhile are made anew.
 
@@ -210,11 +222,13 @@ class SendWindow:
 
     def _make_room(self, size: int) -> None:
         """Wait until there is room for ``size`` bytes; a message longer than the window goes alone."""
+        began = self._now
         while self._messages and (
             self._messages > self._limit - max(1, self._limit // _REFILL_AT)
             or self._bytes + size > self._max_bytes
         ):
             self._drive(block=True)
+        self.room_wait_s += self._now - began
 
     def _drive(self, *, block: bool) -> None:
         """Write, read and time out whatever is due; with ``block`` wait until something is."""
@@ -316,13 +330,12 @@ class SendWindow:
             link.last_heard = self._now
         while link.queue and size < _WRITE_BYTES:
             run = link.queue.popleft()
-            run.sent_at = self._now
+            run.handed_at = run.sent_at = self._now
             run.attempts += 1
-            if run.attempts > 1:
-                self.retried += len(run.rows)
             backs = run.batch.backs(self._destinations.credentials)
             frames.append(link.connection.send(run, run.batch.payloads, backs, run.rows, run.places()))
             runs.append(run)
+            link.counts.sent(len(run.rows), len(frames[-1]), again=run.attempts > 1)
             size += len(frames[-1])
         return runs, b"".join(frames)
 
@@ -333,6 +346,7 @@ class SendWindow:
         if isinstance(arrival, TubeMQConnectionError):
             self._lost(link, arrival)
             return
+        link.counts.received_bytes += len(arrival)
         try:
             stored, not_stored = link.connection.receive_data(arrival)
         except RemoteProtocolError as error:
@@ -344,6 +358,7 @@ class SendWindow:
         for outcome in stored:
             self._acknowledge(link, outcome)
         for run, position, answer in not_stored:
+            link.counts.not_stored(answer)
             for message in run.messages((position,)):
                 link.release(1, message.size)
                 if self._resending.refused(link, message, answer, self._now) is Reaction.SLOWER:
@@ -355,6 +370,7 @@ class SendWindow:
         run, positions, offsets = stored
         size = run.size_of(positions)
         link.release(len(positions), size)
+        link.counts.acknowledged(len(positions), size, self._now - run.handed_at)
         run.acknowledge(positions, offsets)
         self._messages -= len(positions)
         self._bytes -= size
@@ -385,6 +401,7 @@ class SendWindow:
         if link.pipeline is not None:
             self._owners.pop(link.pipeline, None)
         ambiguous, unsent = link.detach()
+        link.counts.unanswered += len(ambiguous)
         for message in ambiguous:
             self._resending.count_ambiguous(message, cause, IS_BROKER_THERE)
         left = ambiguous + unsent
@@ -411,6 +428,7 @@ class SendWindow:
                 return
             for message in flight.run.messages(connection.give_up(flight)):
                 link.release(1, message.size)
+                link.counts.unanswered += 1
                 self._log.event("no answer", f"{link}: {cause}")
                 self._resending.count_ambiguous(message, cause, LOOK_AT_BROKER)
                 self._resending.again(message, cause, LOOK_AT_BROKER, self._now)
