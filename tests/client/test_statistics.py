@@ -192,11 +192,3 @@ def test_the_line_says_what_was_sent_what_was_waited_for_and_who_was_slow():
     assert str(ProducerStatistics((), 0.0, 0.0)) == (
         "0 requests, 0 of them retries; waited 0.0 s for room; took 0.0 s"
     )
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(1023, "1023 bytes"), (1024, "1.0 KiB"), (5 << 20, "5.0 MiB"), (7 << 40, "7.0 TiB")]
-)
-def test_sizes_are_told_in_the_unit_that_fits(size, text):
-    one = BrokerStatistics(1, Endpoint("b", 1), 1, 0, 0, 0, 1, size, {}, {}, 0, Latency())
-    assert str(ProducerStatistics((one,), 0.0, 0.0)).startswith(text + " in 1 requests")
