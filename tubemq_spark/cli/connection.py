@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.protocol.constants import (
+    DEFAULT_MASTER_PORT,
+    DEFAULT_MASTER_TLS_PORT,
+    DEFAULT_WEB_PORT,
+)
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.config import ClusterConfig
@@ -69,6 +73,17 @@ def add_connection_arguments(parser: argparse.ArgumentParser, group: str) -> Non
     )
 
 
+def add_web_argument(parser: argparse.ArgumentParser) -> None:
+    """Describe where the masters list topics and groups: the protocol of the clients does not."""
+    parser.add_argument(
+        "--web",
+        metavar="HOST:PORT",
+        help="where the masters serve their administration API, separated by commas (default: port 8080 "
+        "of each "
+        "master's host)",
+    )
+
+
 def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
     """Return how to reach the cluster that the arguments name.
 
@@ -102,8 +117,11 @@ def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
         tls,
         lease_wait_ms=timeout_ms,
         fetch_timeout_ms=timeout_ms,
+        delivery_timeout_ms=timeout_ms,
     )
-    return ClusterConfig(client).validate()
+    web = getattr(arguments, "web", None)
+    servers = tuple(Endpoint.parse(address, DEFAULT_WEB_PORT) for address in web.split(",")) if web else ()
+    return ClusterConfig(client, web=servers).validate()
 
 
 def _password(arguments: argparse.Namespace) -> str | None:

@@ -1,10 +1,11 @@
 """``tubemq-spark``: arguments in, an exit code out.
 
-Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted. Spark and rich are imported only by
-the commands that need them, when they run.
+Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted, 141 nobody reads the output any more.
+Spark and rich are imported only by the commands that need them, when they run.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
@@ -12,7 +13,7 @@ from typing import Final, NoReturn
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import embedded
+from tubemq_spark.cli import consume, embedded, offsets, produce, topics
 from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.cli.receipts import command as receipts
 from tubemq_spark.errors import OptionError, TubeMQError
@@ -21,6 +22,7 @@ from tubemq_spark.protocol import speedups
 FAILED: Final = 1
 WRONG_ARGUMENTS: Final = 2
 INTERRUPTED: Final = 130
+NOBODY_READS: Final = 141
 
 
 def _version() -> str:
@@ -39,13 +41,17 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; each sets its function as ``run``."""
     parser: argparse.ArgumentParser = _Parser(
         prog="tubemq-spark",
-        description="TubeMQ with Apache Spark: run an embedded server or a demo, verify what was written.",
+        description="TubeMQ with Apache Spark: produce and consume messages, look at topics and offsets, "
+        "run an "
+        "embedded server or a demo, verify what was written.",
     )
     parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     embedded.add_command(commands)
     demo.add_command(commands)
+    for command in (produce, consume, topics, offsets):
+        command.add_command(commands)
     receipts.add_command(commands)
     return parser
 
@@ -61,6 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(parsed.run(parsed))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes standard output at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
     except (TubeMQError, OSError) as error:
         sys.stderr.write(f"tubemq-spark: {error}\n")
         return WRONG_ARGUMENTS if isinstance(error, OptionError) else FAILED

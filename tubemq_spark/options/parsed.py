@@ -113,6 +113,11 @@ class ReadOptions:
     max_idle_interval_ms: int = 2_000
     """How old the bounds of an idle stream's stores may get before the brokers are asked again."""
 
+    @property
+    def if_no_record(self) -> Edge | None:
+        """Where a query begins if no record is of the time to begin at; None is an error."""
+        return Edge.LATEST if self.no_match is NoMatch.LATEST else None
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ViewOptions:

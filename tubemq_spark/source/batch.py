@@ -19,7 +19,6 @@ from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema, message_columns
 from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.task import run_task
-from tubemq_spark.source.time_search import if_no_record
 from tubemq_spark.spark_edge import at_sparks_edge
 
 
@@ -48,7 +47,7 @@ class TubeMQReader(DataSourceReader):
         known = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names, filtered=bool(types)).check(snapshot.layout)
         starting = planner.with_offsets(
-            options.starting, snapshot, edge="starting", if_none=if_no_record(options)
+            options.starting, snapshot, edge="starting", if_none=options.if_no_record
         )
         ending = planner.with_offsets(
             options.ending or Edge.LATEST, snapshot, edge="ending", if_none=Edge.LATEST

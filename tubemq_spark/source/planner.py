@@ -34,6 +34,7 @@ from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.cluster.time_search import TimeSearch
 from tubemq_spark.errors import OptionError, TlsError, TubeMQError
 from tubemq_spark.model import (
     OffsetBounds,
@@ -64,7 +65,6 @@ from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages, brokers_away, may_be_gone
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.snapshot import Snapshot
-from tubemq_spark.source.time_search import TimeSearch
 from tubemq_spark.source.unlisted import UNLISTED_SECONDS, Unlisted, unlisted
 from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
 

@@ -43,7 +43,6 @@ from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
 from tubemq_spark.source.snapshot import Snapshot
-from tubemq_spark.source.time_search import if_no_record
 
 logger = logging.getLogger(__name__)
 
@@ -249,7 +248,7 @@ class StreamDriver:
     def _with_offsets(self, start: StreamOffset, snapshot: Snapshot) -> StreamOffset:
         if not isinstance(start, StartToken):
             return start
-        if_none = if_no_record(self._options)
+        if_none = self._options.if_no_record
         return StartToken(self._planner.with_offsets(start.spec, snapshot, edge="starting", if_none=if_none))
 
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:

@@ -21,7 +21,6 @@ from tubemq_spark.model import (
 from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Timestamp, timestamps, with_timestamps_resolved
 from tubemq_spark.offsets.time_search import Look, first_at
-from tubemq_spark.options import NoMatch, ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _MINUTE: Final = "%Y%m%d%H%M"
@@ -113,11 +112,6 @@ class TimeSearch:
             close = getattr(batches, "close", None)
             if close is not None:
                 close()
-
-
-def if_no_record(options: ReadOptions) -> Edge | None:
-    """Return where a query begins if no record is of the time to begin at; None is an error."""
-    return Edge.LATEST if options.no_match is NoMatch.LATEST else None
 
 
 def _pass_over(_: LossRecord) -> None:

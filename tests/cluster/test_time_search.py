@@ -5,10 +5,10 @@ import datetime
 import pytest
 
 from tests.memory_cluster import MemoryCluster
+from tubemq_spark.cluster.time_search import TimeSearch
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.offset_spec import Edge, Specific, Timestamp
-from tubemq_spark.source.time_search import TimeSearch
 
 FIRST, SECOND = TopicPartition("demo", 1, 0), TopicPartition("demo", 1, 10_000)
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

@@ -1,0 +1,260 @@
+"""The commands that produce and consume, and look at topics and offsets, on three brokers."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tubemq_spark.cli import main as cli
+from tubemq_spark.cli.consume import _delimiter
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+
+@pytest.fixture
+def server(tmp_path):
+    topics = {"shared": (1, 3)} | dict.fromkeys(["plain", "lines", "pipe", "empty", "timed", "gone"], (1, 1))
+    with EmbeddedTubeMQ(tmp_path / "tubemq", topics, brokers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def run(server, capfdbinary):
+    """Run a command; return its exit code, and what it writes to both outputs."""
+
+    def command(name, *arguments):
+        code = cli.main([name, *arguments, "--master", server.master, "--timeout", "5"])
+        written = capfdbinary.readouterr()
+        return code, written.out, written.err.decode()
+
+    return command
+
+
+@pytest.fixture
+def web(server):
+    return ("--web", server.master_web)
+
+
+def process(server, *arguments, **how):
+    """Start a command as users do."""
+    place = ("--master", server.master, "--timeout", "5")
+    return subprocess.Popen([sys.executable, "-m", "tubemq_spark", *arguments, *place], **how)
+
+
+def test_lines_are_stored_and_come_back(run, server, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"one\ntwo\r\nthr\xffee\nfour")
+    code, out, err = run("produce", "lines", str(file), "--partition", "1:0")
+    assert (code, out) == (0, b"")
+    assert "4 rows (16 bytes) to 1 partitions" in err
+    assert run("consume", "lines", "--partition", "1:0") == (0, b"one\ntwo\nthr\xffee\nfour\n", "")
+    assert run("consume", "lines", "--count", "2", "--delimiter", r"\0")[1] == b"one\0two\0"
+    assert run("consume", "lines", "--from", "28", "--to", "56", "--partition", "1:0")[1] == b"two\n"
+
+
+def test_what_is_consumed_as_json_can_be_produced(run, tmp_path):
+    given = [
+        {"value": "a,b", "messageType": "red", "messageTime": "202601020304", "attributes": {"k": "v"}},
+        {"valueBase64": "/w==", "key": "anna"},
+        {"value": "named", "brokerId": 2, "partition": 0},
+    ]
+    file = tmp_path / "lines.json"
+    file.write_text("".join(json.dumps(line) + "\n" for line in given))
+    code, out, _ = run("produce", "plain", str(file), "--json-lines", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert (told["messages"], told["bytes"], told["sentAgain"], told["extraCopiesAtMost"]) == (3, 9, 0, 0)
+    assert sum(one["messages"] for one in told["partitions"]) == 3
+
+    _, out, _ = run("consume", "plain", "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    by_value = {line.get("value", line.get("valueBase64")): line for line in found}
+    assert by_value["a,b"]["messageType"] == "red"
+    assert by_value["a,b"]["messageTime"] == "202601020304"
+    assert by_value["a,b"]["attributes"] == {"$msgType$": "red", "$msgTime$": "202601020304", "k": "v"}
+    assert "attributes" not in by_value["/w=="]
+    assert by_value["named"]["brokerId"] == 2
+    assert by_value["named"]["offset"] % 28 == 0
+
+    file.write_bytes(out)
+    assert run("produce", "shared", str(file), "--json-lines")[0] == 0
+    _, out, _ = run("consume", "shared", "--json")
+    again = [json.loads(line) for line in out.splitlines()]
+    told = [(line.get("value"), line.get("valueBase64"), line.get("attributes")) for line in again]
+    assert sorted(told, key=str) == sorted(
+        [(line.get("value"), line.get("valueBase64"), line.get("attributes")) for line in found], key=str
+    )
+    assert "offset" not in again[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "complaint"),
+    [
+        (b"", [], "line 2: it is blank"),
+        (b"no key", ["--key-delimiter", "="], "line 2: it has no '='"),
+        (b"{", ["--json-lines"], "line 2: it is not JSON"),
+        (b"[]", ["--json-lines"], "line 2: it is not a JSON object"),
+        (b'{"value": 7}', ["--json-lines"], "line 2: its fields have other types.*value is not a text"),
+        (b'{"valueBase64": "?"}', ["--json-lines"], "line 2: .*not base64"),
+        (b'{"value": "a", "colour": "red"}', ["--json-lines"], "line 2: it has 'colour', which is none of"),
+    ],
+)
+def test_a_line_that_cannot_be_sent_is_named(run, tmp_path, line, arguments, complaint):
+    first = b'{"value": "sound"}' if "--json-lines" in arguments else b"a=sound"
+    file = tmp_path / "lines.txt"
+    file.write_bytes(first + b"\n" + line + b"\nnever sent\n")
+    code, _, err = run("produce", "empty", str(file), *arguments)
+    assert code == 2
+    assert "stored before it ended: 1 rows" in err
+    assert re.search(complaint, err)
+
+
+def test_blank_lines_can_be_left_out(run, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"\na\n\r\nb\n")
+    assert "2 rows" in run("produce", "empty", str(file), "--skip-blank-lines")[2]
+
+
+def test_topics_are_listed_and_described(run, web):
+    listed = run("topics", *web)[1].decode().split()
+    assert listed == ["TOPIC", "empty", "gone", "lines", "pipe", "plain", "shared", "timed"]
+    code, out, _ = run("topics", "shared", "plain", "--json", *web)
+    stores = json.loads(out)["stores"]
+    assert code == 0
+    assert {(one["topic"], one["brokerId"], one["partitions"]) for one in stores} == {
+        (topic, broker, count) for topic, count in (("plain", 1), ("shared", 3)) for broker in (1, 2, 3)
+    }
+    assert all(one["messages"] == (one["latest"] - one["earliest"]) // 28 for one in stores)
+    header, *rows = run("topics", "shared", *web)[1].decode().splitlines()
+    assert header.split()[:3] == ["TOPIC", "BROKERID", "ADDRESS"]
+    assert len(rows) == 3
+
+
+def test_offsets_at_a_time(run, web, tmp_path):
+    file = tmp_path / "lines.txt"
+    for minute in ("202601010000", "202601010005"):
+        file.write_text("a\nb\n")
+        run("produce", "timed", str(file), "--partition", "3:0", "--message-time", minute)
+    where = ("timed", "--partition", "3:0", "--json", *web)
+    code, out, _ = run("offsets", *where, "--at", "2026-01-01T00:03")
+    assert code == 0
+    (row,) = json.loads(out)["partitions"]
+    assert (row["earliest"], row["at"], row["latest"]) == (0, 56, 112)
+    (row,) = json.loads(run("offsets", *where, "--at", "2026-01-01T08:05+08:00")[1])["partitions"]
+    assert row["at"] == 56
+    (row,) = json.loads(run("offsets", *where, "--at", "2026-02-01")[1])["partitions"]
+    assert row["at"] == 112
+    assert run("consume", "timed", "--partition", "3:0", "--from", "2026-01-01T00:03")[1] == b"a\nb\n"
+
+
+def test_where_a_group_stands(run, web):
+    code, out, _ = run("offsets", "plain", "--of-group", "nobody", "--json", *web)
+    assert code == 0
+    for row in json.loads(out)["partitions"]:
+        assert row["committed"] is None
+        assert row["lag"] is None
+
+
+def test_a_broker_that_is_away_leaves_the_others(run, server, web):
+    server.faults.stop_broker(2)
+    try:
+        code, out, err = run("offsets", "gone", "--json", *web)
+        assert code == 1
+        rows = {row["brokerId"]: row["latest"] for row in json.loads(out)["partitions"]}
+        assert rows == {1: 0, 2: None, 3: 0}
+        assert "gone/2 store 0: [TUBEMQ_" in err
+        code, out, err = run("topics", "gone", *web)
+        assert (code, len(out.splitlines())) == (1, 4)
+    finally:
+        server.faults.start_broker(2)
+
+
+def test_a_topic_that_does_not_exist(run, web, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("a\n")
+    for arguments in (["produce", "plian", str(file)], ["consume", "plian"], ["offsets", "plian", *web]):
+        code, out, err = run(*arguments)
+        assert (code, out) == (1, b"")
+        assert "plian" in err.splitlines()[-1]
+
+
+def test_a_partition_that_does_not_exist_is_refused_with_those_that_do(run):
+    code, _, err = run("consume", "plain", "--partition", "9:0")
+    assert code == 2
+    assert "one of 1:0, 2:0, 3:0" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["consume", "plain", "--from", "yesterday"], "'yesterday' is not a place"),
+        (["consume", "plain", "--partition", "1"], "'1' is not BROKER_ID:PARTITION_ID"),
+        (["consume", "plain", "--count", "0"], "'0' is not a positive whole number"),
+        (["produce", "plain", "--attribute", "k"], "'k' is not NAME=VALUE"),
+    ],
+)
+def test_wrong_arguments(capsys, arguments, complaint):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, "--master", "m"])
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_arguments_that_exclude_each_other(run):
+    assert run("consume", "plain", "--follow", "--to", "latest")[0] == 2
+    assert run("produce", "plain", "--json-lines", "--key-delimiter", ":")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [(r"\n", b"\n"), (r"\\n", b"\\n"), (r"\t|", b"\t|"), ("é", "é".encode()), ("", b"")]
+)
+def test_delimiters(text, meant):
+    assert _delimiter(text) == meant
+
+
+def test_standard_input_and_a_reader_that_ends_early(server):
+    sender = process(server, "produce", "pipe", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    _, err = sender.communicate(b"".join(b"%d\n" % number for number in range(20_000)))
+    assert sender.returncode == 0, err
+    reader = process(server, "consume", "pipe", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reader.stdout.readline()
+    reader.stdout.close()
+    assert reader.wait(60) == 141
+    assert reader.stderr.read() == b""
+    reader.stderr.close()
+
+
+def test_messages_are_followed_until_ctrl_c(server):
+    follower = process(
+        server, "consume", "empty", "--follow", stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    )
+    try:
+        time.sleep(2)
+        sender = process(server, "produce", "empty", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        sender.communicate(b"fresh\n")
+        assert follower.stdout.readline() == b"fresh\n"
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(30) == 130
+        assert b"Traceback" not in follower.stderr.read()
+    finally:
+        follower.kill()
+        follower.wait()
+        follower.stdout.close()
+        follower.stderr.close()
+
+
+def test_a_first_error_of_the_master_is_one_line(capsys):
+    assert cli.main(["consume", "plain", "--master", "127.0.0.1:1", "--timeout", "1"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_commands_need_neither_spark_nor_arrow():
+    script = (
+        "import sys; from tubemq_spark.cli import main\n"
+        "try: main.main(['consume', 'x', '--master', '127.0.0.1:1', '--timeout', '1'])\n"
+        "finally: sys.exit(len({'pyspark', 'pyarrow'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, capture_output=True).returncode == 0

@@ -1,0 +1,106 @@
+"""Partitions and places in them, as arguments name them."""
+
+import argparse
+import datetime
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Specific, Timestamp
+
+if TYPE_CHECKING:
+    from tubemq_spark.cluster.base import Cluster
+
+PLACE: Final = "earliest, latest, an offset, or a time such as 2026-01-31T12:00 or 2026-01-31T12:00+08:00"
+"""What a place may be, for help and errors."""
+
+
+def parse_place(text: str) -> Edge | Timestamp | int:
+    """Read a place: an edge, an offset in index bytes, or a time (UTC unless it names another zone).
+
+    Raises:
+        argparse.ArgumentTypeError: it is none of these.
+    """
+    for edge in Edge:
+        if text == edge.value:
+            return edge
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a place: {PLACE}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return Timestamp(int(moment.timestamp() * 1000))
+
+
+def parse_partition(text: str) -> tuple[int, int]:
+    """Read ``brokerId:partitionId``.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    broker, colon, partition = text.partition(":")
+    if not colon or not all(part.isascii() and part.isdigit() for part in (broker, partition)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not BROKER_ID:PARTITION_ID")
+    return int(broker), int(partition)
+
+
+def chosen_partitions(
+    layout: TopicsLayout, named: Sequence[tuple[int, int]] | None
+) -> Collection[TopicPartition]:
+    """Return the partitions that were named, or all, in their order.
+
+    Raises:
+        OptionError: one does not exist.
+    """
+    if not named:
+        return sorted(layout.partitions)
+    existing = {(one.broker_id, one.partition_id): one for one in layout.partitions}
+    for broker_id, partition_id in named:
+        if (broker_id, partition_id) not in existing:
+            raise OptionError(
+                "TUBEMQ_OPTION_VALUE",
+                option="--partition",
+                value=f"{broker_id}:{partition_id}",
+                expected=f"one of {', '.join(sorted(one.local_id for one in layout.partitions))}",
+            )
+    return sorted(existing[name] for name in dict.fromkeys(named))
+
+
+def offsets_at(
+    cluster: "Cluster",
+    layout: TopicsLayout,
+    bounds: Mapping[StoreId, OffsetBounds],
+    place: Edge | Timestamp | int,
+    option: str,
+) -> dict[TopicPartition, int]:
+    """Return the offset of a place in each partition of stores whose bounds are known, within these bounds.
+
+    A partition without a record of that time or later ends before it: the place is its end.
+
+    Raises:
+        OptionError: messages carry no time.
+        TubeMQError: a broker does not answer, or refuses.
+    """
+    held = {
+        partition: bounds[partition.store_id]
+        for partition in layout.partitions
+        if partition.store_id in bounds
+    }
+    if isinstance(place, int):
+        return {one: min(max(place, earliest), latest) for one, (earliest, latest) in held.items()}
+    if isinstance(place, Edge):
+        return {one: at.earliest if place is Edge.EARLIEST else at.latest for one, at in held.items()}
+    from tubemq_spark.cluster.time_search import TimeSearch
+
+    found = TimeSearch(cluster, layout, bounds, "UTC").resolve(place, option=option, if_none=Edge.LATEST)
+    return {one: _offset(found, one, at.latest) for one, at in held.items()}
+
+
+def _offset(found: OffsetSpec, partition: TopicPartition, latest: int) -> int:
+    of_topic = found.topics.get(partition.topic) if isinstance(found, Specific) else None
+    offset = of_topic.get(partition) if isinstance(of_topic, Mapping) else None
+    return offset if isinstance(offset, int) else latest

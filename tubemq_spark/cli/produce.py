@@ -1,0 +1,249 @@
+"""The command ``tubemq-spark produce``: lines of a file or of standard input to a topic."""
+
+import argparse
+import base64
+import binascii
+import json
+import sys
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.cli.places import parse_partition
+from tubemq_spark.cli.tables import complain, print_json
+from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.receipts import Receipt, summarise
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.producer import Producer
+
+_GROUP: Final = "tubemq_spark_produce"
+_FIELDS: Final = frozenset(
+    {"value", "valueBase64", "key", "brokerId", "partition", "messageType", "messageTime", "attributes"}
+)
+_IGNORED: Final = frozenset({"topic", "offset", "messageId"})
+"""What ``consume --json`` says of a message besides: its output can be the input."""
+_PROGRESS_EVERY: Final = 1_000
+
+
+class _Line(NamedTuple):
+    value: bytes
+    key: bytes | None = None
+    partition: tuple[int, int] | None = None
+    message_type: str | None = None
+    message_time: str | None = None
+    attributes: dict[str, str] | None = None
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the command and its arguments."""
+    parser = commands.add_parser(
+        "produce",
+        help="send lines to a topic",
+        description="Send each line of a file, or of standard input, as a message. At the end it says "
+        "how many "
+        "messages brokers have stored. A line that cannot be sent ends the command; those before it are "
+        "sent.",
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="file to read (default: standard input)")
+    parser.add_argument(
+        "--key-delimiter",
+        metavar="TEXT",
+        help="lines are KEY, this text and VALUE; equal keys share a partition",
+    )
+    parser.add_argument(
+        "--attribute",
+        action="append",
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="attribute of each message; may be given several times",
+    )
+    parser.add_argument("--message-type", metavar="TYPE", help="message type, by which consumers may filter")
+    parser.add_argument("--message-time", metavar="yyyyMMddHHmm", help="message time")
+    parser.add_argument(
+        "--partition",
+        type=parse_partition,
+        metavar="BROKER_ID:PARTITION_ID",
+        help="send all to this partition",
+    )
+    parser.add_argument(
+        "--json-lines",
+        action="store_true",
+        help="each line is an object, as consume --json prints it: value or valueBase64, and what else "
+        "is known",
+    )
+    parser.add_argument(
+        "--skip-blank-lines", action="store_true", help="leave out lines without any character"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was stored as one JSON object")
+    add_connection_arguments(parser, _GROUP)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send all lines and return 0.
+
+    Raises:
+        OptionError: the connection or a line cannot be used.
+        OSError: the file cannot be read.
+        TubeMQError: no master answers, or a message could not be stored.
+    """
+    if arguments.json_lines and arguments.key_delimiter is not None:
+        raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--json-lines", other="--key-delimiter")
+    config = cluster_config(arguments)
+    from tubemq_spark.client.tubemq import TubeMQClient
+
+    with _input(arguments.file) as lines, TubeMQClient(config.client) as client:
+        producer = client.producer(arguments.file or "standard input")
+        try:
+            try:
+                _send_all(producer, lines, arguments)
+            finally:
+                # What came before a line that cannot be sent was accepted.
+                producer.flush()
+        except (TubeMQError, KeyboardInterrupt):
+            complain(f"stored before it ended: {summarise(producer.receipts())}")
+            raise
+        finally:
+            producer.close()
+        _tell(producer.receipts(), as_json=arguments.json)
+    return 0
+
+
+def _input(file: str | None) -> IO[bytes]:
+    if file is None:
+        # A copy, so that closing it leaves standard input alone.
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    return open(file, "rb")  # noqa: PTH123
+
+
+def _send_all(producer: "Producer", lines: IO[bytes], arguments: argparse.Namespace) -> None:
+    constant = dict(arguments.attribute or ())
+    show = _progress()
+    for number, line in _read(lines, arguments):
+        producer.send(
+            arguments.topic,
+            line.value,
+            key=line.key,
+            partition=line.partition or arguments.partition,
+            message_type=line.message_type or arguments.message_type,
+            message_time=line.message_time or arguments.message_time,
+            attributes={**constant, **(line.attributes or {})} or None,
+        )
+        if show and number % _PROGRESS_EVERY == 0:
+            sys.stderr.write(f"\r{number:,} lines")
+    if show:
+        sys.stderr.write("\r\x1b[K")
+
+
+def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int, _Line]]:
+    delimiter = None if arguments.key_delimiter is None else arguments.key_delimiter.encode()
+    for number, text in enumerate(lines, 1):
+        body = text.removesuffix(b"\n").removesuffix(b"\r")
+        if not body:
+            if arguments.skip_blank_lines:
+                continue
+            raise _refused(number, "it is blank (--skip-blank-lines leaves such lines out)")
+        if arguments.json_lines:
+            yield number, _of_json(number, body)
+        elif delimiter is not None:
+            key, found, value = body.partition(delimiter)
+            if not found:
+                raise _refused(number, f"it has no {arguments.key_delimiter!r}")
+            yield number, _Line(value, key)
+        else:
+            yield number, _Line(body)
+
+
+def _of_json(number: int, text: bytes) -> _Line:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise _refused(number, f"it is not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise _refused(number, "it is not a JSON object")
+    unknown = data.keys() - _FIELDS - _IGNORED
+    if unknown:
+        raise _refused(number, f"it has {min(unknown)!r}, which is none of {', '.join(sorted(_FIELDS))}")
+    try:
+        return _Line(
+            _value(data),
+            None if data.get("key") is None else _text(data, "key").encode(),
+            _route(data),
+            data.get("messageType"),
+            data.get("messageTime"),
+            _own(data.get("attributes")),
+        )
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise _refused(number, f"its fields have other types than consume --json prints ({error})") from error
+
+
+def _route(data: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the partition that a line names; what was consumed tells where it came from instead."""
+    if "offset" in data or "messageId" in data or "brokerId" not in data or "partition" not in data:
+        return None
+    return int(data["brokerId"]), int(data["partition"])
+
+
+def _value(data: dict[str, Any]) -> bytes:
+    if "valueBase64" in data:
+        try:
+            return base64.b64decode(_text(data, "valueBase64"), validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"valueBase64 is not base64: {error}") from error
+    return _text(data, "value").encode()
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    if not isinstance(data.get(name), str):
+        raise TypeError(f"{name} is not a text")
+    return str(data[name])
+
+
+def _own(attributes: dict[str, str] | None) -> dict[str, str] | None:
+    """Return attributes without TubeMQ's own, which have fields of their own."""
+    if attributes is None:
+        return None
+    return {name: value for name, value in attributes.items() if not name.startswith("$")}
+
+
+def _progress() -> bool:
+    """Whether somebody looks at a terminal and types nothing there."""
+    return sys.stderr.isatty() and not sys.stdin.isatty()
+
+
+def _tell(receipts: list[Receipt], *, as_json: bool) -> None:
+    if not as_json:
+        sys.stderr.write(f"{summarise(receipts)}\n")
+        return
+    print_json(
+        {
+            "messages": sum(receipt.count for receipt in receipts),
+            "bytes": sum(receipt.bytes for receipt in receipts),
+            "sentAgain": sum(receipt.retried for receipt in receipts),
+            "extraCopiesAtMost": sum(receipt.unanswered for receipt in receipts),
+            "partitions": [
+                {
+                    "topic": receipt.partition.topic,
+                    "brokerId": receipt.partition.broker_id,
+                    "partition": receipt.partition.partition_id,
+                    "messages": receipt.count,
+                    "firstOffset": receipt.first_offset,
+                    "lastOffset": receipt.last_offset,
+                }
+                for receipt in receipts
+            ],
+        }
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _refused(number: int, what: str) -> OptionError:
+    return OptionError("TUBEMQ_BAD_MESSAGE", what=f"line {number}: {what}")

@@ -1,0 +1,37 @@
+"""Tables that commands print: for people in columns, for programs as JSON."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def print_json(data: object) -> None:
+    """Print one line of JSON."""
+    sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows in columns, numbers to the right; what is None is blank."""
+    cells = [[("" if cell is None else str(cell)) for cell in row] for row in rows]
+    numbers = [
+        bool(cells) and all(row[place].lstrip("-").isdigit() or not row[place] for row in cells)
+        for place in range(len(header))
+    ]
+    widths = [max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(header)]
+    for row in [[name.upper() for name in header], *cells]:
+        columns = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
+        ]
+        sys.stdout.write("  ".join(columns).rstrip() + "\n")
+
+
+def complain(text: object) -> None:
+    """Print something that is wrong, which does not end the command."""
+    sys.stderr.write(f"tubemq-spark: {text}\n")
+
+
+def without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known."""
+    return {name: value for name, value in row.items() if value is not None}

@@ -1,0 +1,70 @@
+"""The command ``tubemq-spark topics``: which topics there are, and where their partitions are."""
+
+import argparse
+import collections
+
+from tubemq_spark.cli.connection import add_connection_arguments, add_web_argument, cluster_config
+from tubemq_spark.cli.tables import complain, print_json, print_table
+
+_GROUP = "tubemq_spark_topics"
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the command and its arguments."""
+    parser = commands.add_parser(
+        "topics",
+        help="list topics, or the brokers and partitions of some",
+        description="Without TOPIC, list all topics; otherwise show where the partitions of these topics "
+        "are, "
+        "and how many messages their stores hold. The exit code is 1 if a broker does not answer.",
+    )
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics to describe")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_connection_arguments(parser, _GROUP)
+    add_web_argument(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the topics and return 0, or 1 if something could not be told.
+
+    Raises:
+        OptionError: the connection cannot be used.
+        TubeMQError: no master answers, or a topic does not exist.
+    """
+    config = cluster_config(arguments)
+    from tubemq_spark.cluster.open import open_cluster
+
+    cluster = open_cluster(config)
+    if not arguments.topics:
+        names = sorted(cluster.topics())
+        if arguments.json:
+            print_json({"topics": names})
+        else:
+            print_table(["topic"], [[name] for name in names])
+        return 0
+    layout = cluster.layout(arguments.topics)
+    bounds = cluster.bounds(layout)
+    partitions = collections.Counter(partition.store_id for partition in layout.partitions)
+    stores = []
+    for store, endpoint in sorted(layout.stores.items()):
+        held = bounds.known.get(store)
+        stores.append(
+            {
+                "topic": store.topic,
+                "brokerId": store.broker_id,
+                "address": str(endpoint),
+                "store": store.store,
+                "partitions": partitions[store],
+                "earliest": held and held.earliest,
+                "latest": held and held.latest,
+                "messages": held and (held.latest - held.earliest) // 28,
+            }
+        )
+    if arguments.json:
+        print_json({"stores": stores})
+    else:
+        print_table(list(stores[0]), [list(store.values()) for store in stores])
+    for store, error in bounds.failures.items():
+        complain(f"{store}: {error}")
+    return int(bool(bounds.failures))
