@@ -26,6 +26,7 @@ SUFFIX: Final = ".json"
 _BATCH_DIGITS: Final = 10
 """Of a micro-batch's number in a file's name: the order of names is that of numbers."""
 _DIGEST_DIGITS: Final = 16
+_DEAD_LETTER_TOPIC: Final = "deadLetterTopic"
 
 
 class Outcome(enum.Enum):
@@ -70,12 +71,17 @@ class Manifest:
     receipts: tuple[Receipt, ...]
     """One per partition, in the partitions' order; each has a checksum."""
     uid_prefix: str | None = None
-    """How the ids of all messages begin (``messageUid``); None when they have none, or the user's own."""
+    """How the ids of all messages begin (``messageUid``), those of dead letters left out; None when some
+    have none, or the user's own."""
 
     @property
     def checksum(self) -> int:
         """The checksum of all messages together."""
         return sum(receipt.checksum or 0 for receipt in self.receipts) % CHECKSUM_MODULUS
+
+    def uid_prefix_in(self, topic: str) -> str | None:
+        """Return how the ids of all messages of a topic begin; None when nobody knows."""
+        return None if topic == self.options.get(_DEAD_LETTER_TOPIC) else self.uid_prefix
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ NAME = f"query-{QUERY}-batch-{{:010}}.json"
 @pytest.fixture
 def cluster(monkeypatch):
     """The cluster that every task writes to."""
-    made = MemoryCluster(demo=(2, 1), checksums=True)
+    made = MemoryCluster(demo=(2, 1), dead=(1, 1), checksums=True)
     monkeypatch.setattr(task, "open_cluster", lambda _: made)
     monkeypatch.setattr(topic_check, "open_cluster", lambda _: made)
     return made
@@ -270,6 +271,45 @@ def test_values_of_any_kind_are_compared(writes, caplog):
         writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows.slice(1), rows.slice(0, 1)]))], 7)
     assert writes.stored == [b"x" * 300, b"\xff"]
     assert not [message for message in caplog.messages if message.startswith("the values of")]
+
+
+def test_dead_letters_are_compared_as_they_were_sent(writes, caplog):
+    """A null has a body of its own there."""
+    options = {"onError": "deadLetter", "deadLetterTopic": "dead"}
+    enter_micro_batch(writes._monkeypatch, 7, QUERY)
+    rows = pa.RecordBatch.from_pydict({"value": pa.array(["a", None, "", "b"], pa.string())})
+    for _ in range(2):
+        writer = writes.source(**options).streamWriter(SCHEMA, False)
+        message = pickle.loads(pickle.dumps(writer)).write(iter([rows]))
+        writes.source(**options).streamWriter(SCHEMA, False).commit([message], 7)
+    assert writes.stored == [b"\0", b"\0", b"a", b"b"]
+    assert sorted(writes.view("topic", "count")) == [("dead", 2), ("demo", 1), ("demo", 1)]
+    assert not [message for message in caplog.messages if message.startswith("the values of")]
+
+
+def test_a_manifest_tells_how_the_ids_of_its_rows_begin(writes):
+    """Unless rows may have ids of their own."""
+    writes.commit(7, writes.micro_batch(7, ["a", "b"], ["c"]))
+    ids = {
+        re.search(r"messageUid=([^,]+)", attributes)[1]
+        for log in writes._cluster.logs.values()
+        for _, (_, attributes) in log
+    }
+    ((_, manifest),) = writes.files.items()
+    assert len(ids) == 3
+    assert {one[:8] for one in ids} == {manifest["uidPrefix"]}
+
+    writer = writes.source(stampMessageUid="false").writer(SCHEMA, False)
+    writer.commit(writes.tasks(writer, ["d"]))
+    own = StructType([*SCHEMA.fields, StructField("messageUid", StringType())])
+    writer = writes.source().writer(own, False)
+    row = pa.RecordBatch.from_pydict({"value": ["e"], "messageUid": ["mine"]})
+    writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([row]))])
+    assert sorted(str(one["uidPrefix"]) for one in writes.files.values()) == [
+        "None",
+        "None",
+        manifest["uidPrefix"],
+    ]
 
 
 def test_the_view_needs_the_folder_and_no_cluster():

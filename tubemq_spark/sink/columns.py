@@ -70,6 +70,11 @@ class SinkColumns:
             names -= _ROUTE
         return cls(names - ORIGIN, options.topic, options.message_time_zone, options.message_time)
 
+    @property
+    def have_no_ids(self) -> bool:
+        """Whether no row can have an id of its own, among its attributes or beside them."""
+        return self.names.isdisjoint({MESSAGE_UID_KEY, "attributes"})
+
     def refused(self, batch: pa.RecordBatch, first: int = 1) -> dict[int, ProduceError]:
         """Return the rows of a record batch that cannot be messages, counted from 0, and why.
 

@@ -17,8 +17,11 @@ The manifest of a complete write never changes: a driver that finds one keeps it
 
 import datetime
 import logging
+import zlib
 from collections.abc import Iterable, Sequence
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -30,10 +33,13 @@ from tubemq_spark.options.table import RECEIPTS_PATH
 from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.receipts import CHECKSUM_MODULUS, summarise
 from tubemq_spark.sink import coding
+from tubemq_spark.sink.dead_letters import NO_BODY
 from tubemq_spark.sink.receipts import Contents, TubeMQCommitMessage, ours, receipts_of
 from tubemq_spark.text_files import TextFiles
 
 logger = logging.getLogger(__name__)
+
+_NO_BODY: Final = zlib.crc32(NO_BODY)
 
 
 class Manifests:
@@ -110,6 +116,7 @@ class Manifests:
         micro_batch = next((message.micro_batch for message in ours(messages)), None)
         if micro_batch is None and run_id is None:
             return None
+        prefixes = {message.uid_prefix for message in ours(messages)}
         return Manifest(
             outcome,
             WriteId(micro_batch, run_id),
@@ -117,6 +124,7 @@ class Manifests:
             dict(self._options.shown),
             sum(message.rows for message in ours(messages)),
             tuple(receipts_of(messages)),
+            prefixes.pop() if len(prefixes) == 1 else None,
         )
 
 
@@ -124,8 +132,11 @@ def skip_rows(batches: Iterable[pa.RecordBatch], micro_batch: MicroBatch) -> Tub
     """Return the message of a task whose micro-batch was written before; nothing is sent."""
     rows = checksum = 0
     for batch in batches:
+        values = coding.bytes_column(batch.column("value"))
         rows += batch.num_rows
-        checksum += running_checksums(coding.bytes_column(batch.column("value")))[-1]
+        checksum += running_checksums(values)[-1]
+        # Only dead letters can be without a value, and they have another body instead.
+        checksum += _NO_BODY * int((np.diff(values.offsets) == 0).sum())
     return TubeMQCommitMessage((), rows, micro_batch, Contents(rows, checksum % CHECKSUM_MODULUS))
 
 

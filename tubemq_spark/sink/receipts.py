@@ -32,6 +32,8 @@ class TubeMQCommitMessage(WriterCommitMessage):
     """What was not sent, because the micro-batch was written before; None: everything was sent."""
     dead_letters: int = 0
     """How many of the rows went to the dead letters instead."""
+    uid_prefix: str | None = None
+    """How the ids of all these rows begin, dead letters left out; None when some have none or their own."""
 
 
 def ours(messages: Iterable[WriterCommitMessage | None]) -> list[TubeMQCommitMessage]:

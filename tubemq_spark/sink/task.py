@@ -11,7 +11,7 @@ from tubemq_spark.sink.dead_letters import DeadLetters
 from tubemq_spark.sink.receipts import TubeMQCommitMessage
 from tubemq_spark.sink.row_sender import RowSender
 from tubemq_spark.sink.rows import task_name, task_number
-from tubemq_spark.sink.uids import TaskUids
+from tubemq_spark.sink.uids import TaskUids, write_prefix
 from tubemq_spark.spark_worker import micro_batch_of_task, spare_collector
 
 
@@ -46,5 +46,9 @@ def write_rows(
         sender.flush()
         rows.tell(task)
         return TubeMQCommitMessage(
-            tuple(sender.receipts()), rows.count, micro_batch, dead_letters=rows.dead_letters
+            tuple(sender.receipts()),
+            rows.count,
+            micro_batch,
+            dead_letters=rows.dead_letters,
+            uid_prefix=write_prefix(write).decode() if stamp and columns.have_no_ids else None,
         )

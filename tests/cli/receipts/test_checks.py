@@ -17,9 +17,9 @@ NOON = datetime.datetime(2026, 3, 4, 12, tzinfo=datetime.UTC)
 ONE, TWO = TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0)
 
 
-def manifest(*receipts, number=0, outcome=Outcome.WRITTEN, uid_prefix=None):
+def manifest(*receipts, number=0, outcome=Outcome.WRITTEN, uid_prefix=None, **options):
     write = WriteId(MicroBatch("query", number))
-    return Manifest(outcome, write, NOON, {}, sum(one.count for one in receipts), receipts, uid_prefix)
+    return Manifest(outcome, write, NOON, options, sum(one.count for one in receipts), receipts, uid_prefix)
 
 
 def receipt(first, last, count, partition=ONE):
@@ -96,6 +96,23 @@ def test_ids_of_a_write_that_was_aborted_twice_do_not_help():
     aborted = manifest(receipt(0, 9, 5), outcome=Outcome.ABORTED, uid_prefix="a")
     (check,) = checks(aborted, aborted)
     assert (check.count, check.uid_prefixes) == (10, frozenset())
+
+
+def test_ids_of_two_writes_of_one_micro_batch_do_not_help():
+    """By foreachBatch: equal rows of both have the same id."""
+    (check,) = checks(manifest(receipt(0, 9, 5), uid_prefix="a"), manifest(receipt(9, 12, 3), uid_prefix="a"))
+    assert (check.count, check.uid_prefixes) == (8, frozenset())
+
+
+def test_dead_letters_have_no_ids():
+    written = manifest(
+        receipt(0, 9, 5),
+        receipt(0, 3, 2, TopicPartition("dead", 1, 0)),
+        uid_prefix="a",
+        deadLetterTopic="dead",
+    )
+    dead, sound = checks(written)
+    assert (dead.uid_prefixes, sound.uid_prefixes) == (frozenset(), {"a"})
 
 
 CHECK = Check(OffsetRange(ONE, 28, 308), ("m",), 10, 100, 4_000, frozenset())

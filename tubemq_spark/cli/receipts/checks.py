@@ -193,12 +193,14 @@ def _check(told: Sequence[_Told]) -> Check:
 def _by_uids(told: Sequence[_Told]) -> tuple[frozenset[str], Sequence[_Told]]:
     """Return how the ids of messages begin, and the receipts that tell how many different ones there are.
 
-    A micro-batch that was aborted and repeated has the same ids both times: what is complete counts. Of one
-    that was aborted twice nobody knows how many ids the two have in common, so ids do not help.
+    A micro-batch that was aborted and repeated has the same ids both times: what is complete counts. When it
+    was aborted twice, or written twice by ``foreachBatch``, nobody knows how many ids both have in common, so
+    ids do not help.
     """
+    topic = told[0][0].partition.topic
     complete = {one.uid_prefix for _, _, one in told if one.outcome is Outcome.WRITTEN}
     counted = [one for one in told if one[2].outcome is Outcome.WRITTEN or one[2].uid_prefix not in complete]
-    prefixes = [manifest.uid_prefix for _, _, manifest in counted]
+    prefixes = [manifest.uid_prefix_in(topic) for _, _, manifest in counted]
     known = frozenset(prefix for prefix in prefixes if prefix)
     return (known, counted) if len(known) == len(prefixes) else (frozenset(), told)
 
