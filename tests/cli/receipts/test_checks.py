@@ -7,7 +7,15 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.cli.receipts.checks import Check, Finding, Found, Verdict, checks_of
+from tubemq_spark.cli.receipts.checks import (
+    Check,
+    Finding,
+    Found,
+    Verdict,
+    checks_of,
+    neighbours_of,
+    together,
+)
 from tubemq_spark.manifests import Manifest, Outcome, WriteId
 from tubemq_spark.model import MicroBatch, OffsetRange, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
@@ -113,6 +121,34 @@ def test_dead_letters_have_no_ids():
     )
     dead, sound = checks(written)
     assert (dead.uid_prefixes, sound.uid_prefixes) == (frozenset(), {"a"})
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9), st.sampled_from([ONE, TWO])), max_size=12))
+def test_neighbours_are_all_checks_in_their_order_of_one_partition_and_close(spans):
+    found = checks(*(manifest(receipt(first, first + more, 1, place)) for first, more, place in spans))
+    neighbours = neighbours_of(found)
+    assert [one for some in neighbours for one in some] == found
+    for some in neighbours:
+        whole = together(some)
+        assert {one.range.partition for one in some} == {whole.range.partition}
+        assert whole.entries <= 2 * sum(one.entries for one in some)
+        assert whole.count == sum(one.count for one in some)
+
+
+def test_micro_batches_one_behind_the_other_are_neighbours_until_they_are_many():
+    found = checks(*(manifest(receipt(1_000 * number, 1_000 * number + 999, 1_000)) for number in range(500)))
+    assert [len(some) for some in neighbours_of(found)] == [262, 238]
+    apart = checks(manifest(receipt(0, 9, 10)), manifest(receipt(31, 40, 10)), manifest(receipt(41, 41, 1)))
+    assert [len(some) for some in neighbours_of(apart)] == [1, 2]
+
+
+def test_ids_of_neighbours_help_when_all_have_them():
+    one, other = (
+        Check(OffsetRange(ONE, first, first + 28), ("m",), 1, 1, 1, frozenset(prefixes))
+        for first, prefixes in ((0, "a"), (28, "b"))
+    )
+    assert together([one, other]).uid_prefixes == {"a", "b"}
+    assert together([one, dataclasses.replace(other, uid_prefixes=frozenset())]).uid_prefixes == frozenset()
 
 
 CHECK = Check(OffsetRange(ONE, 28, 308), ("m",), 10, 100, 4_000, frozenset())

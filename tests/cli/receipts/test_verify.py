@@ -4,6 +4,7 @@ import datetime
 import itertools
 import json
 import re
+import time
 
 import pytest
 
@@ -264,6 +265,38 @@ def test_only_some_writes_are_verified_with_those_that_overlap(server, writer, v
     for nothing in (("--query-id", "x"), ("--run-id", "x"), ("--batch-id", "9")):
         code, report = verify(*nothing)
         assert (code, report["manifests"], report["sound"]) == (1, 0, False)
+
+
+@pytest.mark.parametrize("topic", ["plain", "shared"])
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_of_many_short_writes_the_one_that_is_not_intact_is_named(server, writer, verify, topic, with_ids):
+    """All are read in one go first."""
+    for number in range(20):
+        prefix = f"{number:08}" if with_ids else None
+        uids = with_ids and [f"{number:08}{row:020}" for row in range(90)]
+        writer.write(topic, *bodies(90), uids=uids, uid_prefix=prefix, batch_id=number)
+    assert verify()[1]["verdicts"] == {"intact": 60}
+    server.faults.lose_messages(topic, 1, broker=2)
+
+    code, report = verify()
+
+    assert (code, report["verdicts"]) == (1, {"intact": 59, "missing": 1})
+    (one,) = [one for one in report["checks"] if one["verdict"] == "missing"]
+    assert one["manifests"] == ["query-query-batch-0000000019.json"]
+    assert (one["brokerId"], one["missing"]) == (2, 1)
+
+
+def test_a_broker_that_is_away_is_waited_for_once(server, writer, verify):
+    for number in range(40):
+        writer.write("plain", *bodies(96), batch_id=number)
+        writer.send("plain", *bodies(960, b"other"))
+    server.faults.stop_broker(3)
+    began = time.monotonic()
+
+    code, report = verify("--timeout", "2")
+
+    assert (code, report["verdicts"]["unreadable"]) == (1, 40)
+    assert time.monotonic() - began < 60, "each of them was waited for"
 
 
 def test_no_manifest_is_a_fault(server, writer, capsys):

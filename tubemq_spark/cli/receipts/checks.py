@@ -13,7 +13,7 @@ acknowledged is ``UNCLEAR``.
 import dataclasses
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Self
 
 from tubemq_spark.manifests import Manifest, Outcome
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange
@@ -63,6 +63,8 @@ _WHOSE: Final = {
 }
 """Whose messages there may be besides, by whether they have no ids."""
 _SHOWN_LOSSES: Final = 3
+_MOST_ENTRIES: Final = 1 << 18
+"""Of ranges that are read in one go: when something is wrong with one, all of them are read again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,6 +101,11 @@ class Found:
     losses: list[LossRecord] = dataclasses.field(default_factory=list)
     error: str = ""
     """Why the range could not be read to its end."""
+
+    @classmethod
+    def as_sent(cls, check: Check) -> Self:
+        """Return what there is when all messages of a check are there."""
+        return cls(check.count, check.bytes, check.checksum)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,6 +162,42 @@ def checks_of(manifests: Iterable[tuple[str, Manifest]]) -> list[Check]:
     told = [(receipt, name, manifest) for name, manifest in manifests for receipt in manifest.receipts]
     told.sort(key=lambda one: (one[0].partition, one[0].first_offset))
     return [_check(together) for together in _overlapping(told)]
+
+
+def neighbours_of(checks: Iterable[Check]) -> list[list[Check]]:
+    """Return checks in their order, with those together that are worth being read in one go.
+
+    They are of one partition and not too long together, and what lies between their ranges is not longer than
+    these are.
+    """
+    found: list[list[Check]] = []
+    entries = 0
+    for check in checks:
+        last = found[-1] if found else []
+        if last and last[0].range.partition == check.range.partition:
+            entries += check.entries
+            span = (check.range.end - last[0].range.start) // INDEX_ENTRY_BYTES
+            if span <= min(_MOST_ENTRIES, 2 * entries):
+                last.append(check)
+                continue
+        found.append([check])
+        entries = check.entries
+    return found
+
+
+def together(checks: Sequence[Check]) -> Check:
+    """Return one check for some of one partition, which are in the order of their offsets."""
+    if len(checks) == 1:
+        return checks[0]
+    prefixes = [check.uid_prefixes for check in checks]
+    return Check(
+        OffsetRange(checks[0].range.partition, checks[0].range.start, checks[-1].range.end),
+        tuple(name for check in checks for name in check.files),
+        sum(check.count for check in checks),
+        sum(check.bytes for check in checks),
+        sum(check.checksum for check in checks) % CHECKSUM_MODULUS,
+        frozenset().union(*prefixes) if all(prefixes) else frozenset(),
+    )
 
 
 _Told = tuple[Receipt, str, Manifest]

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if folder is None:
         raise OptionError("TUBEMQ_OPTION_VALUE", option="URI", value=arguments.uri, expected=EXPECTED)
     config = cluster_config(arguments)
-    from tubemq_spark.cli.receipts.checks import checks_of
+    from tubemq_spark.cli.receipts.checks import checks_of, neighbours_of, together
     from tubemq_spark.cli.receipts.report import Report
     from tubemq_spark.cli.receipts.verify import findings
     from tubemq_spark.cluster.open import open_cluster
@@ -67,8 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     manifests = _manifests(folder)
     meant = {name for name, manifest in manifests if _is_meant(manifest, arguments)}
     checks = [check for check in checks_of(manifests) if not meant.isdisjoint(check.files)]
-    with screen.phase("read again", "messages", sum(check.entries for check in checks)) as phase:
-        found = tuple(findings(open_cluster(config), checks, phase.advance)) if checks else ()
+    neighbours = neighbours_of(checks)
+    entries = sum(together(some).entries for some in neighbours)
+    with screen.phase("read again", "entries", entries) as phase:
+        found = tuple(findings(open_cluster(config), neighbours, phase.advance)) if checks else ()
     report = Report(len(meant), found, expiry_is_a_fault=not arguments.allow_expired)
     if arguments.json:
         sys.stdout.write(report.json + "\n")

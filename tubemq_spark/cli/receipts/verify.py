@@ -1,12 +1,19 @@
-"""Reading the ranges of checks, to find out what is there."""
+"""Reading the ranges of checks, to find out what is there.
 
+Micro-batches leave many short ranges one behind the other, and each costs several requests. So neighbours are
+read in one go first: if all their messages are there, there is nothing more to ask. Otherwise each of them is
+read by itself, to say which is not as it was.
+"""
+
+import concurrent.futures
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from tubemq_spark.cli.receipts.checks import Check, Finding, Found
+from tubemq_spark.cli.receipts.checks import Check, Finding, Found, Verdict, together
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, MESSAGE_UID_KEY, TopicsLayout
@@ -17,43 +24,99 @@ from tubemq_spark.receipts import CHECKSUM_MODULUS
 from tubemq_spark.sink.occurrences import Occurrences
 
 _UID: Final = re.compile(rb"(?:\A|,)%b=([^,]*)" % MESSAGE_UID_KEY.encode())
+_READERS: Final = 8
+"""Ranges that are read at once."""
 
 Progress = Callable[[int], None]
-"""Takes how many entries of stores were passed since the last call."""
+"""Takes how many entries of stores were passed since the last call; one call at a time."""
 
 
-def findings(cluster: Cluster, checks: Sequence[Check], on_progress: Progress) -> Iterator[Finding]:
-    """Read the ranges of all checks, and yield what is there.
+def findings(
+    cluster: Cluster, neighbours: Sequence[Sequence[Check]], on_progress: Progress
+) -> Iterator[Finding]:
+    """Read the ranges of checks, some at a time, and yield what is there, in the order of the checks.
+
+    Args:
+        cluster: where to read.
+        neighbours: the checks, with those together that are read in one go.
+        on_progress: counts up to the entries of all that are read in one go; not what is read once more.
 
     Raises:
         TubeMQError: no master answered, or the group may not read a topic. What is wrong with a partition is
             part of its findings.
     """
-    topics = sorted({check.range.partition.topic for check in checks})
-    layout = cluster.layout(topics, missing_ok=True)
-    for check in checks:
-        yield Finding(check, _found(cluster, layout, check, on_progress))
-
-
-def _found(cluster: Cluster, layout: TopicsLayout, check: Check, on_progress: Progress) -> Found:
-    partition, start = check.range.partition, check.range.start
-    counting = _Counting(check)
-    passed = 0
-    if partition in layout.partitions:
-        request = layout.request(check.range, own_store=partition.store_id in layout.alone_in_store)
+    topics = sorted({check.range.partition.topic for some in neighbours for check in some})
+    reading = _Reading(cluster, cluster.layout(topics, missing_ok=True), on_progress)
+    with concurrent.futures.ThreadPoolExecutor(_READERS, "tubemq-verify") as readers:
         try:
-            for batch in cluster.read_range(request, counting.found.losses.append):
+            for found in readers.map(reading.findings, neighbours):
+                yield from found
+        finally:
+            reading.stopped.set()
+
+
+class _Reading:
+    """Reads ranges; for use by several threads."""
+
+    def __init__(self, cluster: Cluster, layout: TopicsLayout, on_progress: Progress) -> None:
+        self._cluster = cluster
+        self._layout = layout
+        self._on_progress = on_progress
+        self._lock = threading.Lock()
+        self._away: dict[int, str] = {}
+        """Errors of brokers that were waited for in vain."""
+        self.stopped = threading.Event()
+        """Lets whoever reads end soon."""
+
+    def findings(self, checks: Sequence[Check]) -> list[Finding]:
+        """Return what there is of neighbours."""
+        whole = together(checks)
+        found = self._found(whole, self._pass)
+        if len(checks) == 1:
+            return [Finding(whole, found)]
+        if Finding(whole, found).verdict is Verdict.INTACT and not found.others:
+            return [Finding(check, Found.as_sent(check)) for check in checks]
+        return [Finding(check, self._found(check, self._pass_again)) for check in checks]
+
+    def _found(self, check: Check, on_progress: Progress) -> Found:
+        counting = _Counting(check)
+        passed = 0
+        for entries in self._read(check, counting):
+            on_progress(entries - passed)
+            passed = entries
+        on_progress(check.entries - passed)
+        return counting.found
+
+    def _read(self, check: Check, counting: "_Counting") -> Iterator[int]:
+        """Count what is in a range; yield how many of its entries were passed."""
+        partition, start, found = check.range.partition, check.range.start, counting.found
+        if partition not in self._layout.partitions:
+            removed = partition.topic in self._layout.missing_topics
+            loss = Loss.TOPIC_REMOVED if removed else Loss.PARTITION_REMOVED
+            found.losses.append(LossRecord(loss, partition, start, check.range.end))
+            return
+        found.error = self._away.get(partition.broker_id, "")
+        if found.error:
+            return
+        own_store = partition.store_id in self._layout.alone_in_store
+        request = self._layout.request(check.range, own_store=own_store)
+        try:
+            for batch in self._cluster.read_range(request, found.losses.append):
                 counting.add(batch.columns)
-                now = (batch.next - start) // INDEX_ENTRY_BYTES
-                on_progress(now - passed)
-                passed = now
+                yield (batch.next - start) // INDEX_ENTRY_BYTES
         except TubeMQError as error:
-            counting.found.error = str(error)
-    else:
-        gone = Loss.TOPIC_REMOVED if partition.topic in layout.missing_topics else Loss.PARTITION_REMOVED
-        counting.found.losses.append(LossRecord(gone, partition, start, check.range.end))
-    on_progress(check.entries - passed)
-    return counting.found
+            found.error = str(error)
+            if self._cluster.bounds(self._layout, [partition.store_id]).failures:
+                self._away[partition.broker_id] = found.error
+
+    def _pass(self, entries: int) -> None:
+        self._pass_again(entries)
+        with self._lock:
+            self._on_progress(entries)
+
+    def _pass_again(self, _entries: int) -> None:
+        if self.stopped.is_set():
+            raise InterruptedError
 
 
 class _Counting:
