@@ -35,6 +35,7 @@ OWN_SERVERS = {
     "test_matrix",
     "test_real_fixture",
     "test_recovery",
+    "test_repeats",
     "test_stress",
     "test_topics_removed",
 }
