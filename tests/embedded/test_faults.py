@@ -72,6 +72,12 @@ def test_an_answer_is_what_is_asked_for_and_nothing_is_done(tubemq, channel):
     assert send(channel).success
 
 
+def test_a_request_can_be_carried_out_and_answered_as_if_it_had_failed(tubemq, channel):
+    tubemq.faults.answer(Method.SEND_MESSAGE, ErrCode.INTERNAL_SERVER_ERROR, carried_out=True, times=1)
+    assert codes(channel, 2) == [500, 200]
+    assert stored(tubemq) == 2
+
+
 @pytest.mark.parametrize(
     ("script", "expected", "hits"),
     [

@@ -36,7 +36,8 @@ class Faults:
 
     ``times``, ``skip``, ``broker`` and ``only`` say which requests a rule applies to (see ``Script``). While
     a request is held, other connections go on. With ``carried_out`` the server does what the request asks
-    before the fault, so that only the answer is late or lost.
+    before the fault, so that only the answer is wrong, late or lost; otherwise ``answer`` and
+    ``drop_connection`` leave it undone.
     """
 
     def __init__(
@@ -55,11 +56,15 @@ class Faults:
         method: Method,
         code: ErrCode | int,
         text: str = "a test asked for this answer",
+        *,
+        carried_out: bool = False,
         **script: Unpack[Script],
     ) -> Rule:
-        """Answer with a result code, without doing what was asked."""
+        """Answer with a result code."""
 
-        def act(_pause: Pause, request: rpc.Request, _handle: Callable[[], Answer]) -> Reply:
+        def act(_pause: Pause, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+            if carried_out:
+                handle()
             return Reply(refusal(Method(request.method), int(code), text))
 
         return self._add(Rule(method, act, script))
