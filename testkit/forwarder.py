@@ -1,27 +1,53 @@
-"""An address that forwards connections to another one; they can be cut, or the target changed."""
+"""An address that forwards connections to another one; they can be cut, stalled and slow."""
 
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, Self
 
 _READ_BYTES: Final = 1 << 16
+_SLOW_READ_BYTES: Final = 1 << 12
+_SLOW_BUFFER_BYTES: Final = 1 << 15
+"""How much the kernel takes in front of a slow link. With its usual megabytes, what a client has written
+would be on the link for many seconds, and no network has such buffers."""
+
+
+class Link:
+    """A line of limited speed; several forwarders may share it. Safe for any number of threads."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        """Let that much through in each direction."""
+        self._bytes_per_s = bytes_per_s
+        self._lock = threading.Lock()
+        self._free_at: dict[str, float] = {}
+
+    def carry(self, direction: str, count: int) -> None:
+        """Return when so many bytes have passed in a direction."""
+        with self._lock:
+            now = time.monotonic()
+            done_at = max(self._free_at.get(direction, now), now) + count / self._bytes_per_s
+            self._free_at[direction] = done_at
+        time.sleep(done_at - now)
 
 
 class Forwarder:
     """Listens on its own port and forwards bytes in both directions; a context manager.
 
     ``close_port`` and ``open_port`` act like a process that dies and restarts; ``lead_to`` is for servers
-    that change their roles.
+    that change their roles; ``cut``, ``stall`` and ``resume`` are what a network does.
     """
 
-    def __init__(self, target: str) -> None:
-        """Forward to ``host:port``."""
+    def __init__(self, target: str, link: Link | None = None) -> None:
+        """Forward to ``host:port``, as fast as that goes or over a link."""
         self._lock = threading.Lock()
         self._target = target
+        self._link = link
         self._connections: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._port = 0
         self._listener: socket.socket | None = None
         self.open_port()
@@ -30,6 +56,7 @@ class Forwarder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.resume()
         self.close_port()
 
     @property
@@ -42,18 +69,20 @@ class Forwarder:
         if self._listener is not None:
             return
         self._listener = listener = socket.create_server(("127.0.0.1", self._port))
+        if self._link is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SLOW_BUFFER_BYTES)
         self._port = listener.getsockname()[1]
         self._run(lambda: self._accept(listener))
 
     def close_port(self) -> None:
-        """Refuse connections from now on, and drop the present ones."""
+        """Refuse connections from now on, and drop the present ones; not while it stalls."""
         if self._listener is not None:
             # Wakes the thread that accepts; closing the socket does not.
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             self._listener = None
-        self._drop()
+        self.cut()
         for thread in self._threads:
             thread.join()
         self._threads.clear()
@@ -62,13 +91,22 @@ class Forwarder:
         """Drop all connections and forward new ones to another ``host:port``."""
         with self._lock:
             self._target = target
-        self._drop()
+        self.cut()
 
-    def _drop(self) -> None:
+    def cut(self) -> None:
+        """Drop all connections; new ones are forwarded."""
         with self._lock:
             for connection in self._connections:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
+
+    def stall(self) -> None:
+        """Forward no byte until ``resume``; connections stay open, and new ones can be made."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Forward again, what came meanwhile first."""
+        self._flowing.set()
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -86,12 +124,16 @@ class Forwarder:
         pair = _Pair(client, server)
         with self._lock:
             self._connections |= {client, server}
-        self._run(lambda: self._copy(client, server, pair))
-        self._run(lambda: self._copy(server, client, pair))
+        self._run(lambda: self._copy(client, server, pair, "up"))
+        self._run(lambda: self._copy(server, client, pair, "down"))
 
-    def _copy(self, source: socket.socket, sink: socket.socket, pair: "_Pair") -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket, pair: "_Pair", direction: str) -> None:
+        read_bytes = _READ_BYTES if self._link is None else _SLOW_READ_BYTES
         with contextlib.suppress(OSError):
-            while data := source.recv(_READ_BYTES):
+            while data := source.recv(read_bytes):
+                self._flowing.wait()
+                if self._link is not None:
+                    self._link.carry(direction, len(data))
                 sink.sendall(data)
         with self._lock:
             self._connections -= pair.end()
