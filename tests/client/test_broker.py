@@ -6,7 +6,7 @@ import pytest
 
 from tests.client import model_broker as model
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
-from tubemq_spark.client import broker as broker_module
+from tubemq_spark.client import proofs
 from tubemq_spark.client.broker import FLUSHED_ONLY, BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import RpcError, TubeMQTimeoutError
@@ -110,8 +110,8 @@ def test_only_what_is_flushed_counts_when_asked_so():
 
 
 def test_a_user_is_proven_to_brokers(monkeypatch):
-    monkeypatch.setattr(broker_module.secrets, "randbelow", lambda limit: 42)
-    monkeypatch.setattr(broker_module.time, "time_ns", lambda: 1_700_000_000_123_000_000)
+    monkeypatch.setattr(proofs.secrets, "randbelow", lambda limit: 42)
+    monkeypatch.setattr(proofs.time, "time_ns", lambda: 1_700_000_000_123_000_000)
     with session_with(username="user", password="password") as (broker, session):
         session.register(MINE, 0)
         session.heartbeat("etl", MINE.client_id, [PARTITION])

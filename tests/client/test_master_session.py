@@ -16,7 +16,7 @@ from tests.client.scripted_master import (
     registered,
     token,
 )
-from tubemq_spark.client import master_session
+from tubemq_spark.client import proofs
 from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.master_session import MasterCaller
 from tubemq_spark.client.producer_session import ProducerSession
@@ -111,8 +111,8 @@ def test_a_master_that_cannot_read_us_is_not_asked_again(pool):
 
 
 def test_credentials_go_with_every_request(pool, monkeypatch):
-    monkeypatch.setattr(master_session.secrets, "randbelow", lambda limit: 42)
-    monkeypatch.setattr(master_session.time, "time_ns", lambda: 1_700_000_000_123_000_000)
+    monkeypatch.setattr(proofs.secrets, "randbelow", lambda limit: 42)
+    monkeypatch.setattr(proofs.time, "time_ns", lambda: 1_700_000_000_123_000_000)
     with ScriptedMaster() as master:
         config = config_for(master, username="user", password="password", heartbeat_period_ms=5)
         with balance(config, pool) as session:

@@ -37,6 +37,11 @@ def send_numbers(producer, count):
     producer.flush()
 
 
+def send_one(producer, **how):
+    producer.send("demo", b"x", **how)
+    producer.flush()
+
+
 @pytest.mark.parametrize("code", sorted(RETRIED | ROUTING | {ErrCode.CERTIFICATE_FAILURE}))
 def test_a_code_that_passes_is_waited_out(cluster, code):
     cluster.broker.script = then_store(refuse(code))
@@ -323,11 +328,10 @@ def test_what_may_be_stored_is_not_sent_again_when_that_is_forbidden(cluster, de
     cluster.broker.script = then_store(STORE, PERHAPS_STORED[deed])
     with contextlib.closing(cluster.producer(retry_ambiguous=False, rpc_timeout_ms=200)) as producer:
         send_numbers(producer, 1)
-        producer.send("demo", b"x", partition=(1, 2))
         with pytest.raises(
             ProduceError, match=r"message 2 of .* was sent to demo/1:2 and may or may not be stored"
         ) as raised:
-            producer.flush()
+            send_one(producer, partition=(1, 2))
         assert raised.value.condition == "TUBEMQ_SEND_FAILED.AMBIGUOUS"
         assert raised.value.parameters["attempts"] == 1
     assert len(cluster.broker.requests) == 2

@@ -16,6 +16,7 @@ from tests.client.scripted_master import (
 from tubemq_spark.client.producer_session import ProducerSession, fresh_visit_token
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import common_pb2
 
@@ -133,6 +134,23 @@ def test_what_proves_to_a_broker_that_a_master_knows_us(pool):
             for number in (8, 9):
                 session.refresh()
                 assert session.broker_tokens == (number, "from the master")
+
+
+def test_a_user_without_a_token_of_the_master_proves_itself_to_brokers(pool):
+    answers = [producer_beat(authorizedInfo=token(8, " ")), producer_beat(authorizedInfo=token(9, "mine"))]
+    with ScriptedMaster(producer_heartbeat=answers) as master:
+        config = config_for(master, username="user", password="password")
+        with ProducerSession(config, pool) as session:
+            proofs = [session.broker_tokens[1]]
+            session.refresh()
+            proofs.append(session.broker_tokens[1])
+            for proof in proofs:
+                user, timestamp, nonce, signature = proof.split(" ")
+                assert user == "user"
+                assert signature == auth.sign("user", "password", int(timestamp), int(nonce))
+            assert proofs[0] != proofs[1], "each heartbeat brings a new one"
+            session.refresh()
+            assert session.broker_tokens == (9, "mine")
 
 
 def test_a_fresh_visit_token_costs_no_topic_and_no_group(pool):

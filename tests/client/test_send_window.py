@@ -19,6 +19,7 @@ from tubemq_spark.protocol.send_connection import SendConnection
 
 GOOD = Fate()
 OVERFLOW = Fate(stored=False, code=419)
+TOKEN = Fate(stored=False, code=415)
 LOST = Fate(lost=True)
 LOST_BEFORE = Fate(stored=False, lost=True)
 SILENT = Fate(answered=False)
@@ -517,10 +518,35 @@ def test_a_refused_token_is_renewed_and_tried_again():
 
 def test_a_renewed_token_that_is_refused_is_an_error():
     net, window = run([Fate(stored=False, code=415)] * 1_000)
+    with pytest.raises(ProduceError, match=r"attempts: 2\): the broker answered 415"):
+        send_all(net, window, 1)
+    assert net.refreshed == 1
+
+
+def test_a_token_may_be_refused_again_after_another_answer():
+    net, window = run([TOKEN, OVERFLOW, TOKEN])
+    send_all(net, window, 1)
+    assert net.attempts == {b"0": 4}
+    assert net.refreshed == 2
+
+
+def test_a_message_waits_until_a_master_has_sent_a_newer_token():
+    net, window = run([TOKEN])
+    net.master_away = True
+    net.after(20.0, lambda: setattr(net, "master_away", False))
     began = net.now
-    with pytest.raises(ProduceError, match="415"):
-        send_all(net, window, 5)
-    assert net.now - began <= 5.0
+    send_all(net, window, 1)
+    assert net.attempts == {b"0": 2}
+    assert 20.0 <= net.now - began <= 22.0
+
+
+def test_a_message_whose_token_stays_refused_is_given_up_in_time():
+    net, window = run([TOKEN], delivery_timeout_ms=5_000)
+    net.master_away = True
+    began = net.now
+    with pytest.raises(ProduceError, match=r"attempts: 1\): the broker answered 415"):
+        send_all(net, window, 1)
+    assert 4.0 <= net.now - began <= 6.0
 
 
 def test_a_broker_that_fails_after_storing_makes_few_copies_and_the_error_names_the_message_time():

@@ -104,6 +104,8 @@ class VirtualBrokers:
         self.links = BrokerLinks(10_000)
         self.credentials = SendCredentials(0)
         self.heartbeats = 1
+        self.master_away = False
+        """Whether heartbeats are not answered."""
         self.frozen: set[int] = set()
         """Brokers that take requests and do nothing with them."""
         self.stuck: set[int] = set()
@@ -188,7 +190,13 @@ class VirtualBrokers:
 
     def refresh(self) -> None:
         self.refreshed += 1
-        self.heartbeats += 1
+        if not self.master_away:
+            self.heartbeats += 1
+            self.credentials = SendCredentials(0, self.heartbeats)
+
+    @property
+    def next_heartbeat(self) -> int:
+        return self.heartbeats + 1
 
     # The brokers.
 

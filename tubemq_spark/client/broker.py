@@ -7,8 +7,6 @@ it, which a commit adds. A fetch names no offset: only registering sets the posi
 
 import dataclasses
 import functools
-import secrets
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -16,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.proofs import proof_for_broker
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.channel import PendingCall, RpcChannel
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.units import is_aligned
-from tubemq_spark.protocol import auth, partition_strings
+from tubemq_spark.protocol import partition_strings
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.fetch_columns import MessageColumns
@@ -340,11 +339,6 @@ class BrokerSession:
 
     def _credentials(self) -> common_pb2.AuthorizedInfo:
         info = common_pb2.AuthorizedInfo(visitAuthorizedToken=self._visit_token)
-        if self._config.username is not None and self._config.password is not None:
-            info.authAuthorizedToken = auth.broker_token(
-                self._config.username,
-                self._config.password,
-                time.time_ns() // 1_000_000,
-                secrets.randbelow((1 << 31) - 1),
-            )
+        if proof := proof_for_broker(self._config):
+            info.authAuthorizedToken = proof
         return info

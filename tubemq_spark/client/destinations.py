@@ -28,11 +28,16 @@ class Destinations:
         self.credentials = SendCredentials(self._address)
         """What all messages carry, with the master's latest tokens."""
         self.heartbeats = 0
-        """How many heartbeats a master had answered when their news were last taken over."""
+        """The number of the last heartbeat whose news were taken over."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
         """Whether the master has listed a partition, now or before."""
         return partition in self._by_partition
+
+    @property
+    def next_heartbeat(self) -> int:
+        """The number of the next heartbeat that begins: its news are newer than whatever is known now."""
+        return self._session.heartbeats_begun + 1
 
     def follow(self) -> None:
         """Take over what heartbeats have changed; cheap when they have not."""

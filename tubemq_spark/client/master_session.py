@@ -23,7 +23,6 @@ Invariants:
 
 import abc
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -33,6 +32,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.proofs import proof_for_master
 from tubemq_spark.errors import (
     HttpAnswerError,
     OptionError,
@@ -48,7 +48,7 @@ from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import FixedPauses, Result, Wait, with_retries
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.net.tls_probes import answers_in_tls
-from tubemq_spark.protocol import auth, topic_strings
+from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_BROKER_PORT,
     DEFAULT_BROKER_TLS_PORT,
@@ -129,15 +129,8 @@ class MasterCaller:
 
         Java's consumers leave them out when they register, and are refused by masters that check users.
         """
-        if self._config.username is None or self._config.password is None:
-            return None
-        proof = auth.authenticate_info(
-            self._config.username,
-            self._config.password,
-            time.time_ns() // 1_000_000,
-            secrets.randbelow((1 << 31) - 1),
-        )
-        return common_pb2.MasterCertificateInfo(authInfo=proof)
+        proof = proof_for_master(self._config)
+        return None if proof is None else common_pb2.MasterCertificateInfo(authInfo=proof)
 
     def _active_first(self) -> list[Endpoint]:
         masters = self._config.masters

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master_session import MasterSession, broker_endpoints
+from tubemq_spark.client.proofs import proof_for_broker
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
@@ -38,6 +39,7 @@ class ProducerSession(MasterSession):
     def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
         super().__init__(config, pool, ids.producer_id(), wait)
         self._authorized_token = ""
+        self._own_proof = ""
         self._broker_checksum = -1
         self._config_id = UNDEFINED
         self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
@@ -45,7 +47,9 @@ class ProducerSession(MasterSession):
         self._topics: set[str] = set()
         self._routes: Mapping[str, PublishRoutes] = {}
         self.heartbeats = 0
-        """How many heartbeats were answered; each answer brings routes and a visit token."""
+        """The number of the last heartbeat that was answered; each answer brings routes and tokens."""
+        self.heartbeats_begun = 0
+        """The number of the last heartbeat that was sent; they are sent one after the other."""
 
     def publish(self, topics: Iterable[str]) -> None:
         """Add topics to those of this producer and ask for their routes at once.
@@ -84,8 +88,12 @@ class ProducerSession(MasterSession):
 
     @property
     def broker_tokens(self) -> tuple[int, str]:
-        """What proves to a broker that a master knows us: the visit token, and the user's (may be blank)."""
-        return self.visit_token, self._authorized_token
+        """What proves to a broker that a master knows us: the visit token, and the user's (may be blank).
+
+        A master may hand out a token for the user. Java's masters do not, and brokers that ask for one take
+        the user's own proof instead, as those of consumers.
+        """
+        return self.visit_token, self._authorized_token or self._own_proof
 
     def _register(self) -> None:
         request = master_pb2.RegisterRequestP2M(
@@ -103,6 +111,7 @@ class ProducerSession(MasterSession):
         self._keep(answer)
 
     def _heartbeat(self) -> None:
+        self.heartbeats_begun += 1
         request = master_pb2.HeartRequestP2M(
             clientId=self.client_id,
             brokerCheckSum=self._broker_checksum,
@@ -119,7 +128,7 @@ class ProducerSession(MasterSession):
             # Every answer has the routes of all topics; a topic that is missing cannot be published now.
             routes = [topic_strings.parse_topic_route(text) for text in answer.topicInfos]
             self._routes = {route.topic: self._expand(route) for route in routes}
-        self.heartbeats += 1
+        self.heartbeats = self.heartbeats_begun
 
     def _leave(self) -> None:
         request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())
@@ -134,6 +143,7 @@ class ProducerSession(MasterSession):
             self._authorized_token = (
                 answer.authorizedInfo.authAuthorizedToken.strip() or self._authorized_token
             )
+        self._own_proof = proof_for_broker(self._config)
         if answer.HasField("appdConfig"):
             self._config_id = answer.appdConfig.configId
             if answer.appdConfig.HasField("maxMsgSize"):

@@ -11,13 +11,14 @@ from tubemq_spark.client.send_verdicts import Reaction, Verdict, judge
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
+from tubemq_spark.protocol.send_frames import SendCredentials
 
 LOOK_AT_BROKER: Final = "look at the broker's log"
 IS_BROKER_THERE: Final = "check that the broker runs and can be reached"
 _IS_TOPIC_THERE: Final = "check that the topic is open for publishing and its brokers run"
 _REFRESH_EVERY_S: Final = 1.0
-_LOOK_FOR_PARTITION_S: Final = 0.1
-"""How often a message without destination looks whether there is one."""
+_LOOK_AGAIN_S: Final = 0.1
+"""How often a message that waits for news of the master looks whether they are there."""
 
 
 class Resending:
@@ -36,6 +37,8 @@ class Resending:
         self._log = log
         self._retries = RetryQueue()
         self._refresh_at = 0.0
+        self._refused: SendCredentials | None = None
+        self._newer_token_of = 0
 
     @property
     def next_due(self) -> float | None:
@@ -49,16 +52,18 @@ class Resending:
             ProduceError: it would be refused again, its time is over, or it may be stored.
         """
         verdict = judge(answer, has_time=message.has_time)
-        if verdict.refresh:
-            self._refresh(now)
         if verdict.ambiguous:
             self.count_ambiguous(message, verdict.cause, verdict.hint)
+        if verdict.reaction is Reaction.WITH_NEW_TOKEN:
+            self._await_token(message, verdict)
+        else:
+            message.troubles.token_of = -1
+        if verdict.refresh:
+            self._refresh(now)
         pause_s = None
         if verdict.reaction is Reaction.FINAL:
             raise self.failed(message, verdict.cause, verdict.hint)
-        if verdict.reaction is Reaction.WITH_NEW_TOKEN:
-            self._refuse_twice(message, verdict)
-        elif verdict.reaction is Reaction.FEW_TIMES:
+        if verdict.reaction is Reaction.FEW_TIMES:
             pause_s = self._server_error(message, verdict)
         if verdict.reaction is Reaction.ELSEWHERE:
             self.avoid(link, verdict.cause, int(not message.troubles.failures), now)
@@ -104,7 +109,10 @@ class Resending:
         self._links.forgive(now)
         due: dict[BrokerLink, list[Run]] = {}
         for message in self._retries.take_due(now):
-            if nowhere := self._destinations.redirect(message):
+            if message.troubles.token_of > self._destinations.heartbeats:
+                self._refresh(now)
+                self._retries.add(message, now + _LOOK_AGAIN_S)
+            elif nowhere := self._destinations.redirect(message):
                 self._hold(message, nowhere, now)
             else:
                 self._log.back(_place(message))
@@ -136,12 +144,17 @@ class Resending:
             hint=hint,
         )
 
-    def _refuse_twice(self, message: Run, verdict: Verdict) -> None:
-        """Raise when a broker refuses a newer token too; the second heartbeat from now surely brought one."""
-        if message.troubles.heartbeats < 0:
-            message.troubles.heartbeats = self._destinations.heartbeats
-        elif message.troubles.heartbeats + 2 <= self._destinations.heartbeats:
+    def _await_token(self, message: Run, verdict: Verdict) -> None:
+        """Let a message wait for a newer token; raise when the token it was sent with was the newer one.
+
+        All that was sent with one token waits for the same heartbeat, however late it is refused.
+        """
+        if message.troubles.token_of >= 0:
             raise self.failed(message, verdict.cause, verdict.hint)
+        if message.credentials is not self._refused:
+            self._refused = message.credentials
+            self._newer_token_of = self._destinations.next_heartbeat
+        message.troubles.token_of = self._newer_token_of
 
     def _server_error(self, message: Run, verdict: Verdict) -> float:
         """Return the pause before the next try; each is longer, and there are few, or raise."""
@@ -156,7 +169,7 @@ class Resending:
         self._refresh(now)
         self._log.away(_place(message), nowhere, waiting=message.troubles.what[0] != nowhere)
         message.troubles.what = (nowhere, _IS_TOPIC_THERE)
-        self._retries.add(message, now + _LOOK_FOR_PARTITION_S)
+        self._retries.add(message, now + _LOOK_AGAIN_S)
 
     def _refresh(self, now: float) -> None:
         if now >= self._refresh_at:

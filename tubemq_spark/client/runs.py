@@ -17,7 +17,7 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.protocol.send_batch import Int64s
 from tubemq_spark.protocol.send_connection import SendConnection
-from tubemq_spark.protocol.send_frames import Places
+from tubemq_spark.protocol.send_frames import Places, SendCredentials
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
 _GATHER_S: Final = 0.02
@@ -29,7 +29,7 @@ _LEAST_ANSWER_BYTES: Final = 16
 class Troubles:
     """What went wrong with one message."""
 
-    __slots__ = ("failures", "heartbeats", "server_errors", "unanswered", "what")
+    __slots__ = ("failures", "server_errors", "token_of", "unanswered", "what")
 
     def __init__(self) -> None:
         self.failures = 0
@@ -38,8 +38,8 @@ class Troubles:
         """Attempts of which nobody knows whether they stored the message."""
         self.server_errors = 0
         """How often a broker failed inside while storing it."""
-        self.heartbeats = -1
-        """Heartbeats that had been answered when a broker refused our token; -1: none did."""
+        self.token_of = -1
+        """The heartbeat that brings a newer token than the one a broker refused; -1: none was refused."""
         self.what = ("", "")
         """What delays it, and what to do about that."""
 
@@ -54,6 +54,7 @@ class Run:
         "_troubles",
         "attempts",
         "batch",
+        "credentials",
         "destinations",
         "give_up_at",
         "handed_at",
@@ -74,6 +75,8 @@ class Run:
         """The length of all payloads together."""
         self.attempts = 0
         """How often they were handed to a connection."""
+        self.credentials: SendCredentials | None = None
+        """What they were sent with last."""
         self.handed_at = 0.0
         """When that was done last, in the window's time."""
         self.sent_at = 0.0
@@ -167,6 +170,7 @@ class Run:
         destination = self.destinations[position if len(self.destinations) > 1 else 0]
         one = Run(self.batch, (self.rows[position],), (destination,))
         one.attempts = self.attempts
+        one.credentials = self.credentials
         one.sent_at = self.sent_at
         one.give_up_at = self.give_up_at
         return one

@@ -326,13 +326,15 @@ class SendWindow:
         runs = []
         frames = []
         size = 0
+        credentials = self._destinations.credentials
         if not link.connection:
             link.last_heard = self._now
         while link.queue and size < _WRITE_BYTES:
             run = link.queue.popleft()
             run.handed_at = run.sent_at = self._now
             run.attempts += 1
-            backs = run.batch.backs(self._destinations.credentials)
+            run.credentials = credentials
+            backs = run.batch.backs(credentials)
             frames.append(link.connection.send(run, run.batch.payloads, backs, run.rows, run.places()))
             runs.append(run)
             link.counts.sent(len(run.rows), len(frames[-1]), again=run.attempts > 1)
