@@ -148,7 +148,7 @@ class VirtualBrokers:
 
     def choose(self, key: bytes | None = None) -> Destination:
         if key is None:
-            return self.topic.choose(key)
+            return self.topic.choose(key, b"")
         return self.partitioner.by_key(key)
 
     # What the window asks of the network.
@@ -185,7 +185,7 @@ class VirtualBrokers:
     def redirect(self, message: Run) -> str:
         if message.key is None and not self.nowhere:
             self.partitioner.end_turn(message.destination)
-            message.destinations = (self.topic.choose(None),)
+            message.destinations = (self.topic.choose(None, b""),)
         return self.nowhere
 
     def refresh(self) -> None:

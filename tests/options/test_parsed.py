@@ -6,6 +6,7 @@ import pytest
 
 from tests.offsets.strategies import tp
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.folder_uri import FolderUri
@@ -191,6 +192,7 @@ def test_every_option_of_a_write_arrives():
             "tubemq.sendWindowBytes": "4",
             "deliveryTimeoutMs": "5",
             "retryAmbiguous": "false",
+            "partitioner": "Sticky",
             "messageTime": "Column",
         }
     )
@@ -205,6 +207,7 @@ def test_every_option_of_a_write_arrives():
         max_in_flight_bytes=4,
         delivery_timeout_ms=5,
         retry_ambiguous=False,
+        partitioner=BuiltInPartitioner.STICKY,
     )
     assert options == WriteOptions(ClusterConfig(client), "demo", MessageTime.COLUMN, "Asia/Shanghai")
 

@@ -19,17 +19,21 @@ if TYPE_CHECKING:
     from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.client.latencies import Latency
+    from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
     from tubemq_spark.client.producer import Producer
     from tubemq_spark.client.records import Record
     from tubemq_spark.client.statistics import BrokerStatistics, ProducerStatistics
     from tubemq_spark.client.tubemq import TubeMQClient
+    from tubemq_spark.model import TopicPartition
     from tubemq_spark.net.tls import TlsConfig
     from tubemq_spark.receipts import Receipt
 
 __all__ = [
     "BrokerAdmin",
     "BrokerStatistics",
+    "BuiltInPartitioner",
     "ClientConfig",
+    "CustomPartitioner",
     "Latency",
     "MasterAdmin",
     "Producer",
@@ -37,13 +41,16 @@ __all__ = [
     "Receipt",
     "Record",
     "TlsConfig",
+    "TopicPartition",
     "TubeMQClient",
 ]
 
 _MODULES: Final = {
     "BrokerAdmin": "tubemq_spark.client.admin",
     "BrokerStatistics": "tubemq_spark.client.statistics",
+    "BuiltInPartitioner": "tubemq_spark.client.partitioners",
     "ClientConfig": "tubemq_spark.client.config",
+    "CustomPartitioner": "tubemq_spark.client.partitioners",
     "Latency": "tubemq_spark.client.latencies",
     "MasterAdmin": "tubemq_spark.client.admin",
     "Producer": "tubemq_spark.client.producer",
@@ -51,6 +58,7 @@ _MODULES: Final = {
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.records",
     "TlsConfig": "tubemq_spark.net.tls",
+    "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",
 }
 

@@ -3,12 +3,14 @@
 import dataclasses
 from typing import Final
 
+from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, bad_partitioner
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
 
 DEFAULT_READER_GROUPS: Final = 16
+DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,13 +39,15 @@ class ClientConfig:
     fetch_timeout_ms: int = 600_000
     """How long reading a range may make no progress before it fails, whatever the cause. Longer than a
     broker's restart: a range that is planned has to be read, or its query fails."""
-    delivery_timeout_ms: int = 120_000
+    delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS
     """How long a message that a producer accepted may take until a broker has stored it, and how long a
     producer waits for its masters and for a topic's partitions. A broker that restarts accepts messages again
     after 35 s."""
     retry_ambiguous: bool = True
     """Whether a message that a broker may have stored, although it did not say so, is sent again. Otherwise
     it fails. What was certainly not stored is sent again in any case."""
+    partitioner: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN
+    """How a producer chooses the partitions of messages that do not name one."""
     max_in_flight: int = 512
     """Messages a producer sends before it waits for an answer."""
     max_in_flight_bytes: int = 16 << 20
@@ -71,6 +75,10 @@ class ClientConfig:
             value = getattr(self, name)
             if value < lowest:
                 raise _bad(name, value, f"at least {lowest}")
+        if not isinstance(self.partitioner, BuiltInPartitioner) and not callable(
+            getattr(self.partitioner, "choose", None)
+        ):
+            raise bad_partitioner(self.partitioner)
         if self.tls is not None:
             self.tls.validate()
         return self

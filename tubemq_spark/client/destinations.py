@@ -4,6 +4,7 @@ import random
 
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.partitioner import Partitioner, PublishedTopic
+from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
 from tubemq_spark.client.runs import Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -16,8 +17,14 @@ from tubemq_spark.receipts import Receipt
 class Destinations:
     """Follows the master's heartbeats; keeps a partition's receipt whatever becomes of its broker."""
 
-    def __init__(self, session: ProducerSession, links: BrokerLinks) -> None:
+    def __init__(
+        self,
+        session: ProducerSession,
+        links: BrokerLinks,
+        chosen_by: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN,
+    ) -> None:
         """Know no topic yet."""
+        self._chosen_by = chosen_by
         self._session = session
         self._links = links
         self.topics: dict[str, PublishedTopic] = {}
@@ -58,7 +65,7 @@ class Destinations:
         """Take over a topic's routes; the partitions known before stay known while none is listed."""
         known = self.topics.get(name)
         if known is None:
-            made = PublishedTopic(name, routes, self._partitioner(routes), self._links)
+            made = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
             known = self.topics[name] = made
         elif routes.partitions and routes.partitions != known.routes.partitions:
             known.partitioner = self._partitioner(routes)
@@ -70,7 +77,10 @@ class Destinations:
         """Choose the destination of a message that is to be sent again; it may stay.
 
         Returns:
-            None when it has one; otherwise why it has none now.
+            Nothing when it has one; otherwise why it has none now.
+
+        Raises:
+            ProduceError: the user's partitioner returned something else than a partition.
         """
         partition = message.destination.partition
         topic = self.topics[partition.topic]
@@ -83,7 +93,9 @@ class Destinations:
             message.destinations = (same,)
         else:
             topic.partitioner.end_turn(message.destination)
-            message.destinations = (topic.choose(message.key),)
+            message.destinations = (
+                topic.choose(message.key, b"" if topic.custom is None else message.value),
+            )
         return ""
 
     def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:

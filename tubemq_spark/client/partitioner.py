@@ -1,6 +1,7 @@
 """Which of a topic's partitions a message goes to: by its key, or in turn."""
 
 import itertools
+import sys
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
@@ -9,13 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.producer_session import PublishRoutes
 from tubemq_spark.client.runs import Destination
+from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import ATTRIBUTE_ALLOWANCE_BYTES
 
 _LISTED_PARTITIONS: Final = 40
 """An error names at most this many existing partitions."""
+_SHOWN: Final = 100
+"""An error shows so much of what a user's object returned."""
 _SLOTS: Final = 1 << 16
 """Keys are sorted into this many slots; each slot belongs to one partition."""
 _BLOCK: Final = 1 << 8
@@ -57,6 +62,8 @@ class Partitioner(Generic[Target]):
         turns = _alternate(self._targets)
         first = first_turn % len(turns)
         self._turns = itertools.cycle(turns[first:] + turns[:first])
+        self.partitions = tuple(target.partition for target in self._targets)
+        """All partitions, by broker and partition id."""
         self._turn: Target | None = None
         self._taken = 0
         self._seeds = _seeds(self._targets)
@@ -66,6 +73,13 @@ class Partitioner(Generic[Target]):
     def targets(self) -> tuple[Target, ...]:
         """All partitions, by broker and partition id."""
         return tuple(self._targets)
+
+    def available(self, *passed_over: Collection[int]) -> tuple[TopicPartition, ...]:
+        """Return the partitions without those of some brokers, as ``by_turn`` passes over them."""
+        avoided = self._avoided(passed_over) if passed_over else ()
+        if not avoided:
+            return self.partitions
+        return tuple(one for one in self.partitions if one.broker_id not in avoided)
 
     def by_turn(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
         """Return the partition whose turn it is, and how many messages it gets now; the only one gets all.
@@ -123,11 +137,19 @@ class Partitioner(Generic[Target]):
 class PublishedTopic:
     """One topic as the master last described it."""
 
-    __slots__ = ("links", "max_message_bytes", "name", "partitioner", "routes")
+    __slots__ = ("_sticky", "custom", "links", "max_message_bytes", "name", "partitioner", "routes")
 
     def __init__(
-        self, name: str, routes: PublishRoutes, partitioner: Partitioner[Destination], links: BrokerLinks
+        self,
+        name: str,
+        routes: PublishRoutes,
+        partitioner: Partitioner[Destination],
+        links: BrokerLinks,
+        chosen_by: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN,
     ) -> None:
+        self._sticky = chosen_by is BuiltInPartitioner.STICKY
+        self.custom = None if isinstance(chosen_by, BuiltInPartitioner) else chosen_by
+        """The user's object that chooses; None where we do."""
         self.name = name
         self.routes = routes
         self.partitioner = partitioner
@@ -153,19 +175,47 @@ class PublishedTopic:
                 return measure, allowed
         return None
 
-    def choose(self, key: bytes | None) -> Destination:
-        """Return where a message goes whose partition was not named: that of its key, or the next one."""
+    def choose(self, key: bytes | None, value: bytes) -> Destination:
+        """Return where a message goes whose partition was not named.
+
+        Without a user's object that is where its key belongs, or the next one; the value does not matter.
+
+        Raises:
+            ProduceError: the user's object returned something else than one of the partitions.
+        """
+        if self.custom is not None:
+            return self._ask(self.custom, key, value)
         return self.choose_run(1)[0] if key is None else self.partitioner.by_key(key)
+
+    def _ask(self, custom: CustomPartitioner, key: bytes | None, value: bytes) -> Destination:
+        partitions, available = self.partitioner.partitions, self.partitioner.available(*self._avoided())
+        chosen: object = custom.choose(self.name, key, value, partitions, available)
+        if isinstance(chosen, TopicPartition) and chosen.topic == self.name:
+            found = self.partitioner.by_id(chosen.broker_id, chosen.partition_id)
+            if found is not None:
+                return found
+        raise ProduceError(
+            "TUBEMQ_PARTITIONER_CHOICE",
+            partitioner=type(custom).__qualname__,
+            chosen=repr(chosen)[:_SHOWN],
+            topic=self.name,
+            existing=self.partitioner.listed(),
+        )
 
     def choose_run(self, most: int) -> tuple[Destination, int]:
         """Return where the next messages without key go, and how many of them: from 1 to ``most``."""
         links = self.links
-        avoided = (links.passed_over, links.failing) if links.passed_over else ()
-        chosen, count = self.partitioner.by_turn(most, links.longest_turn, *avoided)
+        longest = sys.maxsize if self._sticky else links.longest_turn
+        chosen, count = self.partitioner.by_turn(most, longest, *self._avoided())
         if chosen.link.troubles:
             links.crowd(chosen.link)  # at once, not when it is submitted: one message is enough to see
             return chosen, 1
         return chosen, count
+
+    def _avoided(self) -> tuple[Collection[int], ...]:
+        """Return the brokers to pass over, in several choices; nothing when all is well."""
+        links = self.links
+        return (links.passed_over, links.failing) if links.passed_over else ()
 
 
 def _alternate(targets: Sequence[Target]) -> list[Target]:

@@ -20,6 +20,7 @@ from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.client.statistics import ProducerStatistics
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
@@ -73,7 +74,7 @@ class Producer:
         self._wait = wait
         self._log = SendLog(name or f"producer {self._session.client_id}")
         self._links = links = BrokerLinks(config.rpc_timeout_ms)
-        self._destinations = Destinations(self._session, links)
+        self._destinations = Destinations(self._session, links, config.partitioner)
         self._publishing = Publishing(
             config, pool, self._session, self._destinations, self._log, self._wait_working
         )
@@ -157,7 +158,9 @@ class Producer:
         if size > published.max_message_bytes and (excess := published.excess(prefix, size)):
             raise self._too_long(topic, excess, describe_message(number, self._log.sender, value))
         destination = (
-            published.choose(key) if partition is None else self._publishing.partition(published, *partition)
+            published.choose(key, value)
+            if partition is None
+            else self._publishing.partition(published, *partition)
         )
         self._accepted = number
         if (
@@ -196,6 +199,19 @@ class Producer:
             self._refuse()
         self._submit_gathered()
         self._window.flush()
+
+    def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Ask the master to which partitions a topic can be published now; none while it cannot be.
+
+        Raises:
+            ProduceError: the topic does not exist, or its name cannot be one; or an accepted message could
+                not be stored.
+            TubeMQConnectionError: no master answered in time.
+        """
+        if self._closed or self._window.error is not None:
+            self._refuse()
+        self._register()
+        return self._publishing.publishable(topic)
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
@@ -277,7 +293,7 @@ class Producer:
     def _route(self, batch: OutgoingBatch, first: int, after: int, accepted: list[Run]) -> None:
         """Put messages into runs; those before one that is refused are in ``accepted`` when it raises."""
         topic = self._topic(batch.topic(first))
-        if batch.longest > topic.max_message_bytes or not batch.takes_turns:
+        if batch.longest > topic.max_message_bytes or not batch.takes_turns or topic.custom is not None:
             destinations: list[Destination] = []
             try:
                 for row in range(first, after):
@@ -297,7 +313,7 @@ class Producer:
             raise self._too_long(topic.name, excess, batch.describe(row, self._log.sender))
         partition = batch.partition(row)
         return (
-            topic.choose(batch.key(row))
+            topic.choose(batch.key(row), b"" if topic.custom is None else batch.value(row))
             if partition is None
             else self._publishing.partition(topic, *partition)
         )
@@ -323,10 +339,13 @@ class Producer:
         known = self._destinations.topics.get(name)
         if known is not None and known.routes.partitions:
             return known
+        self._register()
+        return self._publishing.topic(name)
+
+    def _register(self) -> None:
         if not self._registered:
             self._publishing.open()
             self._registered = True
-        return self._publishing.topic(name)
 
     def _too_long(self, topic: str, excess: tuple[int, int], message: str) -> ProduceError:
         size, limit = excess

@@ -10,17 +10,15 @@ from tubemq_spark.client.partitioner import PublishedTopic
 from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
 from tubemq_spark.client.runs import Destination
 from tubemq_spark.client.send_log import SendLog
-from tubemq_spark.client.topics import configured_partitions
+from tubemq_spark.client.topics import configured_partitions, refuse_impossible_name
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Backoff, Wait, with_retries
-from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 
 _ASK_AGAIN_MS: Final = 200
 _ASK_AGAIN_AT_MOST_MS: Final = 1_000
-_LONGEST_TOPIC_NAME: Final = 64
 _MASTERS: Final = "every master"
 
 
@@ -77,11 +75,27 @@ class Publishing:
         listed = topic.partitioner.by_id(broker_id, partition_id)
         return listed or self._await_partition(topic, broker_id, partition_id)
 
+    def publishable(self, name: str) -> tuple[TopicPartition, ...]:
+        """Ask the master to which partitions a topic can be published now; do not wait for any.
+
+        Raises:
+            ProduceError: the topic does not exist, or its name cannot be one.
+            TubeMQConnectionError: no master answered in time.
+        """
+        refuse_impossible_name(name)
+        try:
+            self._patiently(lambda: self._session.publish([name]))
+            partitions = self._session.routes(name).partitions
+            if not partitions:
+                configured_partitions(self._config, self._pool, name)
+        finally:
+            if self._destinations.topics.get(name) is None:
+                self._session.withdraw(name)
+        return tuple(sorted(partitions))
+
     def _publish(self, name: str) -> PublishRoutes:
         """Ask the master for a topic until it can be published to."""
-        if not name or len(name) > _LONGEST_TOPIC_NAME or name == OFFSET_HISTORY_TOPIC:
-            # A master refuses every later heartbeat that names such a topic.
-            raise ProduceError("TUBEMQ_TOPIC_NAME", topic=name)
+        refuse_impossible_name(name)
         try:
             self._patiently(lambda: self._session.publish([name]))
             return self._session.routes(name) if self._listed(name) else self._await_topic(name)

@@ -108,6 +108,11 @@ class Run:
         return self.batch.key(self.rows[0])
 
     @property
+    def value(self) -> bytes:
+        """The body of a run of one message."""
+        return self.batch.value(self.rows[0])
+
+    @property
     def named(self) -> bool:
         """Whether the caller named the partition, so that no other will do."""
         return self.batch.partition(self.rows[0]) is not None

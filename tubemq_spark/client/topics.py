@@ -1,6 +1,7 @@
 """Which topics exist: the administration API lists them; of a single one, readers are told."""
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.client.any_master import ask_a_master
@@ -10,7 +11,10 @@ from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.errcodes import ErrCode
+
+_LONGEST_NAME: Final = 64
 
 
 def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collection[str]:
@@ -52,15 +56,39 @@ def configured_partitions(
         return None
 
 
+def publishable(config: ClientConfig, pool: ChannelPool, topic: str) -> tuple[TopicPartition, ...]:
+    """Return the partitions to which a topic can be published now, in order; perhaps none.
+
+    Raises:
+        ProduceError: the topic does not exist, or its name cannot be one.
+        RpcError: the master refuses this client.
+        TubeMQConnectionError: no master answered.
+    """
+    refuse_impossible_name(topic)
+    with ProducerSession(config, pool) as session:
+        session.publish([topic])
+        partitions = session.routes(topic).partitions
+    if not partitions:
+        configured_partitions(config, pool, topic)
+    return tuple(sorted(partitions))
+
+
 def refuse_unknown_topic(config: ClientConfig, pool: ChannelPool, topic: str) -> None:
     """Return when a topic exists, or when nobody can tell.
 
     Raises:
-        ProduceError: the topic does not exist.
+        ProduceError: the topic does not exist, or its name cannot be one.
         TubeMQConnectionError: no master answered.
     """
-    with ProducerSession(config, pool) as session:
-        session.publish([topic])
-        published = session.routes(topic).partitions
-    if not published:
-        configured_partitions(config, pool, topic)
+    publishable(config, pool, topic)
+
+
+def refuse_impossible_name(topic: str) -> None:
+    """Return when a topic could have this name.
+
+    Raises:
+        ProduceError: no topic that can be published to has it. A master refuses every later heartbeat of a
+            producer that names such a topic once.
+    """
+    if not topic or len(topic) > _LONGEST_NAME or topic == OFFSET_HISTORY_TOPIC:
+        raise ProduceError("TUBEMQ_TOPIC_NAME", topic=topic)

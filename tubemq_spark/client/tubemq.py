@@ -1,17 +1,20 @@
 """The entry to TubeMQ without Spark: one object that owns the connections."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.client.bounds import store_bounds
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, ClientConfig
 from tubemq_spark.client.layout import topics_layout
+from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.records import Record, records
+from tubemq_spark.client.topics import publishable
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicsLayout
+from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -45,6 +48,7 @@ class TubeMQClient:
         username: str | None = None,
         password: str | None = None,
         tls: TlsConfig | None = None,
+        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
     ) -> Self:
         """Return a client of a cluster.
 
@@ -55,6 +59,7 @@ class TubeMQClient:
             username: the user's name, for clusters that ask for one; with ``password``.
             password: the user's password.
             tls: how to speak TLS with masters and brokers; None: without it.
+            delivery_timeout_ms: how long a message of a producer may take until a broker has stored it.
 
         Raises:
             OptionError: an address, a setting or a file of ``tls`` cannot be used.
@@ -62,7 +67,9 @@ class TubeMQClient:
         listed = masters.split(",") if isinstance(masters, str) else masters
         default_port = DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT
         endpoints = tuple(Endpoint.parse(address, default_port) for address in listed)
-        return cls(ClientConfig(endpoints, group, username, password, tls))
+        return cls(
+            ClientConfig(endpoints, group, username, password, tls, delivery_timeout_ms=delivery_timeout_ms)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -74,9 +81,48 @@ class TubeMQClient:
         """Close the connections; reads that are under way end with an error."""
         self._pool.close()
 
-    def producer(self, name: str = "") -> Producer:
-        """Return a new producer, which goes by that name in errors and in the log; the caller closes it."""
-        return Producer(self._config, self._pool, name=name)
+    def producer(
+        self,
+        name: str = "",
+        *,
+        delivery_timeout_ms: int | None = None,
+        retry_ambiguous: bool | None = None,
+        partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
+    ) -> Producer:
+        """Return a new producer; the caller closes it. What is not given is as in the client's settings.
+
+        Args:
+            name: how the producer calls itself in errors and in the log; by default its client id.
+            delivery_timeout_ms: how long a message may take from its acceptance until a broker has stored it,
+                and how long ``send`` waits for masters and for a topic's partitions.
+            retry_ambiguous: whether a message that may be stored, although no broker said so, is sent again;
+                if not, it fails.
+            partitioner: how the partitions of messages are chosen: ``"roundRobin"``, ``"sticky"``, or an
+                object of your own, see ``CustomPartitioner``.
+
+        Raises:
+            OptionError: a setting cannot be used.
+        """
+        changes: dict[str, Any] = {
+            "delivery_timeout_ms": delivery_timeout_ms,
+            "retry_ambiguous": retry_ambiguous,
+            "partitioner": by_name(partitioner) if isinstance(partitioner, str) else partitioner,
+        }
+        given = {setting: value for setting, value in changes.items() if value is not None}
+        config = dataclasses.replace(self._config, **given).validate()
+        return Producer(config, self._pool, name=name)
+
+    def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return the partitions to which a topic can be published now, in order.
+
+        There are none while it is closed for publishing, or all its brokers are away.
+
+        Raises:
+            ProduceError: the topic does not exist, or its name cannot be one.
+            RpcError: the master refuses this client.
+            TubeMQConnectionError: no master answered.
+        """
+        return publishable(self._config, self._pool, topic)
 
     def layout(self, *topics: str) -> TopicsLayout:
         """Return where the partitions of topics are.

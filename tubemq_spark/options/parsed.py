@@ -314,6 +314,7 @@ class OptionSet:
             max_in_flight_bytes=self._value(table.SEND_WINDOW_BYTES),
             delivery_timeout_ms=self._value(table.DELIVERY_TIMEOUT),
             retry_ambiguous=self._value(table.RETRY_AMBIGUOUS),
+            partitioner=self._value(table.PARTITIONER),
             checksums=self._is_given(table.RECEIPTS_PATH),
         )
         return WriteOptions(

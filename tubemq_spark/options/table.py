@@ -10,6 +10,7 @@ import enum
 from typing import Any, Final, Generic, TypeVar
 
 from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
+from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.errors import OptionError
 from tubemq_spark.net.tls import TlsConfig, TlsVersion
 from tubemq_spark.offsets.grouping import MOST_RANGES, MOST_ROWS
@@ -655,6 +656,15 @@ RETRY_AMBIGUOUS: Final = OptionSpec(
     "1 and turn speculation off as well, or have repeats removed downstream.",
     _CLIENT.retry_ambiguous,
 )
+PARTITIONER: Final = OptionSpec(
+    "partitioner",
+    choice(BuiltInPartitioner),
+    _WRITES,
+    "How rows without `key` and without `brokerId` and `partition` are spread: with `roundRobin` the "
+    "partitions take turns, of up to 32 rows; with `sticky` each task sends to one partition, until its "
+    "broker fails or falls behind, and then to the next.",
+    BuiltInPartitioner.ROUND_ROBIN,
+)
 MESSAGE_TIME: Final = OptionSpec(
     "messageTime",
     choice(MessageTime),
@@ -723,6 +733,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     SINK_TOPIC,
     DELIVERY_TIMEOUT,
     RETRY_AMBIGUOUS,
+    PARTITIONER,
     ON_ERROR,
     DEAD_LETTER_TOPIC,
     STAMP_UID,
@@ -768,6 +779,9 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.key.serializer": "messages have no key, and values are bytes or text: convert them in Spark",
     "kafka.value.serializer": "values are bytes or text: convert them in Spark",
     "kafka.interceptor.classes": "change rows in Spark",
+    "kafka.partitioner.class": "use partitioner",
+    "kafka.delivery.timeout.ms": "use deliveryTimeoutMs",
+    "kafka.enable.idempotence": "TubeMQ cannot recognise repeated messages: see stampMessageUid",
     "kafka.isolation.level": "TubeMQ has no transactions: leave it out",
     "kafkaConsumer.pollTimeoutMs": "use tubemq.fetchTimeoutMs",
     "includeHeaders": "use includeAttributes",
