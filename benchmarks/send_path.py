@@ -99,7 +99,7 @@ def receive(connection: SendConnection[Run], arrivals: Sequence[bytes]) -> None:
     """Read answers and count what is stored, as a producer does."""
     for data in arrivals:
         stored, _ = connection.receive_data(data)
-        for run, positions, offsets in stored:
+        for run, positions, offsets, _ in stored:
             run.size_of(positions)
             run.acknowledge(positions, offsets)
     if len(connection):

@@ -181,7 +181,7 @@ def answered(data: bytes) -> object:
     found: list[object] = []
     try:
         for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
-            serial_nos, offsets, failures = reader.receive_data(piece)
+            serial_nos, offsets, failures, _ = reader.receive_data(piece)
             found += [serial_nos.tolist(), offsets.tolist(), failures]
     except RemoteProtocolError as error:
         found.append(str(error))

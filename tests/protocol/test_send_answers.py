@@ -3,6 +3,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests import strategies as own
 from tests.protocol.vectors import frame_of, named
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol import framing, rpc
@@ -30,7 +31,7 @@ def read(pieces: Iterable[bytes]) -> list:
     reader = SendAnswerReader()
     stored, failed = [], []
     for piece in pieces:
-        serial_nos, offsets, failures = reader.receive_data(piece)
+        serial_nos, offsets, failures, _ = reader.receive_data(piece)
         stored += zip(serial_nos.tolist(), offsets.tolist(), strict=True)
         failed += failures
     return stored + failed
@@ -97,6 +98,46 @@ def test_serial_numbers_and_offsets_of_any_size_are_read(offset, serial_no, text
 def test_the_java_brokers_answer_is_read():
     recorded = frame_of(named("send_message_rsp"))
     assert read([recorded]) == [(1, 112)]
+
+
+def numbered(message_id, append_time, offset, text):
+    answer = broker_pb2.SendMessageResponseB2P(success=True, errCode=200, errMsg=text, appendOffset=offset)
+    if message_id:
+        answer.messageId, answer.appendTime = message_id, append_time
+    return answer.SerializeToString()
+
+
+@settings(deadline=None)
+@given(
+    told=st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.integers(0, 1 << 41), st.booleans())),
+    data=st.data(),
+)
+def test_details_are_those_of_each_stored_message(told, data):
+    """Of usual answers, of the first message of a store, and behind refusals."""
+    frames, expected = [], []
+    for number, (message_id, append_time, odd) in enumerate(told):
+        frames.append(frame(number, numbered(message_id, append_time, 28 * number, "x" * 90 * odd)))
+        expected.append((number, 28 * number, message_id, append_time if message_id else 0))
+        if odd:
+            frames.append(frame(-number, message(None, 419, "no")))
+    reader = SendAnswerReader(detailed=True)
+    found = []
+    for piece in data.draw(own.splits(b"".join(frames))):
+        answers = reader.receive_data(piece)
+        found += zip(answers.serial_nos, answers.offsets, *answers.details, strict=True)
+    assert found == expected
+
+
+def test_the_java_brokers_answer_is_read_in_detail():
+    answers = SendAnswerReader(detailed=True).receive_data(frame_of(named("send_message_rsp")))
+    assert [column.tolist() for column in answers.details] == [[3369719412767588352], [1704164645678]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_does_not_ask_for_details_gets_none(kind):
+    data, _ = KINDS[kind]
+    reader = SendAnswerReader()
+    assert [reader.receive_data(data[at : at + 1]).details for at in range(len(data))] == [None] * len(data)
 
 
 @pytest.mark.parametrize(

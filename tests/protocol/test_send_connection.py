@@ -15,6 +15,7 @@ from tests import strategies as own
 from tests.protocol.test_send_answers import frame as answer_frame, message as answer_body
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol import framing
+from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_answers import Refusal
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
 from tubemq_spark.protocol.send_connection import NotStored, SendConnection
@@ -170,6 +171,33 @@ def test_what_is_left_of_a_run_is_told_without_the_rest():
     stored, _ = connection.receive_data(answers([5, 4]))
     assert told(stored) == [("a", range(4, 5), [140])]
     assert len(connection) == 0
+
+
+def own_answers(numbers):
+    """Return answers whose messages differ in all that a broker tells."""
+    frames = []
+    for number in numbers:
+        body = broker_pb2.SendMessageResponseB2P.FromString(answer_body(28 * number))
+        body.messageId, body.appendTime = 1000 + number, 2000 + number
+        frames.append(answer_frame(number, body.SerializeToString()))
+    return b"".join(frames)
+
+
+def test_details_stay_with_their_messages():
+    connection = SendConnection(TIMEOUT_MS, detailed=True)
+    send(connection, "a", 5)
+    connection.receive_data(own_answers([2]))
+    stored, _ = connection.receive_data(own_answers([1, 2, 3, 4]))
+    (one,) = stored
+    assert one.positions == [0, 2, 3]
+    assert [column.tolist() for column in one.details] == [[1001, 1003, 1004], [2001, 2003, 2004]]
+
+
+def test_without_being_asked_for_there_are_no_details():
+    connection = SendConnection(TIMEOUT_MS)
+    send(connection, "a", 2)
+    stored, _ = connection.receive_data(own_answers([1, 2]))
+    assert [one.details for one in stored] == [None]
 
 
 @pytest.mark.parametrize("answered_late", [False, True])

@@ -25,7 +25,7 @@ def usual(data, position=0):
 
 def read(data):
     """Read answers as connections do: those that are stored, and the others."""
-    serial_nos, offsets, failures = SendAnswerReader().receive_data(data)
+    serial_nos, offsets, failures, _ = SendAnswerReader().receive_data(data)
     return list(zip(serial_nos.tolist(), offsets.tolist(), strict=True)), failures
 
 

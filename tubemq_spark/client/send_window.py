@@ -369,7 +369,7 @@ class SendWindow:
             self._stored_again(link)
 
     def _acknowledge(self, link: BrokerLink, stored: Stored[Run]) -> None:
-        run, positions, offsets = stored
+        run, positions, offsets, _ = stored
         size = run.size_of(positions)
         link.release(len(positions), size)
         link.counts.acknowledged(len(positions), size, self._now - run.handed_at)

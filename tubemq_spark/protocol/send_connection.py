@@ -24,7 +24,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from tubemq_spark.protocol.rpc import Failure
-from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader
+from tubemq_spark.protocol.send_answers import Details, Refusal, SendAnswerReader
 from tubemq_spark.protocol.send_batch import BytesColumn, Int64s
 from tubemq_spark.protocol.send_frames import Payloads, Places, Rows, encode_sends
 
@@ -63,6 +63,8 @@ class Stored(NamedTuple, Generic[Owner]):
     """Which messages of the run these are, counted from 0 and ascending; a range where none is left out."""
     offsets: Int64s
     """Where each begins in its store's index, in bytes."""
+    details: Details | None = None
+    """More about each of them, on connections that ask for it."""
 
 
 class NotStored(NamedTuple, Generic[Owner]):
@@ -76,10 +78,16 @@ class NotStored(NamedTuple, Generic[Owner]):
 class SendConnection(Generic[Owner]):
     """Numbers requests, remembers what is in flight and finds what an answer is about."""
 
-    def __init__(self, timeout_ms: int, next_serial_no: int = 1) -> None:
-        """Begin a connection; brokers are told that an answer is wanted within ``timeout_ms``."""
+    def __init__(self, timeout_ms: int, next_serial_no: int = 1, *, detailed: bool = False) -> None:
+        """Begin a connection.
+
+        Args:
+            timeout_ms: within which time brokers are told that an answer is wanted.
+            next_serial_no: the first serial number.
+            detailed: whether stored messages are told of with details.
+        """
         self._timeout_ms = timeout_ms
-        self._reader = SendAnswerReader()
+        self._reader = SendAnswerReader(detailed=detailed)
         self._next = next_serial_no
         # An OrderedDict finds its first entry at once, a dict passes over all that were removed before it.
         self._flights: collections.OrderedDict[int, Flight[Owner]] = collections.OrderedDict()
@@ -129,12 +137,13 @@ class SendConnection(Generic[Owner]):
         Raises:
             RemoteProtocolError: the bytes make no sense as answers; see ``SendAnswerReader``.
         """
-        serial_nos, offsets, failures = self._reader.receive_data(data)
+        serial_nos, offsets, failures, details = self._reader.receive_data(data)
         stored = []
         for number, start, end in _consecutive(self._numbers(serial_nos)):
             for flight, positions in self._end(number, end - start):
                 shift = start + flight.first - number
-                stored.append(Stored(flight.run, positions, _picked(offsets, positions, shift)))
+                more = details and Details(*(_picked(column, positions, shift) for column in details))
+                stored.append(Stored(flight.run, positions, _picked(offsets, positions, shift), more))
         not_stored = []
         refused = self._numbers(np.array([serial_no for serial_no, _ in failures], np.int64))
         for number, (_, answer) in zip(refused.tolist(), failures, strict=True):
@@ -198,8 +207,8 @@ def _consecutive(numbers: Int64s) -> Iterator[tuple[int, int, int]]:
     yield from zip(numbers[starts].tolist(), starts, [*starts[1:], len(numbers)], strict=True)
 
 
-def _picked(offsets: Int64s, positions: Sequence[int], shift: int) -> Int64s:
+def _picked(column: Int64s, positions: Sequence[int], shift: int) -> Int64s:
     if isinstance(positions, range):
-        return offsets[positions.start + shift : positions.stop + shift]
-    picked: Int64s = offsets[np.array(positions, np.int64) + shift]
+        return column[positions.start + shift : positions.stop + shift]
+    picked: Int64s = column[np.array(positions, np.int64) + shift]
     return picked

@@ -10,6 +10,7 @@ and so is what they have to complain about.
 
 import contextlib
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -90,6 +91,15 @@ def read_send_answers(data: bytes, position: int, serial_nos: Int64s, offsets: I
 def most_answers(data: bytes) -> int:
     """Return how many usual answers there can be in bytes from the broker."""
     return len(data) // (FRAME_HEAD.size + SHORTEST)
+
+
+def usual_messages(data: bytes, end: int) -> Iterator[broker_pb2.SendMessageResponseB2P]:
+    """Yield the answers before a position up to which ``read_send_answers`` has read them, from 0 on."""
+    position = 0
+    while position < end:
+        chunk = position + FRAME_HEAD.size
+        position = chunk + FRAME_HEAD.unpack_from(data, position)[3]
+        yield broker_pb2.SendMessageResponseB2P.FromString(data[chunk + _MESSAGE_AT : position])
 
 
 def _read_in_python(data: bytes, position: int, serial_nos: Int64s, offsets: Int64s) -> tuple[int, int]:
