@@ -90,6 +90,9 @@ class MemoryCluster:
         if topic not in self.partitions:
             raise ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic=topic)
 
+    def await_publishable(self, topic):
+        self.refuse_unknown_topic(topic)
+
     def sender(self, name=""):
         return MemorySender(self)
 

@@ -8,10 +8,13 @@ from tests.client.test_custom_partitioner import Own, by_value
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.topics import await_publishable
+from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, Method
 
 ALL = tuple(TopicPartition("demo", broker, store) for broker in (1, 2, 3) for store in (0, 10_000))
@@ -58,6 +61,34 @@ def test_a_topic_closed_on_some_brokers_is_open_on_the_others(server, ask):
 def test_a_closed_topic_exists_but_takes_nothing(server, ask):
     server.close_topic("demo")
     assert ask("demo") == ()
+
+
+def patience(server, delivery_timeout_ms):
+    here = Endpoint.parse(server.master)
+    return ClientConfig((here,), "waits", delivery_timeout_ms=delivery_timeout_ms)
+
+
+def test_a_closed_topic_is_waited_for_until_it_is_open(server):
+    server.close_topic("demo")
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 2:
+            server.set_topic("demo", TopicSpec(2, 1))
+
+    with ChannelPool(1_000) as pool:
+        await_publishable(patience(server, 60_000), pool, "demo", wait)
+    assert len(waits) == 2
+
+
+def test_a_topic_that_stays_closed_is_an_error(server):
+    server.close_topic("demo")
+    with (
+        ChannelPool(1_000) as pool,
+        pytest.raises(ProduceError, match=r"Topic 'demo' cannot be published to: .* for 300 ms"),
+    ):
+        await_publishable(patience(server, 300), pool, "demo")
 
 
 def test_a_topic_that_does_not_exist_is_an_error(ask):

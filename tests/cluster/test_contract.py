@@ -289,6 +289,12 @@ def test_a_topic_that_does_not_exist_is_refused_when_writing(cluster):
         cluster.refuse_unknown_topic("nowhere")
 
 
+def test_a_topic_that_can_be_published_to_is_not_waited_for(cluster):
+    cluster.await_publishable("plain")
+    with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNKNOWN"):
+        cluster.await_publishable("nowhere")
+
+
 def test_masters_and_gateways_exclude_each_other():
     here = Endpoint("127.0.0.1", 1)
     with pytest.raises(OptionError, match="TUBEMQ_MASTERS_AND_GATEWAYS"):

@@ -46,6 +46,8 @@ def master(monkeypatch):
             if self.error is not None:
                 raise self.error
 
+        await_publishable = refuse_unknown_topic
+
     made = Master()
     monkeypatch.setattr(topic_check, "open_cluster", lambda _: made)
     return made

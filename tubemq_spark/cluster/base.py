@@ -175,6 +175,14 @@ class Cluster(Protocol):
             TubeMQConnectionError: no master answered.
         """
 
+    def await_publishable(self, topic: str) -> None:
+        """Return when a topic can be published to, which may be at once.
+
+        Raises:
+            ProduceError: the topic does not exist, or could not be published to in time.
+            TubeMQConnectionError: no master answered.
+        """
+
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a sender that has sent nothing; errors and the log call it by that name.
 

@@ -14,7 +14,7 @@ from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.stored_offsets import stored_offsets
-from tubemq_spark.client.topics import existing_topics, refuse_unknown_topic
+from tubemq_spark.client.topics import await_publishable, existing_topics, refuse_unknown_topic
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.errors import TubeMQError
@@ -114,6 +114,10 @@ class DirectCluster(Cluster):
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""
         refuse_unknown_topic(self._config, self._pool, topic)
+
+    def await_publishable(self, topic: str) -> None:
+        """Ask the master as a producer, again and again for ``delivery_timeout_ms``."""
+        await_publishable(self._config, self._pool, topic)
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a producer, which nobody else uses until the end of the block."""

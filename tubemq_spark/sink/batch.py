@@ -14,7 +14,7 @@ from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.manifests import Manifests
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
-from tubemq_spark.sink.topic_check import check_topic
+from tubemq_spark.sink.topic_check import check_topics
 from tubemq_spark.spark_edge import at_sparks_edge
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class TubeMQWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = SinkColumns.bind(schema, options)
         self._run_id = str(uuid.uuid4())
-        check_topic(options)
+        check_topics(options, patient=True)
         Manifests(options).prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

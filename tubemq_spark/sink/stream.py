@@ -14,7 +14,7 @@ from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.manifests import Manifests, skip_rows
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
-from tubemq_spark.sink.topic_check import check_topic
+from tubemq_spark.sink.topic_check import check_topics
 from tubemq_spark.spark_edge import at_sparks_edge
 from tubemq_spark.spark_worker import micro_batch_of_task
 
@@ -34,7 +34,7 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._columns = SinkColumns.bind(schema, options)
         try:
-            check_topic(options)
+            check_topics(options, patient=False)
         except TubeMQConnectionError as error:
             if not error.retriable:
                 raise

@@ -4,13 +4,20 @@ from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.options import WriteOptions
 
 
-def check_topic(options: WriteOptions) -> None:
+def check_topics(options: WriteOptions, *, patient: bool) -> None:
     """Refuse topics of options that do not exist; the topics of a column are looked at by the tasks.
 
+    Args:
+        options: the topics, and how long to wait.
+        patient: whether to wait until they can be published to, and to refuse them if they cannot.
+
     Raises:
-        ProduceError: the topic does not exist.
+        ProduceError: a topic does not exist, or could not be published to in time.
         TubeMQConnectionError: no master answered.
     """
+    cluster = open_cluster(options.cluster)
     for topic in (options.topic, options.dead_letter_topic):
-        if topic is not None:
-            open_cluster(options.cluster).refuse_unknown_topic(topic)
+        if topic is not None and patient:
+            cluster.await_publishable(topic)
+        elif topic is not None:
+            cluster.refuse_unknown_topic(topic)
