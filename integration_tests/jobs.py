@@ -100,12 +100,21 @@ def wait_for_batch(job: Job, folder: Path, log: str, number: int) -> None:
 
 def rows_written(folder: Path) -> list[int]:
     """Read the files that the file sink's own log says are written."""
+    while True:
+        try:
+            names = _names_in_log(folder / "rows" / "_spark_metadata")
+        except FileNotFoundError:
+            continue  # Spark removes what is ten minutes old, after it has written the same to a later entry
+        return [int(number) for name in names for number in Path(name).read_text().split()]
+
+
+def _names_in_log(log: Path) -> set[str]:
     names = set()
-    for entry in (folder / "rows" / "_spark_metadata").glob("*"):
+    for entry in log.glob("*"):
         if entry.name.partition(".")[0].isdigit():
             lines = entry.read_text().splitlines()[1:]
             names |= {json.loads(line)["path"].removeprefix("file://") for line in lines}
-    return [int(number) for name in names for number in Path(name).read_text().split()]
+    return names
 
 
 def _stop_file(folder: Path) -> Path:
