@@ -284,6 +284,11 @@ class ReplayError(TubeMQError):
 class ProduceError(TubeMQError):
     """A message could not be stored; the text names the topic and the partition."""
 
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether the message may be stored all the same: an attempt to send it had no answer."""
+        return bool(self.parameters.get("unanswered"))
+
 
 def _restore(cls: type[TubeMQError], condition: str, parameters: dict[str, Any]) -> TubeMQError:
     return cls._restored(condition, parameters)

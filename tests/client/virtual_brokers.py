@@ -101,7 +101,7 @@ class VirtualBrokers:
 
     def __init__(self, fate: Callable[[int], Fate], brokers: int = 1, partitions: int = 1) -> None:
         self.now = 100.0
-        self.links = BrokerLinks(10_000)
+        self.links = BrokerLinks(10_000, detailed=True)
         self.credentials = SendCredentials(0)
         self.heartbeats = 1
         self.master_away = False
@@ -244,6 +244,7 @@ class VirtualBrokers:
         answer = broker_pb2.SendMessageResponseB2P(success=fate.code == 200, errCode=fate.code, errMsg="text")
         if fate.code == 200:
             answer.appendOffset = offset
+            answer.messageId, answer.appendTime = 1_000 + offset, int(self.now * 1_000)
         body = answer.SerializeToString()
 
         def answer_it() -> None:

@@ -21,9 +21,15 @@ class BrokerLinks:
     the other shares alone. A broker that failed has a share of one message until it stores one.
     """
 
-    def __init__(self, timeout_ms: int) -> None:
-        """Meet nobody yet; brokers are told that an answer is wanted within ``timeout_ms``."""
+    def __init__(self, timeout_ms: int, *, detailed: bool = False) -> None:
+        """Meet nobody yet.
+
+        Args:
+            timeout_ms: within which time brokers are told that an answer is wanted.
+            detailed: whether stored messages are told of with details.
+        """
         self._timeout_ms = timeout_ms
+        self._detailed = detailed
         self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
         self._avoided: dict[BrokerLink, float] = {}
         self._crowded: set[BrokerLink] = set()
@@ -42,7 +48,9 @@ class BrokerLinks:
         """Return what stands for a broker, one for all its partitions."""
         link = self._links.get((broker_id, endpoint))
         if link is None:
-            link = self._links[broker_id, endpoint] = BrokerLink(broker_id, endpoint, self._timeout_ms)
+            link = self._links[broker_id, endpoint] = BrokerLink(
+                broker_id, endpoint, self._timeout_ms, detailed=self._detailed
+            )
             self.all = tuple(self._links.values())
         return link
 

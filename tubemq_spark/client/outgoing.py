@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from tubemq_spark.client.outcomes import Outcomes
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol.checksums import running_checksums
@@ -33,6 +34,7 @@ class OutgoingBatch:
         "_topics",
         "ends",
         "first_row",
+        "outcomes",
         "payloads",
     )
 
@@ -57,6 +59,8 @@ class OutgoingBatch:
         """The size of all payloads before each message, and of all together at the end."""
         self.first_row = first_row
         """The number of the first message among all of its sender."""
+        self.outcomes: Outcomes | None = None
+        """Who is told what becomes of single messages; None: nobody asked."""
         self._topics = topics
         self._headers = headers
         self._keys = keys

@@ -122,11 +122,9 @@ class Resending:
                     self._links.crowd(link)
         return due
 
-    def give_up_late(self, now: float) -> None:
-        """Raise when the time of a message here is over."""
-        for message in self._retries:
-            if message.give_up_at <= now:
-                raise self.failed(message, *message.troubles.what)
+    def take_late(self, now: float) -> list[Run]:
+        """Take the messages whose time is over."""
+        return self._retries.take_late(now)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -33,9 +33,6 @@ class RetryQueue:
         # Spreads many tasks that failed together; one number, so that pauses keep messages in order.
         self._spread = 1 - random.random() / 2  # noqa: S311 (keeps no secret)
 
-    def __iter__(self) -> Iterator[Run]:
-        return (retry.message for retry in self._waiting)
-
     @property
     def next_due(self) -> float | None:
         """When the first of them is due; None when nothing waits."""
@@ -49,6 +46,14 @@ class RetryQueue:
         """Take the messages whose pause is over; they may be added again meanwhile, for later."""
         while self._waiting and self._waiting[0].due <= now:
             yield heapq.heappop(self._waiting).message
+
+    def take_late(self, now: float) -> list[Run]:
+        """Take the messages whose time is over, in the order of their next attempts."""
+        late = sorted(retry for retry in self._waiting if retry.message.give_up_at <= now)
+        if late:
+            self._waiting = [retry for retry in self._waiting if retry.message.give_up_at > now]
+            heapq.heapify(self._waiting)
+        return [retry.message for retry in late]
 
     def clear(self) -> None:
         """Forget everything."""

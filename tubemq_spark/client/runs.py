@@ -8,13 +8,15 @@ becomes a run of one.
 import collections
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tubemq_spark.client.outgoing import OutgoingBatch
 from tubemq_spark.client.statistics import BrokerCounts, BrokerStatistics
+from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pipeline import Pipeline
+from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import Int64s
 from tubemq_spark.protocol.send_connection import SendConnection
 from tubemq_spark.protocol.send_frames import Places, SendCredentials
@@ -159,6 +161,26 @@ class Run:
         for destination, some in by_destination.items():
             self._acknowledge(destination, *some)
 
+    def tell_stored(self, positions: Sequence[int], offsets: Int64s, details: Details | None) -> None:
+        """Tell those who asked where stored messages are."""
+        if self.batch.outcomes is not None:
+            self.batch.outcomes.stored(
+                self._rows_at(positions),
+                self._partitions_at(positions),
+                offsets,
+                details,
+                self.attempts,
+                self.unanswered,
+            )
+
+    def tell_failed(self, error: ProduceError) -> bool:
+        """Tell who asked for a run of one message that it will not be sent again; False: nobody asked."""
+        outcomes = self.batch.outcomes
+        if outcomes is None or not outcomes.asked(self.rows[0]):
+            return False
+        outcomes.failed(self.rows[0], error)
+        return True
+
     def _acknowledge(self, destination: "Destination", rows: Sequence[int], offsets: list[int]) -> None:
         batch = self.batch
         size, checksum = batch.bytes_of(rows), batch.checksum_of(rows)
@@ -170,6 +192,11 @@ class Run:
         if isinstance(positions, range):
             return self.rows[positions.start : positions.stop]
         return [self.rows[position] for position in positions]
+
+    def _partitions_at(self, positions: Sequence[int]) -> Iterable[TopicPartition]:
+        if len(self.destinations) == 1:
+            return itertools.repeat(self.destination.partition, len(positions))
+        return [self.destinations[position].partition for position in positions]
 
     def _message(self, position: int) -> "Run":
         destination = self.destinations[position if len(self.destinations) > 1 else 0]
@@ -273,6 +300,7 @@ class BrokerLink:
     """
 
     __slots__ = (
+        "_detailed",
         "_timeout_ms",
         "_unsent_bytes",
         "broker_id",
@@ -292,12 +320,16 @@ class BrokerLink:
         "writing",
     )
 
-    def __init__(self, broker_id: int, endpoint: Endpoint, timeout_ms: int) -> None:
+    def __init__(
+        self, broker_id: int, endpoint: Endpoint, timeout_ms: int, *, detailed: bool = False
+    ) -> None:
+        """Hold nothing yet; ``detailed``: whether stored messages are told of with details."""
         self.broker_id = broker_id
         self.endpoint = endpoint
         self.queue: collections.deque[Run] = collections.deque()
         self._timeout_ms = timeout_ms
-        self.connection: SendConnection[Run] = SendConnection(timeout_ms)
+        self._detailed = detailed
+        self.connection = self._connection()
         """What is in flight; nothing as long as there is no pipeline."""
         self.writing: list[Run] = []
         """Those in flight whose bytes have not all left: they wait for no answer yet."""
@@ -334,13 +366,26 @@ class BrokerLink:
         flight = self.connection.oldest
         return None if flight is None else flight.run
 
-    def runs_in_flight(self) -> list[tuple[Run, bool]]:
-        """Return the oldest message in flight of each run, and whether it may have been stored."""
-        connection, unsent = self.connection, self._untouched()
-        return [
-            (flight.run.messages(connection.unanswered(flight))[0], flight.run not in unsent)
-            for flight in connection.flights
-        ]
+    def take_late(self, now: float) -> list[tuple[Run, bool]]:
+        """Take the messages whose time is over, each as a run of its own; those in flight stand first.
+
+        Returns:
+            Each message, and whether it may be stored. If only the message ends, and not the connection, the
+            bytes leave later that have not left yet.
+        """
+        untouched = self._untouched()
+        late: list[tuple[Run, bool]] = []
+        for flight in self.connection.flights:
+            run = flight.run
+            if run.give_up_at <= now:
+                ambiguous = run not in untouched or run.batch.outcomes is not None
+                late += [(message, ambiguous) for message in run.messages(self.connection.give_up(flight))]
+        for run in [run for run in self.queue if run.give_up_at <= now]:
+            self.queue.remove(run)
+            late += [(message, False) for message in run.messages(range(len(run.rows)))]
+        for message, _ in late:
+            self.release(1, message.size)
+        return late
 
     def add(self, run: Run) -> None:
         """Take a run behind all others."""
@@ -402,13 +447,16 @@ class BrokerLink:
         """Return the runs in flight of which no byte has left."""
         return self.writing if self.pipeline is not None and self.pipeline.untouched else []
 
+    def _connection(self) -> SendConnection[Run]:
+        return SendConnection(self._timeout_ms, detailed=self._detailed)
+
     def _left_to_write(self) -> int:
         return 0 if self.pipeline is None else self.pipeline.unsent_bytes
 
     def attach(self, pipeline: Pipeline) -> None:
         """Begin a new connection: serial numbers and half-read answers belonged to the old one."""
         self.pipeline = pipeline
-        self.connection = SendConnection(self._timeout_ms)
+        self.connection = self._connection()
 
     def detach(self) -> tuple[list[Run], list[Run]]:
         """Forget the connection and give up every message; return what may have been stored and what not.

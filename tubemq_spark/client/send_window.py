@@ -20,21 +20,24 @@ waits is a run of its own.
 - With ``retry_ambiguous`` off, a message that may have been stored is given to no connection again. Every
   place where an attempt ends without a clear answer tells ``Resending``, which raises then.
 - No message is under way for longer than ``delivery_timeout_ms``, whatever delays it: what comes to
-  nothing earlier is tried again, and then the first error is final. ``error`` is set once; from then on
-  nothing is sent and nothing changes.
+  nothing earlier is tried again, and then it fails for good. Where somebody is told of that (``Outcomes``),
+  the message ends alone. Otherwise its error is the window's: ``error`` is set once; from then on nothing is
+  sent and nothing changes.
 - ``_now`` is the time spent inside the window's methods. All due times are of this clock. A pause of the
   caller between calls counts for at most ``_IDLE_COUNTS_S``, so that it does not find its messages timed out.
 
 **Who changes what.** Everything happens in the thread that calls the window: no thread of its own, no lock.
 Only the window moves messages between the places. Only ``Destinations`` changes ``run.destinations`` and
 ``destination.link``, inside ``follow`` and ``redirect``; it may change them for a message in any place, which
-stays where it is until its attempt ends.
+stays where it is until its attempt ends. Callbacks of users run inside ``_receive`` and wherever messages are
+given up, when the message is in no place any more; they never call the window.
 """
 
+import contextlib
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tubemq_spark.client.broker_links import BrokerLinks
@@ -66,7 +69,7 @@ _LONGEST_WAIT_S: Final = 1.0
 
 
 class SendWindow:
-    """Bounded by messages and by bytes over all brokers; fails once and for all at the first error."""
+    """Bounded by messages and by bytes over all brokers; fails for good at the first error of its own."""
 
     def __init__(
         self,
@@ -363,19 +366,36 @@ class SendWindow:
             link.counts.not_stored(answer)
             for message in run.messages((position,)):
                 link.release(1, message.size)
-                if self._resending.refused(link, message, answer, self._now) is Reaction.SLOWER:
-                    self._slow_down()
+                with self._alone(message):
+                    if self._resending.refused(link, message, answer, self._now) is Reaction.SLOWER:
+                        self._slow_down()
         if stored:
             self._stored_again(link)
 
     def _acknowledge(self, link: BrokerLink, stored: Stored[Run]) -> None:
-        run, positions, offsets, _ = stored
+        run, positions, offsets, details = stored
         size = run.size_of(positions)
         link.release(len(positions), size)
         link.counts.acknowledged(len(positions), size, self._now - run.handed_at)
         run.acknowledge(positions, offsets)
         self._messages -= len(positions)
         self._bytes -= size
+        run.tell_stored(positions, offsets, details)
+
+    @contextlib.contextmanager
+    def _alone(self, message: Run) -> Iterator[None]:
+        """Let a message that fails for good end alone where somebody is told of it.
+
+        Raises:
+            ProduceError: nobody is; so it ends the producer.
+        """
+        try:
+            yield
+        except ProduceError as error:
+            if not message.tell_failed(error):
+                raise
+            self._messages -= 1
+            self._bytes -= message.size
 
     def _stored_again(self, link: BrokerLink) -> None:
         """A broker has stored messages."""
@@ -404,16 +424,20 @@ class SendWindow:
             self._owners.pop(link.pipeline, None)
         ambiguous, unsent = link.detach()
         link.counts.unanswered += len(ambiguous)
+        left = []
         for message in ambiguous:
-            self._resending.count_ambiguous(message, cause, IS_BROKER_THERE)
-        left = ambiguous + unsent
+            with self._alone(message):
+                self._resending.count_ambiguous(message, cause, IS_BROKER_THERE)
+                left.append(message)
+        left += unsent
         self._resending.avoid(link, cause, sum(not message.troubles.failures for message in left), self._now)
         failures = max([link.failures, *(message.troubles.failures for message in left)])
         pause_s = self._resending.pause_s(failures)
         link.reconnect_at = self._now + pause_s
         link.failures += 1
         for message in left:  # all at one time, so that they keep their order
-            self._resending.again(message, cause, IS_BROKER_THERE, self._now, pause_s)
+            with self._alone(message):
+                self._resending.again(message, cause, IS_BROKER_THERE, self._now, pause_s)
 
     def _time_out(self, link: BrokerLink) -> None:
         """Give up waiting for answers that are overdue; a broker that says nothing at all is gone."""
@@ -432,16 +456,22 @@ class SendWindow:
                 link.release(1, message.size)
                 link.counts.unanswered += 1
                 self._log.event("no answer", f"{link}: {cause}")
-                self._resending.count_ambiguous(message, cause, LOOK_AT_BROKER)
-                self._resending.again(message, cause, LOOK_AT_BROKER, self._now)
+                with self._alone(message):
+                    self._resending.count_ambiguous(message, cause, LOOK_AT_BROKER)
+                    self._resending.again(message, cause, LOOK_AT_BROKER, self._now)
 
     def _give_up_late(self) -> None:
-        """Fail when the time of a message is over, wherever it is."""
+        """Give up the messages whose time is over, wherever they are."""
         for link in self._links.all:
-            for run, ambiguous in (*link.runs_in_flight(), *((run, False) for run in link.queue)):
-                if run.give_up_at <= self._now:
-                    cause, hint = run.troubles.what
-                    run.troubles.unanswered += ambiguous
-                    cause = cause or f"{link} {'did not answer' if ambiguous else 'took no messages'} in time"
-                    raise self._resending.failed(run, cause, hint or IS_BROKER_THERE)
-        self._resending.give_up_late(self._now)
+            for message, ambiguous in link.take_late(self._now):
+                cause, hint = message.troubles.what
+                message.troubles.unanswered += ambiguous
+                link.counts.unanswered += ambiguous
+                cause = cause or f"{link} {'did not answer' if ambiguous else 'took no messages'} in time"
+                self._give_up(message, cause, hint or IS_BROKER_THERE)
+        for message in self._resending.take_late(self._now):
+            self._give_up(message, *message.troubles.what)
+
+    def _give_up(self, message: Run, cause: str, hint: str) -> None:
+        with self._alone(message):
+            raise self._resending.failed(message, cause, hint)

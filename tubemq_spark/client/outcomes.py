@@ -1,0 +1,128 @@
+"""What becomes of single messages, told to those who asked: where a message is stored, or why it is not.
+
+**States of a message.** *Open* from the moment its batch is made; then *ended*, once: ``stored``, ``failed``
+or ``abandon`` says how. A message of which nobody asked is counted all the same, so that the end of its batch
+is known.
+
+**Who changes what.** One thread makes the outcomes of a batch and ends its messages: the one that drives the
+send window. It also runs what users gave to be told. No lock is held meanwhile, and nothing that they raise
+gets through.
+"""
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.send_answers import Details
+from tubemq_spark.protocol.send_batch import Int64s
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SendResult:
+    """What a broker told of a message that it has stored (SendMessageResponseB2P)."""
+
+    partition: TopicPartition
+    """Where it is."""
+    offset: int
+    """Where it begins in its store's index, in bytes: readers find it under this offset."""
+    message_id: int | None
+    """The id that the broker gave it; None when it told none."""
+    append_time_ms: int | None
+    """When the broker took it, in milliseconds since 1970 by the broker's clock; None when it told none."""
+    attempts: int
+    """How often it was sent."""
+    unanswered: int
+    """How many of the attempts had no answer that says whether the message was stored."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.partition.topic
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether there may be more copies of it than this one, in this partition or in another."""
+        return self.unanswered > 0
+
+
+Tell = Callable[[SendResult | None, TubeMQError | None], object]
+"""Takes the result of a message, or the error that it met; the other one is None."""
+
+
+class Outcomes:
+    """The outcomes of the messages of one batch."""
+
+    __slots__ = ("_left", "_on_end", "_tells", "first_row")
+
+    def __init__(
+        self, tells: Sequence[Tell | None], first_row: int, on_end: "Callable[[Outcomes], object]"
+    ) -> None:
+        """Begin with open messages.
+
+        Args:
+            tells: who is told of each message; None: nobody asked.
+            first_row: the number of the first message among all of its sender.
+            on_end: called when the last message has ended.
+        """
+        self.first_row = first_row
+        self._tells = list(tells)
+        self._left = len(tells)
+        self._on_end = on_end
+
+    def asked(self, row: int) -> bool:
+        """Whether somebody waits for the outcome of an open message."""
+        return self._tells[row] is not None
+
+    def stored(
+        self,
+        rows: Sequence[int],
+        partitions: Iterable[TopicPartition],
+        offsets: Int64s,
+        details: Details | None,
+        attempts: int,
+        unanswered: int,
+    ) -> None:
+        """End messages that a broker has stored; all of them were sent equally often."""
+        nothing = itertools.repeat(0)
+        ids, times = (column.tolist() for column in details) if details else (nothing, nothing)
+        for row, partition, offset, message_id, time in zip(
+            rows, partitions, offsets.tolist(), ids, times, strict=False
+        ):
+            if (tell := self._tells[row]) is not None:
+                self._tells[row] = None
+                result = SendResult(partition, offset, message_id or None, time or None, attempts, unanswered)
+                _tell(tell, result, None)
+        self._end(len(rows))
+
+    def failed(self, row: int, error: ProduceError) -> None:
+        """End a message that will not be sent again; somebody asked for its outcome."""
+        tell, self._tells[row] = self._tells[row], None
+        if tell is not None:
+            _tell(tell, None, error)
+        self._end(1)
+
+    def abandon(self, error_of: Callable[[int], TubeMQError]) -> None:
+        """End all messages that are open; ``error_of`` takes a row."""
+        tells, self._tells = self._tells, [None] * len(self._tells)
+        for row, tell in enumerate(tells):
+            if tell is not None:
+                _tell(tell, None, error_of(row))
+        self._end(self._left)
+
+    def _end(self, count: int) -> None:
+        self._left -= count
+        if count and not self._left:
+            self._on_end(self)
+
+
+def _tell(tell: Tell, result: SendResult | None, error: TubeMQError | None) -> None:
+    try:
+        tell(result, error)
+    except BaseException:
+        # Also sys.exit(): the thread that runs callbacks serves the messages of everybody else.
+        logger.warning("%r raised an error, which ends nothing", tell, exc_info=True)
