@@ -102,6 +102,10 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SEND_FAILED.AMBIGUOUS": "{message} was sent to {partition} and may or may not be stored (attempts: {attempts}, of which {unanswered} without a clear answer): {cause}; {hint}, and look for the message before it is sent again.",
     "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something unexpected: {what}; check the address and the broker's version.",
     "TUBEMQ_PRODUCER_BROKEN": "The producer was interrupted ({cause}) with {unacknowledged} messages not acknowledged; open a new one and send them again.",
+    "TUBEMQ_MESSAGE_ABANDONED": "{message} was abandoned: {cause}; {fate}.",
+    "TUBEMQ_PRODUCER_THREAD": "The producer belongs to the thread '{owner}', but '{caller}' uses it; give each thread a producer of its own, or share one of TubeMQClient.threaded_producer().",
+    "TUBEMQ_PRODUCER_IN_CALLBACK": "A callback calls {method}(), which waits for callbacks to return; call it in another thread.",
+    "TUBEMQ_PRODUCER_FORKED": "The producer belongs to process {owner}, which was forked; open a new one in process {process}.",
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",
     # Options.
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",

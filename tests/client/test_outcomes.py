@@ -196,7 +196,7 @@ def test_messages_that_are_left_are_abandoned_with_an_error_of_their_own():
     told = Told()
     outcomes = submit(net, window, told, [b"0", b"1"], [True, True])
     outcomes.abandon(lambda row: ProduceError("TUBEMQ_TOPIC_NAME", topic=row))
-    assert {value: error.parameters["topic"] for value, error in told.errors.items()} == {b"0": 0, b"1": 1}
+    assert {value: error.parameters["topic"] for value, error in told.errors.items()} == {b"0": 1, b"1": 2}
     assert told.ended == [outcomes]
     outcomes.abandon(lambda row: ProduceError("TUBEMQ_TOPIC_NAME", topic=row))
     assert told.ended == [outcomes]

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.client.latencies import Latency
+    from tubemq_spark.client.outcomes import SendResult
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
     from tubemq_spark.client.producer import Producer
     from tubemq_spark.client.records import Record
+    from tubemq_spark.client.send_future import SendFuture
     from tubemq_spark.client.statistics import BrokerStatistics, ProducerStatistics
+    from tubemq_spark.client.threaded_producer import ThreadedProducer
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.model import TopicPartition
     from tubemq_spark.net.tls import TlsConfig
@@ -40,6 +43,9 @@ __all__ = [
     "ProducerStatistics",
     "Receipt",
     "Record",
+    "SendFuture",
+    "SendResult",
+    "ThreadedProducer",
     "TlsConfig",
     "TopicPartition",
     "TubeMQClient",
@@ -57,6 +63,9 @@ _MODULES: Final = {
     "ProducerStatistics": "tubemq_spark.client.statistics",
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.records",
+    "SendFuture": "tubemq_spark.client.send_future",
+    "SendResult": "tubemq_spark.client.outcomes",
+    "ThreadedProducer": "tubemq_spark.client.threaded_producer",
     "TlsConfig": "tubemq_spark.net.tls",
     "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",

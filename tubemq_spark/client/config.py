@@ -51,6 +51,8 @@ class ClientConfig:
     max_in_flight: int = 512
     """Messages a producer sends before it waits for an answer."""
     max_in_flight_bytes: int = 16 << 20
+    linger_ms: int = 1
+    """How long a message of a threaded producer may wait for others that are then sent together with it."""
     checksums: bool = False
     """Whether the receipts of a producer have checksums, which cost it time for each byte of a body."""
 
@@ -102,6 +104,7 @@ _LOWEST: Final[dict[str, int]] = {
     "fetch_timeout_ms": 1,
     "delivery_timeout_ms": 1,
     "max_in_flight": 1,
+    "linger_ms": 0,
     "max_in_flight_bytes": 1,
 }
 

@@ -1,6 +1,7 @@
 """Every partition a producer sends to, as the master told it last; nothing here waits."""
 
 import random
+import threading
 
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.partitioner import Partitioner, PublishedTopic
@@ -15,7 +16,12 @@ from tubemq_spark.receipts import Receipt
 
 
 class Destinations:
-    """Follows the master's heartbeats; keeps a partition's receipt whatever becomes of its broker."""
+    """Follows the master's heartbeats; keeps a partition's receipt whatever becomes of its broker.
+
+    Any thread may make topics and partitions known (``follow``, ``update``, ``of``): what they change, they
+    change under ``_lock``. The rest is for the thread that drives the send window. It reads without the lock
+    what is there: nothing is ever removed.
+    """
 
     def __init__(
         self,
@@ -24,6 +30,7 @@ class Destinations:
         chosen_by: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN,
     ) -> None:
         """Know no topic yet."""
+        self._lock = threading.RLock()
         self._chosen_by = chosen_by
         self._session = session
         self._links = links
@@ -48,14 +55,15 @@ class Destinations:
 
     def follow(self) -> None:
         """Take over what heartbeats have changed; cheap when they have not."""
-        self.heartbeats = self._session.heartbeats
-        for topic in self.topics.values():
-            routes = self._session.routes(topic.name)
-            if routes is not topic.routes:
-                self.update(topic.name, routes)
-        if self._session.broker_tokens != self._tokens:
-            self._tokens = self._session.broker_tokens
-            self.credentials = SendCredentials(self._address, *self._tokens)
+        with self._lock:
+            self.heartbeats = self._session.heartbeats
+            for topic in self.topics.values():
+                routes = self._session.routes(topic.name)
+                if routes is not topic.routes:
+                    self.update(topic.name, routes)
+            if self._session.broker_tokens != self._tokens:
+                self._tokens = self._session.broker_tokens
+                self.credentials = SendCredentials(self._address, *self._tokens)
 
     def refresh(self) -> None:
         """Let the master be asked for all topics, in the background."""
@@ -63,15 +71,16 @@ class Destinations:
 
     def update(self, name: str, routes: PublishRoutes) -> PublishedTopic:
         """Take over a topic's routes; the partitions known before stay known while none is listed."""
-        known = self.topics.get(name)
-        if known is None:
-            made = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
-            known = self.topics[name] = made
-        elif routes.partitions and routes.partitions != known.routes.partitions:
-            known.partitioner = self._partitioner(routes)
-        known.routes = routes
-        known.max_message_bytes = routes.max_message_bytes
-        return known
+        with self._lock:
+            known = self.topics.get(name)
+            if known is None:
+                made = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
+                known = self.topics[name] = made
+            elif routes.partitions and routes.partitions != known.routes.partitions:
+                known.partitioner = self._partitioner(routes)
+            known.routes = routes
+            known.max_message_bytes = routes.max_message_bytes
+            return known
 
     def redirect(self, message: Run) -> str:
         """Choose the destination of a message that is to be sent again; it may stay.
@@ -100,18 +109,20 @@ class Destinations:
 
     def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
         """Return what stands for a partition, whose broker may have moved."""
-        found = self._by_partition.get(partition)
-        if found is None:
-            link = self._links.to(partition.broker_id, endpoint)
-            place = encode_place(self._session.client_id, partition.topic, partition.partition_id)
-            found = self._by_partition[partition] = Destination(partition, link, place)
-        elif found.link.endpoint != endpoint:
-            found.link = self._links.to(partition.broker_id, endpoint)
-        return found
+        with self._lock:
+            found = self._by_partition.get(partition)
+            if found is None:
+                link = self._links.to(partition.broker_id, endpoint)
+                place = encode_place(self._session.client_id, partition.topic, partition.partition_id)
+                found = self._by_partition[partition] = Destination(partition, link, place)
+            elif found.link.endpoint != endpoint:
+                found.link = self._links.to(partition.broker_id, endpoint)
+            return found
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged, in the partitions' order."""
-        used = [one for one in self._by_partition.values() if one.count]
+        with self._lock:
+            used = [one for one in self._by_partition.values() if one.count]
         return sorted((one.receipt() for one in used), key=lambda receipt: receipt.partition)
 
     def forget_receipts(self) -> None:

@@ -12,9 +12,9 @@ from tubemq_spark.client.runs import Destination
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
 from tubemq_spark.protocol.send_frames import Payloads
 
-_ENOUGH: Final = 64
+ENOUGH: Final = 64
 """Messages that are worth being written together: a system call costs as much as encoding several."""
-_ENOUGH_BYTES: Final = 1 << 17
+ENOUGH_BYTES: Final = 1 << 17
 """What is written at once when there are fewer but long messages."""
 
 
@@ -50,7 +50,7 @@ class GatheredMessages:
             self._first_row = number
         self._bytes += len(prefix) + len(value)
         self._messages.append((destination, value, prefix, header, key, partition))
-        return len(self._messages) >= _ENOUGH or self._bytes >= _ENOUGH_BYTES
+        return len(self._messages) >= ENOUGH or self._bytes >= ENOUGH_BYTES
 
     def batch(self) -> tuple[OutgoingBatch, Sequence[Destination]]:
         """Return all of them, and where each goes; there is at least one."""

@@ -74,6 +74,11 @@ class Outcomes:
         self._left = len(tells)
         self._on_end = on_end
 
+    @property
+    def left(self) -> int:
+        """How many messages are open."""
+        return self._left
+
     def asked(self, row: int) -> bool:
         """Whether somebody waits for the outcome of an open message."""
         return self._tells[row] is not None
@@ -96,22 +101,22 @@ class Outcomes:
             if (tell := self._tells[row]) is not None:
                 self._tells[row] = None
                 result = SendResult(partition, offset, message_id or None, time or None, attempts, unanswered)
-                _tell(tell, result, None)
+                tell_outcome(tell, result, None)
         self._end(len(rows))
 
     def failed(self, row: int, error: ProduceError) -> None:
         """End a message that will not be sent again; somebody asked for its outcome."""
         tell, self._tells[row] = self._tells[row], None
         if tell is not None:
-            _tell(tell, None, error)
+            tell_outcome(tell, None, error)
         self._end(1)
 
     def abandon(self, error_of: Callable[[int], TubeMQError]) -> None:
-        """End all messages that are open; ``error_of`` takes a row."""
+        """End all messages that are open; ``error_of`` takes the number of one."""
         tells, self._tells = self._tells, [None] * len(self._tells)
         for row, tell in enumerate(tells):
             if tell is not None:
-                _tell(tell, None, error_of(row))
+                tell_outcome(tell, None, error_of(self.first_row + row))
         self._end(self._left)
 
     def _end(self, count: int) -> None:
@@ -120,7 +125,8 @@ class Outcomes:
             self._on_end(self)
 
 
-def _tell(tell: Tell, result: SendResult | None, error: TubeMQError | None) -> None:
+def tell_outcome(tell: Tell, result: SendResult | None, error: TubeMQError | None) -> None:
+    """Tell the outcome of one message; nothing that is raised gets through."""
     try:
         tell(result, error)
     except BaseException:

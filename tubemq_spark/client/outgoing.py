@@ -36,6 +36,7 @@ class OutgoingBatch:
         "first_row",
         "outcomes",
         "payloads",
+        "waited_s",
     )
 
     def __init__(
@@ -59,6 +60,8 @@ class OutgoingBatch:
         """The size of all payloads before each message, and of all together at the end."""
         self.first_row = first_row
         """The number of the first message among all of its sender."""
+        self.waited_s = 0.0
+        """How long the messages had waited when the send window accepted them."""
         self.outcomes: Outcomes | None = None
         """Who is told what becomes of single messages; None: nobody asked."""
         self._topics = topics

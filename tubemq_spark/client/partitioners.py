@@ -24,7 +24,8 @@ class CustomPartitioner(Protocol):
     """Chooses the partition of each message that does not name one.
 
     A producer calls it in the thread that sends, once for each message that it accepts, and again when a
-    message has to be sent again, since its partition may not take messages any more. It must not use the
+    message has to be sent again, since its partition may not take messages any more. The threads that share
+    a threaded producer may call it at the same time, and so may the producer's own. It must not use the
     producer. What it raises for a new message is raised by ``send``, and the message is not accepted; what it
     raises for an accepted message ends the producer.
     """

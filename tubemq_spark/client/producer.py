@@ -1,16 +1,19 @@
 """A producer: messages go out ahead of their answers, and are stored at least once."""
 
-import functools
 import logging
+import os
 import time
 from collections.abc import Mapping
+from threading import current_thread, get_ident
 from types import TracebackType
 from typing import Final, Self
 
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.gathered import GatheredMessages
+from tubemq_spark.client.message_header import message_header
 from tubemq_spark.client.outgoing import OutgoingBatch, outgoing_batch
 from tubemq_spark.client.partitioner import PublishedTopic
 from tubemq_spark.client.producer_session import ProducerSession
@@ -25,20 +28,19 @@ from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.net.tls_pipeline import pipeline_maker
-from tubemq_spark.protocol.payload import empty_value, encode_prefix
-from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
+from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt, describe_message, summarise
 
 __all__ = ["Producer", "Receipt"]
 
-_CACHED_HEADERS: Final = 4096
-"""How many pairs of type and time are remembered: they repeat from message to message."""
+_NOBODY: Final = 0
+"""The identity of no thread."""
 
 logger = logging.getLogger(__name__)
 
 
 class Producer:
-    """Sends messages to any number of topics; for use by one thread.
+    """Sends messages to any number of topics; belongs to the thread that first uses it.
 
     **At least once.** ``send`` accepts a message and returns; ``flush`` returns when brokers have stored
     all accepted messages. A message whose broker is full, stopped, unreachable or silent is sent again
@@ -53,8 +55,9 @@ class Producer:
     ``ProduceError`` from then on, and nothing more is sent. A message that ``send`` refuses (too long, no
     such topic) was not accepted and does no harm to the others.
 
-    **No thread.** Messages move only inside ``send`` and ``flush``; whoever sends seldom calls ``flush``
-    after each message.
+    **No thread of its own.** Messages move only inside ``send`` and ``flush``; whoever sends seldom calls
+    ``flush`` after each message. Another thread than the first is refused: see ``ThreadedProducer``. A forked
+    child is refused as well.
 
     As a context manager it flushes and closes; when the block fails, it closes at once.
     """
@@ -85,6 +88,10 @@ class Producer:
         self._accepted = 0
         self._registered = False
         self._closed = False
+        self._process = os.getpid()
+        self._thread = _NOBODY
+        self._thread_name = ""
+        abandon_in_child(self)
 
     def __enter__(self) -> Self:
         return self
@@ -141,8 +148,8 @@ class Producer:
             OptionError: the value is empty or an attribute cannot be written.
             TubeMQConnectionError: no master answered in time.
         """
-        if self._closed or self._window.error is not None:
-            self._refuse()
+        if self._closed or self._window.error is not None or self._thread != get_ident():
+            self._enter()
         number = self._accepted + 1
         if not isinstance(value, bytes):
             raise OptionError(
@@ -150,7 +157,7 @@ class Producer:
                 what=f"its value is of type {type(value).__name__}, not bytes (message {number})",
             )
         try:
-            header, prefix = _header(value, attributes, message_type, message_time)
+            header, prefix = message_header(value, attributes, message_type, message_time)
         except OptionError as error:
             raise self._unwritable(error, number, value) from error
         published = self._topic(topic)
@@ -177,8 +184,8 @@ class Producer:
         Raises:
             TubeMQError: as ``send``; the error names the message, and ``row`` is its place in the batch.
         """
-        if self._closed or self._window.error is not None:
-            self._refuse()
+        if self._closed or self._window.error is not None or self._thread != get_ident():
+            self._enter()
         self._submit_gathered()
         writable, error = outgoing_batch(batch, checksums=self._checksums)
         row = 0
@@ -193,10 +200,10 @@ class Producer:
         """Return when every accepted message is stored.
 
         Raises:
-            ProduceError: one could not be stored.
+            ProduceError: one could not be stored, or the producer belongs to another thread.
         """
-        if self._closed and self.unacknowledged:
-            self._refuse()
+        if not self._closed or self.unacknowledged:
+            self._enter()
         self._submit_gathered()
         self._window.flush()
 
@@ -208,8 +215,7 @@ class Producer:
                 not be stored.
             TubeMQConnectionError: no master answered in time.
         """
-        if self._closed or self._window.error is not None:
-            self._refuse()
+        self._enter()
         self._register()
         return self._publishing.publishable(topic)
 
@@ -232,6 +238,7 @@ class Producer:
         Receipts and counts begin anew, as those of another producer would.
         """
         self._summarise()
+        self._thread = _NOBODY
         self._accepted = 0
         self._window.forget_counts()
         self._destinations.forget_receipts()
@@ -246,9 +253,9 @@ class Producer:
         self._window.resume()
 
     def abandon(self) -> None:
-        """Drop the connections without closing them; in a forked child they belong to the parent."""
+        """Drop the connections without closing them: in a forked child they belong to the parent."""
         self._closed = True
-        self._window.abandon()
+        self._window.abandon(ProduceError("TUBEMQ_PRODUCER_FORKED", owner=self._process, process=os.getpid()))
 
     def close(self) -> None:
         """Close the connections and leave the master; messages not acknowledged are abandoned.
@@ -361,29 +368,19 @@ class Producer:
         self._window.work()
         self._wait(seconds)
 
-    def _refuse(self) -> None:
+    def _enter(self) -> None:
+        """Let a thread in: the first one that comes, and no other.
+
+        Raises:
+            ProduceError: it is another one; or the producer is broken, or closed.
+        """
         if self._window.error is not None:
             raise self._window.error
-        raise ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self.unacknowledged)
-
-
-def _header(
-    value: bytes, attributes: Mapping[str, str] | None, message_type: str | None, message_time: str | None
-) -> tuple[MessageHeader, bytes]:
-    """Return what a message carries beside its value, as it is and as it is written.
-
-    Raises:
-        OptionError: the value is empty, or an attribute cannot be written.
-    """
-    if not value:
-        raise empty_value()
-    if not attributes:
-        return _usual_header(message_type, message_time)
-    header = MessageHeader(attributes, message_type, message_time)
-    return header, encode_prefix(*header)
-
-
-@functools.lru_cache(_CACHED_HEADERS)
-def _usual_header(message_type: str | None, message_time: str | None) -> tuple[MessageHeader, bytes]:
-    header = MessageHeader(None, message_type, message_time)
-    return header, encode_prefix(*header)
+        if self._closed:
+            raise ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self.unacknowledged)
+        if self._thread == _NOBODY:
+            self._thread, self._thread_name = get_ident(), current_thread().name
+        elif self._thread != get_ident():
+            raise ProduceError(
+                "TUBEMQ_PRODUCER_THREAD", owner=self._thread_name, caller=current_thread().name
+            )

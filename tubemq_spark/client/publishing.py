@@ -1,7 +1,9 @@
 """Asks the masters where a producer may publish, and waits while they cannot say."""
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
@@ -25,7 +27,9 @@ _MASTERS: Final = "every master"
 class Publishing:
     """Makes topics known to the masters and to ``Destinations``, for messages that are not accepted yet.
 
-    Every method waits, for at most ``delivery_timeout_ms``.
+    Every method waits, for at most ``delivery_timeout_ms``. Threads may share it; ``_lock`` guards
+    ``_asking`` and what is decided by it, so that no thread withdraws a topic that another one is about to
+    make known.
     """
 
     def __init__(
@@ -44,6 +48,9 @@ class Publishing:
         self._destinations = destinations
         self._log = log
         self._wait = wait
+        self._lock = threading.Lock()
+        self._asking: list[str] = []
+        """The topics that threads are asking for, once for each thread."""
 
     def open(self) -> None:
         """Register the producer at the master.
@@ -62,9 +69,10 @@ class Publishing:
             TubeMQConnectionError: no master answered in time.
         """
         known = self._destinations.topics.get(name)
-        if known is None or not known.routes.partitions:
-            known = self._destinations.update(name, self._publish(name))
-        return known
+        if known is not None and known.routes.partitions:
+            return known
+        with self._asking_for(name):
+            return self._destinations.update(name, self._publish(name))
 
     def partition(self, topic: PublishedTopic, broker_id: int, partition_id: int) -> Destination:
         """Return a partition that the caller named; ask the master when it is not listed.
@@ -83,26 +91,31 @@ class Publishing:
             TubeMQConnectionError: no master answered in time.
         """
         refuse_impossible_name(name)
-        try:
+        with self._asking_for(name):
             self._patiently(lambda: self._session.publish([name]))
             partitions = self._session.routes(name).partitions
             if not partitions:
                 configured_partitions(self._config, self._pool, name)
-        finally:
-            if self._destinations.topics.get(name) is None:
-                self._session.withdraw(name)
         return tuple(sorted(partitions))
+
+    @contextlib.contextmanager
+    def _asking_for(self, name: str) -> Iterator[None]:
+        """Leave a topic out of later heartbeats when nothing is published to it and nobody asks for it."""
+        with self._lock:
+            self._asking.append(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asking.remove(name)
+                if name not in self._asking and name not in self._destinations.topics:
+                    self._session.withdraw(name)
 
     def _publish(self, name: str) -> PublishRoutes:
         """Ask the master for a topic until it can be published to."""
         refuse_impossible_name(name)
-        try:
-            self._patiently(lambda: self._session.publish([name]))
-            return self._session.routes(name) if self._listed(name) else self._await_topic(name)
-        except TubeMQError:
-            if self._destinations.topics.get(name) is None:
-                self._session.withdraw(name)
-            raise
+        self._patiently(lambda: self._session.publish([name]))
+        return self._session.routes(name) if self._listed(name) else self._await_topic(name)
 
     def _await_topic(self, name: str) -> PublishRoutes:
         """Wait for a topic that is new, or whose brokers restart."""

@@ -7,6 +7,7 @@ then at most each ``_QUIET_S`` with the number of those in between.
 
 import dataclasses
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -30,10 +31,11 @@ class _Events:
 
 
 class SendLog:
-    """The log of one producer, whose name stands in each line."""
+    """The log of one producer, whose name stands in each line; threads may share it."""
 
     def __init__(self, sender: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self.begin(sender)
 
     def begin(self, sender: str) -> None:
@@ -55,16 +57,17 @@ class SendLog:
 
     def away(self, what: str, cause: str, waiting: int) -> None:
         """Tell that something is away, and that so many more messages wait for it."""
-        outage = self._now.get(what)
-        if outage is None:
-            now = self._clock()
-            told = now - self._told_at.get(what, -_QUIET_S) >= _QUIET_S
-            outage = self._now[what] = _Outage(now, told)
-            self.outages += 1
-            if told:
-                self._told_at[what] = now
-                logger.warning("%s: %s is away: %s", self.sender, what, cause)
-        outage.waiting += waiting
+        with self._lock:
+            outage = self._now.get(what)
+            if outage is None:
+                now = self._clock()
+                told = now - self._told_at.get(what, -_QUIET_S) >= _QUIET_S
+                outage = self._now[what] = _Outage(now, told)
+                self.outages += 1
+                if told:
+                    self._told_at[what] = now
+                    logger.warning("%s: %s is away: %s", self.sender, what, cause)
+            outage.waiting += waiting
 
     def back(self, what: str) -> None:
         """Tell that it is back; cheap when it was not away."""
@@ -72,7 +75,8 @@ class SendLog:
         if outage is None:
             return
         took_s = self._clock() - outage.began
-        self.outage_s += took_s
+        with self._lock:
+            self.outage_s += took_s
         if outage.told:
             logger.warning(
                 "%s: %s is back after %.1f s, %d messages waited", self.sender, what, took_s, outage.waiting
@@ -81,13 +85,14 @@ class SendLog:
     def event(self, kind: str, text: str) -> None:
         """Tell something that happened; equal kinds are told together."""
         now = self._clock()
-        events = self._events.get(kind)
-        if events is None or now - events.told_at >= _QUIET_S:
-            more = f" (and {events.untold} more of this kind since the last such line)" if events else ""
-            self._events[kind] = _Events(now)
-            logger.warning("%s: %s%s", self.sender, text, more)
-        else:
-            events.untold += 1
+        with self._lock:
+            events = self._events.get(kind)
+            if events is None or now - events.told_at >= _QUIET_S:
+                more = f" (and {events.untold} more of this kind since the last such line)" if events else ""
+                self._events[kind] = _Events(now)
+                logger.warning("%s: %s%s", self.sender, text, more)
+            else:
+                events.untold += 1
 
     def summary(self, text: str) -> None:
         """Tell what the producer did, at its end."""

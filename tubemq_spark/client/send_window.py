@@ -150,7 +150,7 @@ class SendWindow:
             ProduceError: one of these or an earlier message could not be stored.
         """
         for run in runs:
-            run.give_up_at = self._now + self._delivery_s
+            run.give_up_at = self._now + self._delivery_s - run.batch.waited_s
             link = run.destination.link
             link.add(run)
             if link.troubles:
@@ -170,6 +170,19 @@ class SendWindow:
             raise self.error
         while self._messages > 0:
             self._drive(block=True)
+
+    def wait(self, at_most_s: float) -> None:
+        """Write, read and time out what is due; wait for the first of it, or for a waker of the pipelines.
+
+        Raises:
+            ProduceError: a message could not be stored.
+        """
+        if self.error is not None:
+            raise self.error
+        if self._messages:
+            self._drive(block=True, at_most_s=at_most_s)
+        else:
+            self._look_after_connections(at_most_s)
 
     def work(self) -> None:
         """Write, read and time out what is due now, without waiting; for a caller that waits elsewhere.
@@ -203,16 +216,12 @@ class SendWindow:
             ProduceError: a broker has sent nonsense in the meantime.
         """
         self._pass_time(None)
-        self._gather_answers()
-        while arrivals := self._pipelines.drive(0.0):
-            for pipeline, arrival in arrivals:
-                if isinstance(arrival, TubeMQConnectionError):
-                    self._owners.pop(pipeline).detach()
-                else:
-                    self._receive(pipeline, arrival)
+        while self._look_after_connections(0.0):
+            pass
 
-    def abandon(self) -> None:
-        """Drop every connection without closing it for another process that shares it."""
+    def abandon(self, error: ProduceError) -> None:
+        """Drop every connection without closing it for another process that shares it; fail for good."""
+        self.error = error
         self._pipelines.abandon()
 
     def close(self) -> None:
@@ -233,7 +242,22 @@ class SendWindow:
             self._drive(block=True)
         self.room_wait_s += self._now - began
 
-    def _drive(self, *, block: bool) -> None:
+    def _look_after_connections(self, timeout_s: float) -> bool:
+        """Read while nothing is under way; return whether there was something.
+
+        A connection that ends now says nothing about its broker: both sides close those that are idle.
+        """
+        self._gather_answers()
+        arrivals = self._pipelines.drive(timeout_s)
+        self._pass_time(None)
+        for pipeline, arrival in arrivals:
+            if isinstance(arrival, TubeMQConnectionError):
+                self._owners.pop(pipeline).detach()
+            else:
+                self._receive(pipeline, arrival)
+        return bool(arrivals)
+
+    def _drive(self, *, block: bool, at_most_s: float = _LONGEST_WAIT_S) -> None:
         """Write, read and time out whatever is due; with ``block`` wait until something is."""
         try:
             self._pass_time(_IDLE_COUNTS_S)
@@ -245,7 +269,7 @@ class SendWindow:
                 if link.queue:
                     self._write(link)
             look_at = self._gather_answers()
-            arrivals = self._pipelines.drive(self._time_to_wait(look_at) if block else 0.0)
+            arrivals = self._pipelines.drive(min(at_most_s, self._time_to_wait(look_at)) if block else 0.0)
             self._pass_time(None)
             for pipeline, arrival in arrivals:
                 self._receive(pipeline, arrival)

@@ -12,6 +12,7 @@ from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartition
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.records import Record, records
+from tubemq_spark.client.threaded_producer import ThreadedProducer
 from tubemq_spark.client.topics import publishable
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
@@ -24,7 +25,7 @@ _DEFAULT_GROUP: Final = "tubemq_spark"
 
 
 class TubeMQClient:
-    """A client of one cluster. Threads may share it; a producer belongs to one thread.
+    """A client of one cluster. Threads may share it; a producer of ``producer`` belongs to one thread.
 
     Making one reaches no server. As a context manager it closes its connections at the end; close producers
     before that.
@@ -103,13 +104,9 @@ class TubeMQClient:
         Raises:
             OptionError: a setting cannot be used.
         """
-        changes: dict[str, Any] = {
-            "delivery_timeout_ms": delivery_timeout_ms,
-            "retry_ambiguous": retry_ambiguous,
-            "partitioner": by_name(partitioner) if isinstance(partitioner, str) else partitioner,
-        }
-        given = {setting: value for setting, value in changes.items() if value is not None}
-        config = dataclasses.replace(self._config, **given).validate()
+        config = self._changed(
+            delivery_timeout_ms=delivery_timeout_ms, retry_ambiguous=retry_ambiguous, partitioner=partitioner
+        )
         return Producer(config, self._pool, name=name)
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
@@ -123,6 +120,43 @@ class TubeMQClient:
             TubeMQConnectionError: no master answered.
         """
         return publishable(self._config, self._pool, topic)
+
+    def threaded_producer(
+        self,
+        name: str = "",
+        *,
+        linger_ms: int | None = None,
+        delivery_timeout_ms: int | None = None,
+        retry_ambiguous: bool | None = None,
+        partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
+    ) -> ThreadedProducer:
+        """Return a new producer that threads may share, with callbacks and futures; the caller closes it.
+
+        Args:
+            name: as in ``producer``.
+            linger_ms: how long a message may wait for others that are then sent together with it.
+            delivery_timeout_ms: as in ``producer``.
+            retry_ambiguous: as in ``producer``.
+            partitioner: as in ``producer``.
+
+        Raises:
+            OptionError: a setting cannot be used.
+        """
+        config = self._changed(
+            linger_ms=linger_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            retry_ambiguous=retry_ambiguous,
+            partitioner=partitioner,
+        )
+        return ThreadedProducer(config, self._pool, name=name)
+
+    def _changed(
+        self, *, partitioner: str | BuiltInPartitioner | CustomPartitioner | None, **changes: object
+    ) -> ClientConfig:
+        """Return the settings with those changes that are not None."""
+        changes["partitioner"] = by_name(partitioner) if isinstance(partitioner, str) else partitioner
+        given: dict[str, Any] = {setting: value for setting, value in changes.items() if value is not None}
+        return dataclasses.replace(self._config, **given).validate()
 
     def layout(self, *topics: str) -> TopicsLayout:
         """Return where the partitions of topics are.

@@ -89,11 +89,9 @@ class KeptProducers:
             _close(one)
 
     def start_anew(self) -> None:
-        """Forget the idle ones without closing them for the parent process; for a forked child."""
-        found, self._idle = self._idle, []
+        """Forget the idle ones, which belong to the parent process; for a forked child."""
+        self._idle = []
         self._lock = threading.Lock()
-        for one in found:
-            one.producer.abandon()
 
     def _take(self, config: ClientConfig, name: str) -> Producer:
         while (found := self._pop(config)) is not None:

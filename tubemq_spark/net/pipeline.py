@@ -17,6 +17,7 @@ from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.waker import Waker
 
 _RECEIVE_BYTES: Final = 1 << 16
 """A read takes at most this much; the selector reports the rest again."""
@@ -246,14 +247,21 @@ class Pipelines:
         self._open.append(made)
         return made
 
+    def add_waker(self, waker: Waker) -> None:
+        """Let another thread end the wait of ``drive``; the waker outlives this object."""
+        self._selector.register(waker.receiver, selectors.EVENT_READ, waker)
+
     def drive(self, timeout_s: float) -> list[Arrival]:
-        """Wait until something can be done, at most ``timeout_s`` seconds; do it and return what came."""
+        """Wait until something can be done, at most ``timeout_s`` seconds; do it and return what came.
+
+        What a waker raises gets through.
+        """
         connecting = [pipeline.connect_by for pipeline in self._open if pipeline.connecting]
         if connecting:
             timeout_s = max(0.0, min(timeout_s, min(connecting) - self._clock()))
         arrivals: list[Arrival] = []
         for key, events in self._selector.select(timeout_s):
-            pipeline: Pipeline = key.data
+            pipeline: Pipeline = key.data  # or a waker, which has no data
             try:
                 data = pipeline.handle(events)
             except TubeMQConnectionError as error:

@@ -1,0 +1,257 @@
+"""A producer for several threads, with one of its own that keeps messages moving."""
+
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.message_header import message_header
+from tubemq_spark.client.outcomes import SendResult, Tell
+from tubemq_spark.client.partitioner import PublishedTopic
+from tubemq_spark.client.producer_session import ProducerSession
+from tubemq_spark.client.publishing import Publishing
+from tubemq_spark.client.runs import Destination
+from tubemq_spark.client.send_future import SendFuture
+from tubemq_spark.client.send_log import SendLog
+from tubemq_spark.client.send_loop import Accepted, SendLoop
+from tubemq_spark.client.send_window import SendWindow
+from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.model import TopicPartition, excerpt
+from tubemq_spark.net.pipeline import Pipelines
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.tls_pipeline import pipeline_maker
+from tubemq_spark.receipts import Receipt, summarise
+
+__all__ = ["SendResult", "ThreadedProducer"]
+
+
+class ThreadedProducer:
+    """Sends messages to any number of topics; any number of threads may use it.
+
+    ``send`` and ``submit`` accept a message and return; a thread of the producer sends it, together with
+    others that come within ``linger_ms``. What becomes of a message is told by a callback (``send``) or by a
+    future (``submit``): where it is stored (``SendResult``), or the error that it met.
+
+    **At least once**, and **order**: as ``Producer``. A thread's messages are in the order of its calls.
+
+    **A message fails alone** when its outcome is asked for. When nobody asks, its error is the producer's, as
+    with ``Producer``: ``send`` and ``flush`` raise it from then on, and what was not acknowledged is
+    abandoned. So do errors that concern all messages, such as a broker that answers nonsense.
+
+    **Callbacks** run one after the other in the producer's thread, in which messages move: they must be
+    short. They may call ``send`` and ``submit``, which then never wait for room. They must not wait for what
+    only that thread can do: ``flush`` refuses, and a future's ``result`` would never return. What they raise
+    is logged.
+
+    **A forked child** cannot use the producer of its parent; nothing is told of there.
+
+    As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
+    """
+
+    def __init__(self, config: ClientConfig, pool: ChannelPool, name: str = "") -> None:
+        """Reach no server yet: the first message registers this producer at the master and starts the thread.
+
+        Args:
+            config: how to reach TubeMQ; bounds of the window, time-outs, ``linger_ms``.
+            pool: channels to the masters; the producer makes its own connections to brokers.
+            name: how this producer calls itself in errors and in the log; by default its client id.
+        """
+        # Nothing that the loop holds may hold this object: it is closed when its user forgets it.
+        self._loop = SendLoop(config)
+        self._session = ProducerSession(config, pool, self._loop.wait)
+        self._log = SendLog(name or f"producer {self._session.client_id}")
+        links = BrokerLinks(config.rpc_timeout_ms, detailed=True)
+        self._destinations = Destinations(self._session, links, config.partitioner)
+        self._publishing = Publishing(
+            config, pool, self._session, self._destinations, self._log, self._loop.wait
+        )
+        pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
+        window = SendWindow(config, self._destinations, links, pipelines, self._log)
+        leave = functools.partial(_leave, self._session, self._destinations, self._log)
+        self._loop.own(self._log.sender, window, pipelines, leave)
+        self._registering = threading.Lock()
+        self._registered = False
+        self._finalizer = weakref.finalize(self, self._loop.drop)
+        self._finalizer.atexit = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            while error_type is None and self.unacknowledged:  # more than once, as callbacks may send
+                self.flush()
+        finally:
+            self.close()
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many accepted messages no broker has acknowledged yet."""
+        return self._loop.unacknowledged
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        message_type: str | None = None,
+        message_time: str | None = None,
+        key: bytes | None = None,
+        partition: tuple[int, int] | None = None,
+        callback: Tell | None = None,
+    ) -> None:
+        """Accept a message; wait while too many are under way, or for a topic that is not known yet.
+
+        Args:
+            topic: where it goes.
+            value: the body, at least one byte.
+            attributes: the user's pairs.
+            message_type: filter item by which consumers may select, without blanks around it.
+            message_time: yyyyMMddHHmm.
+            key: messages of equal keys go to the same partition, as long as the topic keeps its
+                partitions; the key itself is not stored.
+            partition: broker id and partition id; by default the key decides, and without a key the
+                partitions take turns.
+            callback: is given the message's ``SendResult`` and None, or None and the error that it met. None:
+                nobody asks, and an error is the producer's.
+
+        Raises:
+            ProduceError: an earlier message could not be stored, of which nobody asked; the producer is
+                closed; or this message is too long, or its topic or partition does not exist, or could not be
+                published to in time.
+            OptionError: the value is empty or an attribute cannot be written.
+            TubeMQConnectionError: no master answered in time.
+        """
+        self._accept(topic, value, attributes, message_type, message_time, key, partition, callback)
+
+    def submit(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        message_type: str | None = None,
+        message_time: str | None = None,
+        key: bytes | None = None,
+        partition: tuple[int, int] | None = None,
+    ) -> SendFuture:
+        """Accept a message and return the future of its outcome; otherwise as ``send``.
+
+        Raises:
+            TubeMQError: as ``send``; such a message was not accepted.
+        """
+        future = SendFuture()
+        self._accept(topic, value, attributes, message_type, message_time, key, partition, future.tell)
+        return future
+
+    def flush(self) -> None:
+        """Return when every message that was accepted before has an outcome, and its callback has returned.
+
+        A message whose failure was told to somebody does not make it raise.
+
+        Raises:
+            ProduceError: a message of which nobody asked could not be stored; the producer was closed with
+                messages not acknowledged; or a callback calls this.
+        """
+        self._loop.flush()
+
+    def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Ask the master to which partitions a topic can be published now; none while it cannot be.
+
+        Raises:
+            ProduceError: the topic does not exist, or its name cannot be one; or the producer has ended.
+            TubeMQConnectionError: no master answered in time.
+        """
+        self._loop.refuse_if_ended()
+        self._register()
+        return self._publishing.publishable(topic)
+
+    def receipts(self) -> list[Receipt]:
+        """Return what each partition has acknowledged so far; complete after ``flush``."""
+        return self._destinations.receipts()
+
+    def close(self) -> None:
+        """End the thread and leave the master; messages not acknowledged are abandoned, and told of as that.
+
+        Call ``flush`` first, or use the producer as a context manager, to have them stored.
+        """
+        self._finalizer.detach()
+        self._loop.close()
+
+    def _accept(
+        self,
+        topic: str,
+        value: bytes,
+        attributes: Mapping[str, str] | None,
+        message_type: str | None,
+        message_time: str | None,
+        key: bytes | None,
+        partition: tuple[int, int] | None,
+        tell: Tell | None,
+    ) -> None:
+        self._loop.refuse_if_ended()
+        if not isinstance(value, bytes):
+            raise OptionError(
+                "TUBEMQ_BAD_MESSAGE",
+                what=f"its value is of type {type(value).__name__}, not bytes ({self._log.sender})",
+            )
+        try:
+            header, prefix = message_header(value, attributes, message_type, message_time)
+        except OptionError as error:
+            what = f"{error.parameters['what']} ({self._describe(value)})"
+            raise OptionError("TUBEMQ_BAD_MESSAGE", what=what) from error
+        published = self._topic(topic)
+        size = len(prefix) + len(value)
+        if size > published.max_message_bytes and (excess := published.excess(prefix, size)):
+            size, limit = excess
+            raise ProduceError(
+                "TUBEMQ_MESSAGE_TOO_LONG", topic=topic, size=size, limit=limit, message=self._describe(value)
+            )
+        destination: Destination | None = None
+        if partition is not None:
+            destination = self._publishing.partition(published, *partition)
+        elif published.custom is not None:
+            destination = published.choose(key, value)
+        self._loop.put(
+            Accepted(published, value, prefix, header, key, partition, destination, tell, time.monotonic())
+        )
+
+    def _topic(self, name: str) -> PublishedTopic:
+        known = self._destinations.topics.get(name)
+        if known is not None and known.routes.partitions:
+            return known
+        self._register()
+        return self._publishing.topic(name)
+
+    def _register(self) -> None:
+        with self._registering:
+            if not self._registered:
+                self._publishing.open()
+                self._registered = True
+                try:
+                    self._loop.refuse_if_ended()
+                except ProduceError:
+                    self._session.close()
+                    raise
+
+    def _describe(self, value: bytes) -> str:
+        return f"a message of {self._log.sender} ({excerpt(value)})"
+
+
+def _leave(session: ProducerSession, destinations: Destinations, log: SendLog) -> None:
+    """Leave the master, and tell the log what was done."""
+    session.close()
+    if receipts := destinations.receipts():
+        log.summary(summarise(receipts))
