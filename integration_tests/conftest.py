@@ -5,7 +5,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from integration_tests import runs
+from integration_tests import faulty_clusters, runs
 from integration_tests.real import load
 from integration_tests.real.availability import REQUIRED_VARIABLE, is_required, require_real_tubemq
 from integration_tests.real.client_jars import VERSIONS
@@ -22,14 +22,18 @@ from tubemq_spark.testing.spark import why_not
 
 __all__ = ["java_client", "java_clients", "real_brokers", "real_tubemq"]
 
+JAVA_SERVERS = {"real_brokers", "real_tubemq", "compared_java", "faulty_java", "full_java"}
+"""Fixtures that start some."""
+
 MARKERS = {
     "spark": {"spark"},
-    "real": {"real_brokers", "real_tubemq", "java_client", "java_clients", "java_load", "compared_java"},
+    "real": {*JAVA_SERVERS, "java_client", "java_clients", "java_load"},
 }
 """A test gets the marker when it uses one of these fixtures."""
 
 OWN_SERVERS = {
     "test_differential",
+    "test_frames_for_java",
     "test_java_brokers",
     "test_kill",
     "test_matrix",
@@ -126,6 +130,24 @@ def tls_server(request, tmp_path_factory):
     else:
         require_real_tubemq()
         with tls_real_server(directory) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def faulty_java():
+    """Two Java brokers that lose nothing when they are killed."""
+    require_real_tubemq()
+    with faulty_clusters.java_cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=BOTH_SERVERS)
+def faulty_cluster(request):
+    """Three embedded brokers or two Java ones, which a test may kill, freeze and disconnect."""
+    if request.param == "real":
+        yield request.getfixturevalue("faulty_java")
+    else:
+        with faulty_clusters.embedded_cluster(faulty_clusters.TIMES.embedded) as running:
             yield running
 
 
@@ -246,6 +268,6 @@ def process_of(item, fixtures):
     parameters = parameters_of(item)
     if item.path.stem in OWN_SERVERS:
         return "own servers"
-    if "real" in parameters.values() or fixtures & {"real_brokers", "real_tubemq", "compared_java"}:
+    if "real" in parameters.values() or fixtures & JAVA_SERVERS:
         return "java servers"
     return "embedded"

@@ -278,6 +278,10 @@ class RealTubeMQ:
         self.kill_master()
         self.start_master()
 
+    def publish(self) -> None:
+        """Wait until the master lists all topics of all running brokers, and hurry it."""
+        self._publish()
+
     def close(self) -> None:
         """End every process and remove all files."""
         self._resources.close()

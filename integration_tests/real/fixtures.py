@@ -12,6 +12,7 @@ from .availability import require_real_tubemq, required
 from .client_jars import client_class_path
 from .cluster import RealTubeMQ, TopicSpec
 from .java_client import JavaClient
+from .load import PATIENT
 from .pins import TUBEMQ_VERSION
 
 BROKERS_TOPICS: Final = (
@@ -24,6 +25,8 @@ BROKERS_TOPICS: Final = (
 MATRIX_TOPICS: Final = tuple(f"matrix_{number:02d}" for number in range(36))
 MATRIX_STORES: Final = 3
 """Further topics of `real_brokers`, with so many stores on each broker."""
+FRAMES_TOPICS: Final = ("frames_100", "frames_1024")
+"""Further topics of `real_brokers`, which take messages at full speed."""
 
 JavaClients: TypeAlias = Callable[[str], JavaClient]
 """Gives the Java client of a version."""
@@ -42,7 +45,7 @@ def real_tubemq() -> Iterator[RealTubeMQ]:
 
 @pytest.fixture(scope="session")
 def real_brokers() -> Iterator[RealTubeMQ]:
-    """One master and two brokers, which tests stop and start, with `BROKERS_TOPICS` and `MATRIX_TOPICS`.
+    """One master and two brokers, which tests stop and start, with all the topics above.
 
     A test may add a broker, which has none of the others' topics.
 
@@ -50,7 +53,9 @@ def real_brokers() -> Iterator[RealTubeMQ]:
     """
     require_real_tubemq()
     matrix = dict.fromkeys(MATRIX_TOPICS, TopicSpec(stores=MATRIX_STORES))
-    with RealTubeMQ(dict.fromkeys(BROKERS_TOPICS, TopicSpec()) | matrix, brokers=2) as cluster:
+    frames = dict.fromkeys(FRAMES_TOPICS, TopicSpec(properties=PATIENT))
+    usual = dict.fromkeys(BROKERS_TOPICS, TopicSpec())
+    with RealTubeMQ(usual | matrix | frames, brokers=2) as cluster:
         yield cluster
 
 

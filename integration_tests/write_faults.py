@@ -1,0 +1,195 @@
+"""Numbered rows that are written while a test does something to the servers, and found again afterwards.
+
+A producer is given rows 0, 1, 2 and so on. Afterwards the topic is read to its end: each row that the
+producer accepted must be there, and there may be no more copies than its receipts tell of.
+"""
+
+import collections
+import dataclasses
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Self
+
+from integration_tests.real.waiting import wait_until
+from tubemq_spark.client import ClientConfig, Producer, Receipt, TubeMQClient
+from tubemq_spark.errors import TubeMQError
+
+GRACE_S: Final = 10.0
+"""How much longer than its time-out a call may take on a machine that has other things to do."""
+_PATIENCE_S: Final = 120.0
+_ROWS_PER_BURST: Final = 100
+_PAUSE_S: Final = 0.002
+"""Some ten thousand rows a second at most: some are always under way, and all can be read back soon."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What was found in a topic."""
+
+    rows: int
+    """How many different ones."""
+    extra: int
+    """How many copies besides."""
+    told: int
+    """How many of those the receipts allow for."""
+
+
+class Writing:
+    """A producer with a thread of its own, which writes rows until it is told to stop; a context manager.
+
+    Its thread alone changes what is public here, except for ``topic``.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        topic: str,
+        *,
+        partitions: Sequence[tuple[int, int]] = (),
+        size: int = 200,
+        pause_s: float = _PAUSE_S,
+        message_time: str | None = "202402291234",
+    ) -> None:
+        """Write from now on.
+
+        Args:
+            config: how to reach the servers.
+            topic: where the rows go.
+            partitions: which partition the rows name in turn; none: they name no partition.
+            size: the bytes of each.
+            pause_s: how long to rest after some rows.
+            message_time: that of all rows.
+        """
+        self.topic = topic
+        """Where rows go from now on; it may be changed."""
+        self.accepted = 0
+        """How many rows the producer has accepted."""
+        self.error: TubeMQError | None = None
+        """What ``send`` or the last ``flush`` raised."""
+        self.later: list[TubeMQError | None] = []
+        """What ``flush`` raised after an error, or None; if it did, then what ``send`` and ``flush`` did."""
+        self.receipts: list[Receipt] = []
+        self.retried = 0
+        self.longest_call_s = 0.0
+        """The longest time that one call of the producer took."""
+        self._config = config
+        self._partitions = itertools.cycle(partitions or (None,))
+        self._size = size
+        self._pause_s = pause_s
+        self._message_time = message_time
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writing", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(_PATIENCE_S)
+
+    @property
+    def delivery_s(self) -> float:
+        """How long the producer may try to deliver a row."""
+        return self._config.delivery_timeout_ms / 1000
+
+    def await_rows(self, count: int) -> None:
+        """Wait until so many more rows were accepted."""
+        wanted = self.accepted + count
+        wait_until(
+            lambda: self.accepted >= wanted or not self._thread.is_alive(),
+            timeout_s=_PATIENCE_S,
+            what=f"{count} rows to be accepted",
+            poll_s=0.01,
+        )
+        assert self.accepted >= wanted, f"the producer ended after {self.accepted} rows: {self.error}"
+
+    def await_error(self) -> TubeMQError:
+        """Wait until the producer fails, which takes no longer than its delivery time-out."""
+        self._thread.join(self.delivery_s + GRACE_S)
+        assert self.error is not None, f"no error after {self.delivery_s + GRACE_S:g} s"
+        return self.error
+
+    def finish(self) -> None:
+        """Send no more rows, and wait until all are stored."""
+        self._stopping.set()
+        self._thread.join(self.delivery_s + GRACE_S)
+        assert not self._thread.is_alive(), "the last flush hangs"
+        assert self.error is None, self.error
+
+    def check(self, values: Iterable[bytes]) -> Found:
+        """Compare what was read from all topics with what was written; fail if a row is missing."""
+        assert not self._thread.is_alive()
+        assert self.longest_call_s <= self.delivery_s + GRACE_S
+        copies = collections.Counter(int(value) for value in values)
+        acknowledged = sum(receipt.count for receipt in self.receipts)
+        told = sum(receipt.unanswered for receipt in self.receipts)
+        extra = copies.total() - len(copies)
+        sent = range(self.accepted if self.error is None else self.accepted + 1)
+        assert copies.keys() <= set(sent)
+        if self.error is None or self.later[0] is None:
+            missing = set(range(self.accepted)) - copies.keys()
+            assert not missing, f"{len(missing)} rows are missing, such as {min(missing)}"
+            assert acknowledged == self.accepted
+            assert extra <= told
+        else:
+            assert len(copies) >= acknowledged
+            assert extra <= self.retried
+        return Found(len(copies), extra, told)
+
+    def assert_failed_once(self) -> None:
+        """An error that ends a producer is the same object whatever is called afterwards."""
+        assert self.later == [self.error] * 3, self.later
+
+    def _run(self) -> None:
+        with TubeMQClient(self._config) as client:
+            producer = client.producer("writing")
+            try:
+                self._write(producer)
+                self._timed(producer.flush)
+            except TubeMQError as error:
+                self.error = error
+                self.later = [self._raised(producer.flush)]
+                if self.later[0] is not None:
+                    self.later += map(self._raised, (lambda: self._send(producer), producer.flush))
+            finally:
+                producer.close()
+                self.receipts = producer.receipts()
+                self.retried = producer.retried
+
+    def _write(self, producer: Producer) -> None:
+        while not self._stopping.is_set():
+            for _ in range(_ROWS_PER_BURST):
+                self._timed(lambda: self._send(producer))
+                self.accepted += 1
+            time.sleep(self._pause_s)
+
+    def _send(self, producer: Producer) -> None:
+        value = b"%0*d" % (self._size, self.accepted)
+        place = next(self._partitions)
+        producer.send(self.topic, value, message_time=self._message_time, partition=place)
+
+    def _raised(self, call: Callable[[], None]) -> TubeMQError | None:
+        try:
+            self._timed(call)
+        except TubeMQError as error:
+            return error
+        return None
+
+    def _timed(self, call: Callable[[], None]) -> None:
+        began = time.monotonic()
+        try:
+            call()
+        finally:
+            self.longest_call_s = max(self.longest_call_s, time.monotonic() - began)
+
+
+@contextmanager
+def while_writing(writing: Writing, rows: int) -> Iterator[None]:
+    """Do something under load: rows were written before the block, and are written after it."""
+    writing.await_rows(rows)
+    yield
+    writing.await_rows(rows)
