@@ -177,6 +177,8 @@ class TubeMQError(Exception):
     """
 
     retriable: bool = False
+    about: str = ""
+    """Which row it is about, if the text does not say that."""
     row: int | None = None
     """Which message of a batch it is about, counted from 0, if that alone cannot be sent; those before it were
     accepted."""
@@ -185,6 +187,10 @@ class TubeMQError(Exception):
         self.condition = condition
         self.parameters: dict[str, Any] = {name: _plain(value) for name, value in parameters.items()}
         super().__init__(f"[{condition}] {CONDITIONS[condition].format(**self.parameters)}")
+
+    def __str__(self) -> str:
+        """Return the whole text."""
+        return f"{super().__str__()} (row {self.about})" if self.about else super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The third item is what instances may carry beyond their parameters: retriable, notes.

@@ -1,5 +1,7 @@
 """A row that cannot be written goes to the dead letters with the reason, and all others where they belong."""
 
+import pickle
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -154,6 +156,16 @@ def test_a_topic_that_does_not_exist_is_asked_for_once(cluster, monkeypatch):
     write([row(topic="nowhere")] * 5, [row(), row(topic="nowhere")])
     assert asked.count("nowhere") == 1
     assert len(stored(cluster, "dead")) == 6
+
+
+def test_without_dead_letters_the_error_names_the_row(cluster):
+    parsed = TubeMQDataSource({"tubemq.master.servers": "master:8715"})._options.for_write()
+    columns = task.SinkColumns.bind(SCHEMA, parsed)
+    records = pa.RecordBatch.from_pylist([row(), row(topic="nowhere", value="lost")], ARROW)
+    with pytest.raises(ProduceError) as failed:
+        task.write_rows(iter([records]), columns, parsed, "a-run")
+    copied = pickle.loads(pickle.dumps(failed.value))
+    assert str(copied).endswith("correct its name. (row 2 of this task (b'lost'))")
 
 
 @pytest.mark.parametrize(

@@ -226,26 +226,31 @@ class SinkColumns:
             return coding.constant(None, batch.num_rows)
         return code(batch.column(name))
 
+    @property
+    def _has_times(self) -> bool:
+        """Whether rows have times that are written."""
+        return "timestamp" in self.names and self.message_time is not MessageTime.NONE
+
     def _times(self, batch: pa.RecordBatch, first: int) -> Coded[str | None]:
-        if "timestamp" not in self.names:
+        if not self._has_times:
             return coding.constant(None, batch.num_rows)
         minutes = coding.coded_minutes(batch.column("timestamp"))
         texts = [self._minute(minute) for minute in minutes.values]
         for code, text in enumerate(texts):
             if isinstance(text, Exception):
-                raise _untimely(first + _first_set(minutes.codes == code), text) from text
+                raise _untimely(batch, _first_set(minutes.codes == code), first, text) from text
         return Coded(tuple(text for text in texts if not isinstance(text, Exception)), minutes.codes)
 
     def _untimely(self, batch: pa.RecordBatch, first: int) -> dict[int, ProduceError]:
         """Return the rows whose timestamps cannot be written."""
-        if "timestamp" not in self.names:
+        if not self._has_times:
             return {}
         minutes = coding.coded_minutes(batch.column("timestamp"))
         found: dict[int, ProduceError] = {}
         for code, minute in enumerate(minutes.values):
             if isinstance(text := self._minute(minute), Exception):
                 rows = np.flatnonzero(minutes.codes == code).tolist()
-                found |= {row: _untimely(first + row, text) for row in rows}
+                found |= {row: _untimely(batch, row, first, text) for row in rows}
         return found
 
     def _minute(self, minute: int | None) -> str | Exception | None:
@@ -256,8 +261,9 @@ class SinkColumns:
             return error
 
 
-def _untimely(number: int, error: Exception) -> ProduceError:
-    what = f"the timestamp of row {row_name(number)} does not fit into yyyyMMddHHmm ({error})"
+def _untimely(batch: pa.RecordBatch, row: int, first: int, error: Exception) -> ProduceError:
+    value = coding.bytes_column(batch.slice(row, 1).column("value")).value(0)
+    what = f"the timestamp of row {row_name(first + row, value)} does not fit into yyyyMMddHHmm ({error})"
     return ProduceError("TUBEMQ_BAD_MESSAGE", what=what)
 
 

@@ -6,6 +6,7 @@ ids depend on how often a row has occurred, and numbers in errors on how many ro
 
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from tubemq_spark.cluster.base import Sender
@@ -14,6 +15,7 @@ from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.dead_letters import DeadLetters, RefusedRow
 from tubemq_spark.sink.repairs import Repairs
+from tubemq_spark.sink.rows import row_name
 from tubemq_spark.sink.uids import TaskUids
 
 _OF_ROWS: Final = frozenset(
@@ -26,6 +28,8 @@ _OF_ROWS: Final = frozenset(
     }
 )
 """What may be wrong with a row and not with all: the driver has seen that the option's topic exists."""
+_NAMELESS: Final = frozenset({"TUBEMQ_PARTITION_UNKNOWN", "TUBEMQ_TOPIC_NAME", "TUBEMQ_TOPIC_UNKNOWN"})
+"""Of these, errors that do not say which row they are about."""
 _AFTER_REFUSAL: Final = 256
 """Rows that are sent together after one was refused: all that follow are encoded again."""
 
@@ -70,7 +74,12 @@ class RowSender:
 
     def _send(self, batch: pa.RecordBatch, first: int) -> None:
         for some in self._columns.batches(batch, self._repairs, first, stamp=self._stamp):
-            self._sender.send_batch(some)
+            try:
+                self._sender.send_batch(some)
+            except TubeMQError as error:
+                if error.row is not None and error.condition in _NAMELESS:
+                    error.about = row_name(some.first_row + error.row, some.values.value(error.row))
+                raise
 
     def _send_sound_rows(self, batch: pa.RecordBatch, first: int, dead_letters: DeadLetters) -> None:
         refused = self._columns.refused(batch, first)
@@ -115,8 +124,6 @@ class RowSender:
         """Return the first message for a topic that does not exist, as far as that is known."""
         if self._unknown.keys().isdisjoint(batch.topics.values):
             return None
-        for row, code in enumerate(batch.topics.codes.tolist()):
-            error = self._unknown.get(batch.topics.values[code])
-            if error is not None:
-                return row, error
-        return None
+        codes = [code for code, topic in enumerate(batch.topics.values) if topic in self._unknown]
+        rows = np.flatnonzero(np.isin(batch.topics.codes, codes))
+        return (int(rows[0]), self._unknown[batch.topics.value(int(rows[0]))]) if len(rows) else None
