@@ -25,6 +25,7 @@ class OutgoingBatch:
     __slots__ = (
         "_backs",
         "_body_ends",
+        "_body_sizes",
         "_checksums",
         "_credentials",
         "_headers",
@@ -70,7 +71,9 @@ class OutgoingBatch:
         self._partitions = partitions
         self._longest = -1
         self._checksums = running_checksums(payloads.values) if checksums else None
-        self._body_ends: list[int] = []
+        # Single numbers of it are read faster than those of the array, and no list of all is needed.
+        self._body_ends = payloads.values.offsets.data
+        self._body_sizes: list[int] = []
         self._credentials: SendCredentials | None = None
         self._backs: BytesColumn
 
@@ -112,15 +115,25 @@ class OutgoingBatch:
     def bytes_of(self, rows: Sequence[int]) -> int:
         """Return the length of some bodies together."""
         if isinstance(rows, range):
-            ends = self.payloads.values.offsets
-            return int(ends[rows.stop] - ends[rows.start])
-        if not self._body_ends:
-            self._body_ends = self.payloads.values.offsets.tolist()
-        return _sum_of(self._body_ends, rows)
+            return self._body_ends[rows.stop] - self._body_ends[rows.start]
+        return sum(self.body_sizes(rows))
+
+    def body_sizes(self, rows: Sequence[int]) -> Sequence[int]:
+        """Return the length of each of some bodies."""
+        if not self._body_sizes:
+            self._body_sizes = np.diff(self.payloads.values.offsets).tolist()
+        return _picked(self._body_sizes, rows)
 
     def checksum_of(self, rows: Sequence[int]) -> int | None:
         """Return the sum of the CRC-32 of some bodies; None when they were not computed."""
         return None if self._checksums is None else _sum_of(self._checksums, rows)
+
+    def checksums(self, rows: Sequence[int]) -> Sequence[int] | None:
+        """Return the CRC-32 of each of some bodies; None when they were not computed."""
+        if self._checksums is None:
+            return None
+        sums = self._checksums
+        return [sums[row + 1] - sums[row] for row in rows]
 
     def has_time(self, row: int) -> bool:
         """Whether a message has a message time."""
@@ -171,6 +184,10 @@ def outgoing_batch(batch: SendBatch, *, checksums: bool = False) -> tuple[Outgoi
         ),
         error,
     )
+
+
+def _picked(column: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
+    return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
 
 
 def _sum_of(ends: Sequence[int], rows: Sequence[int]) -> int:

@@ -8,7 +8,8 @@ becomes a run of one.
 import collections
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tubemq_spark.client.outgoing import OutgoingBatch
@@ -149,17 +150,19 @@ class Run:
 
     def acknowledge(self, positions: Sequence[int], offsets: Int64s) -> None:
         """Count stored messages, each for its partition."""
-        rows = self._rows_at(positions)
+        batch, rows, stored = self.batch, self._rows_at(positions), offsets.tolist()
+        history = self.attempts, self.unanswered
         if len(self.destinations) == 1:
-            self._acknowledge(self.destination, rows, offsets.tolist())
+            self.destination.acknowledge(stored, batch.bytes_of(rows), batch.checksum_of(rows), *history)
             return
-        by_destination: dict[Destination, tuple[list[int], list[int]]] = {}
-        for position, row, offset in zip(positions, rows, offsets.tolist(), strict=True):
-            some_rows, some_offsets = by_destination.setdefault(self.destinations[position], ([], []))
-            some_rows.append(row)
-            some_offsets.append(offset)
-        for destination, some in by_destination.items():
-            self._acknowledge(destination, *some)
+        places: dict[Destination, list[int]] = collections.defaultdict(list)
+        for place, position in enumerate(positions):
+            places[self.destinations[position]].append(place)
+        sizes, checksums = batch.body_sizes(rows), batch.checksums(rows)
+        for destination, some in places.items():
+            pick = _picker(some)
+            checksum = None if checksums is None else sum(pick(checksums))
+            destination.acknowledge(pick(stored), sum(pick(sizes)), checksum, *history)
 
     def tell_stored(self, positions: Sequence[int], offsets: Int64s, details: Details | None) -> None:
         """Tell those who asked where stored messages are."""
@@ -181,11 +184,6 @@ class Run:
         outcomes.failed(self.rows[0], error)
         return True
 
-    def _acknowledge(self, destination: "Destination", rows: Sequence[int], offsets: list[int]) -> None:
-        batch = self.batch
-        size, checksum = batch.bytes_of(rows), batch.checksum_of(rows)
-        destination.acknowledge(offsets, size, checksum, self.attempts, self.unanswered)
-
     def _rows_at(self, positions: Sequence[int]) -> Sequence[int]:
         if len(positions) == len(self.rows):
             return self.rows
@@ -206,6 +204,14 @@ class Run:
         one.sent_at = self.sent_at
         one.give_up_at = self.give_up_at
         return one
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
+    """Return what takes the numbers at some places out of a column: faster than a loop."""
+    if len(places) == 1:
+        (only,) = places
+        return lambda column: (column[only],)
+    return operator.itemgetter(*places)
 
 
 class Destination:
@@ -253,8 +259,8 @@ class Destination:
             attempts: how often each was sent; when this was more than once, it is one message.
             unanswered: how many of the attempts had no answer that says whether it was stored.
         """
-        first = min(offsets)
-        self.last_offset = max(self.last_offset, *offsets)
+        first, last = min(offsets), max(offsets)
+        self.last_offset = max(self.last_offset, last)
         if first < self.first_offset or not self.count:
             self.first_offset = first
         self.count += len(offsets)
