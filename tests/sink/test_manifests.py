@@ -329,4 +329,5 @@ def test_kept_manifests_are_shown():
         ("written", 1, 7),
         ("aborted", 3, 4_000_000_000),
     }
+    assert {row["uidPrefix"] for row in rows} == {"Zm9vYmFy", None}
     assert {row["time"].isoformat() for row in rows} == {"2026-11-22T20:46:55.123000+00:00"}

@@ -43,6 +43,13 @@ COLUMNS: Final = (
         LongType(),
         read="How many attempts to send them had no answer: no more copies than these can be stored besides.",
     ),
+    Column(
+        "uidPrefix",
+        StringType(),
+        read="How the `messageUid` of all these messages begins. Null where some have none, or one of their "
+        "own, and for dead letters.",
+        nullable=True,
+    ),
 )
 
 
@@ -73,4 +80,5 @@ def rows(options: ReceiptsOptions) -> Iterator[Row]:
                 "checksum": receipt.checksum,
                 "retried": receipt.retried,
                 "unanswered": receipt.unanswered,
+                "uidPrefix": manifest.uid_prefix_in(receipt.partition.topic),
             }
