@@ -6,6 +6,7 @@ import pytest
 
 from tests.client import model_broker as model
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
+from tests.protocol.vectors import build, named
 from tubemq_spark.client import proofs
 from tubemq_spark.client.broker import FLUSHED_ONLY, BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
@@ -100,6 +101,40 @@ def test_what_a_register_says():
         request = sent(broker, broker_pb2.RegisterRequestC2B)
         assert not request.HasField("currOffset")
         assert not request.HasField("qryPriorityId")
+
+
+def test_what_a_heartbeat_says():
+    with session_with() as (broker, session):
+        session.heartbeat("etl", MINE.client_id, [PARTITION], query_priority=301)
+        request = sent(broker, broker_pb2.HeartBeatRequestC2B)
+        assert request.qryPriorityId == 301
+        assert list(request.partitionInfo) == [f"1:{broker.endpoint}#demo:0"]
+
+        session.heartbeat("etl", MINE.client_id, [PARTITION])
+        assert not sent(broker, broker_pb2.HeartBeatRequestC2B).HasField("qryPriorityId")
+
+
+def test_what_a_fetch_says():
+    with session_with() as (broker, session):
+        session.register(MINE, 0)
+        for own_limits in (False, True):
+            session.start_fetch(MINE, own_limits=own_limits).result()
+            request = sent(broker, broker_pb2.GetMessageRequestC2B)
+            assert request.escFlowCtrl is own_limits
+            assert request.manualCommitOffset is False
+
+
+def test_a_recorded_heartbeat_is_sent_to_the_byte():
+    vector = named("consumer_heartbeat_broker_req")
+    recorded = build(broker_pb2.HeartBeatRequestC2B(), vector["fields"])
+    places = [TopicPartition("demo", 1, 0), TopicPartition("demo", 1, 10001)]
+    with session_with(token=recorded.authInfo.visitAuthorizedToken) as (broker, session):
+        session.heartbeat(recorded.groupName, recorded.clientId, places, query_priority=-2)
+        request = sent(broker, broker_pb2.HeartBeatRequestC2B)
+        # Only the broker's address is another one.
+        del request.partitionInfo[:]
+        request.partitionInfo.extend(recorded.partitionInfo)
+        assert request.SerializeToString().hex() == vector["messageHex"]
 
 
 def test_only_what_is_flushed_counts_when_asked_so():

@@ -164,6 +164,20 @@ def test_filter_items_are_trimmed():
     assert topics.parse_topic_condition("demo# fA ,fB").message_types == ("fA", "fB")
 
 
+def test_conditions_name_only_topics_with_filters_and_sort_them():
+    """A group whose members list the same filters in another order would be refused (426)."""
+    filters = {"b": ("two", "one"), "none": (), "a": {"x"}}
+    assert topics.topic_conditions(filters) == ["a#x", "b#one,two"]
+    assert topics.topic_conditions({"none": ()}) == []
+
+
+def test_subscribe_infos_may_have_blanks_around_their_parts():
+    text = " c-1 @ grp # 1 : 10.1.2.10 : 8123 # demo : 10001 "
+    assert held.parse_subscribe_info(text) == held.SubscribeInfo("c-1", "grp", DEMO)
+    with pytest.raises(RemoteProtocolError):
+        held.parse_subscribe_info("c-1@grp#1 2:10.1.2.10:8123#demo:10001")
+
+
 def test_required_partitions_may_be_empty():
     assert held.parse_required_partition("") == {}
     assert held.format_required_partition({}) == ""

@@ -73,11 +73,9 @@ class BalanceSession(MasterSession):
             sourceCount=UNDEFINED,
             nodeId=UNDEFINED,
             topicList=self._topics,
-            topicCondition=[
-                topic_strings.format_topic_condition(topic_strings.TopicCondition(topic, types))
-                for topic in self._topics
-                if (types := self._config.message_types)
-            ],
+            topicCondition=topic_strings.topic_conditions(
+                dict.fromkeys(self._topics, self._config.message_types)
+            ),
             subRepInfo=self._report(),
             authInfo=self._caller.credentials(),
             jdkVersion=ids.RUNTIME,

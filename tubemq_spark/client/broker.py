@@ -205,13 +205,39 @@ class BrokerSession:
         return Started(self._start(Method.PARTITION_REGISTER, request, during, timeout_ms), finish)
 
     def heartbeat(
-        self, group: str, client_id: str, partitions: Iterable[TopicPartition]
+        self,
+        group: str,
+        client_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        query_priority: int | None = None,
     ) -> dict[TopicPartition, int]:
         """Renew the leases of partitions of this broker, which end after 30 s otherwise.
 
+        Args:
+            group: the group that holds them.
+            client_id: the client that holds them for the group.
+            partitions: the partitions.
+            query_priority: which records the leases may see from now on; None: as before.
+
         Returns:
             The partitions that are no longer held, with 411 (nobody holds it) or 412 (somebody else does).
+
+        Raises:
+            RpcError: 415 the visit token is too old, 503 the broker was stopped.
         """
+        return self.start_heartbeat(group, client_id, partitions, query_priority=query_priority).result()
+
+    def start_heartbeat(
+        self,
+        group: str,
+        client_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        query_priority: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Started[dict[TopicPartition, int]]:
+        """Renew leases like ``heartbeat``, and return at once."""
         endpoint = self.channel.endpoint
         request = broker_pb2.HeartBeatRequestC2B(
             clientId=client_id,
@@ -223,27 +249,30 @@ class BrokerSession:
             ],
             authInfo=self._credentials(),
         )
+        if query_priority is not None:
+            request.qryPriorityId = query_priority
         during = f"renewing the leases of group {group}"
-        answer = self.channel.call(
-            ServiceType.BROKER_READ,
-            Method.PARTITION_HEARTBEAT,
-            request,
-            broker_pb2.HeartBeatResponseB2C,
-            timeout_ms=self._config.rpc_timeout_ms,
-            during=during,
-        )
-        if not answer.success:
-            raise rpc_error(answer.errCode, answer.errMsg, peer=f"broker {endpoint}", during=during)
-        failures = map(partition_strings.parse_failure_info, answer.failureInfo)
-        return {failure.failed.partition: failure.code for failure in failures}
 
-    def start_fetch(self, claim: Claim, *, consumed: bool = False) -> Started[Fetched]:
+        def finish(pending: PendingCall) -> dict[TopicPartition, int]:
+            answer = pending.result(broker_pb2.HeartBeatResponseB2C, during)
+            if not answer.success:
+                raise rpc_error(answer.errCode, answer.errMsg, peer=f"broker {endpoint}", during=during)
+            failures = map(partition_strings.parse_failure_info, answer.failureInfo)
+            return {failure.failed.partition: failure.code for failure in failures}
+
+        return Started(self._start(Method.PARTITION_HEARTBEAT, request, during, timeout_ms), finish)
+
+    def start_fetch(
+        self, claim: Claim, *, consumed: bool = False, own_limits: bool = False
+    ) -> Started[Fetched]:
         """Ask for the next messages; a refusal is part of the result, since refusals are common.
 
         Args:
             claim: a partition that is held.
             consumed: whether the broker commits what was fetched last before it reads; otherwise it serves
                 that again.
+            own_limits: whether this client applies the flow control rules of its group, so that the broker
+                leaves out those of the cluster.
         """
         partition = claim.partition
         request = broker_pb2.GetMessageRequestC2B(
@@ -253,7 +282,7 @@ class BrokerSession:
             topicName=partition.topic,
             lastPackConsumed=consumed,
             manualCommitOffset=False,
-            escFlowCtrl=False,
+            escFlowCtrl=own_limits,
         )
         during = f"fetching {partition}"
 
@@ -318,6 +347,7 @@ class BrokerSession:
         self,
         method: Method,
         request: broker_pb2.RegisterRequestC2B
+        | broker_pb2.HeartBeatRequestC2B
         | broker_pb2.GetMessageRequestC2B
         | broker_pb2.CommitOffsetRequestC2B,
         during: str,

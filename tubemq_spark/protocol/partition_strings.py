@@ -1,7 +1,9 @@
 """Which partitions are held, wanted or in trouble, as packed strings: see ``packed_strings``."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.packed_strings import (
@@ -15,6 +17,8 @@ from tubemq_spark.protocol.packed_strings import (
     read_port,
     split,
 )
+
+_BLANKS_AROUND_SEPARATORS: Final = re.compile(r"\s*([@#:])\s*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,14 +68,14 @@ def format_partition(broker_id: int, endpoint: Endpoint, topic: str, partition_i
 
 
 def parse_subscribe_info(text: str) -> SubscribeInfo:
-    """Read ``consumerId@group#brokerId:host:port#topic:partitionId``.
+    """Read ``consumerId@group#brokerId:host:port#topic:partitionId``; blanks around the parts are ignored.
 
     Raises:
         RemoteProtocolError: the text has another form.
     """
 
     def read(text: str) -> SubscribeInfo:
-        owner, _, partition = text.partition("#")
+        owner, _, partition = _BLANKS_AROUND_SEPARATORS.sub(r"\1", text.strip()).partition("#")
         consumer_id, group = split(owner, "@", 2, 2)
         return SubscribeInfo(read_name(consumer_id), read_name(group), _partition(partition))
 

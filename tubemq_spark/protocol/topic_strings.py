@@ -1,6 +1,7 @@
 """What masters say about brokers and topics, as packed strings: see ``packed_strings``."""
 
 import dataclasses
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint
@@ -177,6 +178,21 @@ def format_topic_condition(condition: TopicCondition) -> str:
     """
     types = ",".join(checked(item) for item in nonempty(condition.message_types))
     return f"{checked(condition.topic)}#{types}"
+
+
+def topic_conditions(message_types: Mapping[str, Collection[str]]) -> list[str]:
+    """Write the filters of a subscription, one text per topic that has any, with sorted types.
+
+    All members of a group must send the same; a master compares sets, older ones compared the texts.
+
+    Raises:
+        LocalProtocolError: as ``format_topic_condition``.
+    """
+    return [
+        format_topic_condition(TopicCondition(topic, tuple(sorted(types))))
+        for topic, types in sorted(message_types.items())
+        if types
+    ]
 
 
 def _route(item: str) -> RouteItem:

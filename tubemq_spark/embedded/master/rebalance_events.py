@@ -16,26 +16,14 @@ Invariants:
 
 import collections
 import dataclasses
-import enum
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tubemq_spark.embedded.master.assignment import Partitions
+from tubemq_spark.protocol.rebalance import DISCONNECTS, EventType
 
 NONE: Final[Partitions] = frozenset()
-
-
-class EventType(enum.IntEnum):
-    """What a member has to do (EventType); the first two come in pairs, the disconnect first."""
-
-    CONNECT = 1
-    DISCONNECT = 2
-    ONLY_CONNECT = 10
-    ONLY_DISCONNECT = 20
-
-
-_DISCONNECTS: Final = frozenset({EventType.DISCONNECT, EventType.ONLY_DISCONNECT})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +38,7 @@ class RebalanceEvent:
     @property
     def disconnects(self) -> bool:
         """Whether the partitions are to be disconnected."""
-        return self.type in _DISCONNECTS
+        return self.type in DISCONNECTS
 
 
 @dataclasses.dataclass(slots=True)
