@@ -107,6 +107,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_PRODUCER_IN_CALLBACK": "A callback calls {method}(), which waits for callbacks to return; call it in another thread.",
     "TUBEMQ_PRODUCER_FORKED": "The producer belongs to process {owner}, which was forked; open a new one in process {process}.",
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",
+    # Consuming in a group.
+    "TUBEMQ_CONFIRM_CONTEXT": "'{context}' is not the context of a batch; pass the context of a batch unchanged.",
     # Options.
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
     "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
