@@ -204,8 +204,9 @@ def test_a_folder_that_cannot_be_used_ends_a_write_before_anything_is_sent(writi
     assert writing.stored() == before
 
 
+@pytest.mark.any_server
 def test_what_a_broker_lost_when_it_was_killed_is_missing(cluster, writing, verify):
-    """It had acknowledged messages that were not on its disk."""
+    """It had acknowledged messages that were not on its disk; a Java broker may have flushed all of them."""
     writing.batch()
     if isinstance(cluster, EmbeddedTubeMQ):
         cluster.faults.lose_messages(TOPIC, broker=2)
@@ -215,9 +216,10 @@ def test_what_a_broker_lost_when_it_was_killed_is_missing(cluster, writing, veri
 
     code, report = verify()
 
-    assert code == 1
     of_others = {one["verdict"] for one in report["checks"] if one["brokerId"] != 2}
     assert of_others == {"intact"}
     lost = [one for one in report["checks"] if one["brokerId"] == 2]
-    assert "missing" in {one["verdict"] for one in lost}
-    assert sum(one["missing"] for one in lost) > 0
+    missing = sum(one["missing"] for one in lost)
+    assert missing > 0 or not isinstance(cluster, EmbeddedTubeMQ)
+    assert ("missing" in {one["verdict"] for one in lost}) == (missing > 0)
+    assert code == int(missing > 0)
