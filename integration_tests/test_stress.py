@@ -168,7 +168,7 @@ class Stress:
 
 @pytest.mark.parametrize(
     "kind",
-    ["embedded", pytest.param("real", marks=[pytest.mark.real, pytest.mark.nightly])],
+    [pytest.param("embedded", marks=pytest.mark.nightly), pytest.param("real", marks=pytest.mark.real)],
 )
 @pytest.mark.spark
 @pytest.mark.timeout(3_600)
