@@ -1,0 +1,88 @@
+"""What a group consumer asks for is checked before any server hears of it."""
+
+import pytest
+
+from tubemq_spark.client.subscription import BoundStart, Subscription
+from tubemq_spark.errors import OffsetFormatError, OptionError
+from tubemq_spark.model import TopicPartition
+
+PLACE = TopicPartition("demo", 1, 0)
+
+
+def test_topics_and_filters():
+    found = Subscription.of(["demo", "other", "demo"], {"demo": ["b", "a", "b"]})
+    assert found.topics == ("demo", "other")
+    assert found.message_types == {"demo": {"a", "b"}, "other": frozenset()}
+    assert found.filtered_topics == {"demo"}
+    assert found.start is None
+
+
+def test_one_text_is_one_topic():
+    assert Subscription.of("demo").topics == ("demo",)
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [],
+        "",
+        [""],
+        ["demo", " "],
+        ["de:mo"],
+        ["de#mo"],
+        ["a@b"],
+        ["1demo"],
+        ["x" * 65],
+        [f"t{n}" for n in range(1025)],
+    ],
+)
+def test_topics_that_cannot_be_read_are_refused(topics):
+    with pytest.raises(OptionError, match="The setting topics is"):
+        Subscription.of(topics)
+
+
+@pytest.mark.parametrize(
+    "types", ["abc", [""], [" "], [" a"], ["a,b"], ["a#b"], ["x" * 257], [f"t{n}" for n in range(501)]]
+)
+def test_filters_that_cannot_be_sent_are_refused(types):
+    with pytest.raises(OptionError, match="The setting message_types is"):
+        Subscription.of("demo", {"demo": types})
+
+
+def test_filters_at_their_limits_are_taken():
+    longest = [f"{number:0256}" for number in range(500)]
+    assert Subscription.of("demo", {"demo": longest}).message_types["demo"] == set(longest)
+
+
+def test_a_filter_for_another_topic_is_refused():
+    with pytest.raises(OptionError, match="for 'other'; it must be for topics among demo"):
+        Subscription.of("demo", {"other": ["a"]})
+
+
+def test_a_bound_start():
+    start = BoundStart("run-7", 3, {PLACE: 56}, select_big=False)
+    assert Subscription.of("demo", start=start).start == start
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"session_key": ""}, "session_key"),
+        ({"session_key": " "}, "session_key"),
+        ({"session_key": "a,b"}, "session_key"),
+        ({"session_key": "x" * 1025}, "session_key"),
+        ({"source_count": 0}, "source_count"),
+        ({"source_count": -2}, "source_count"),
+        ({"offsets": {TopicPartition("other", 1, 0): 28}}, "offsets"),
+    ],
+)
+def test_a_bound_start_that_cannot_be_is_refused(change, name):
+    start = BoundStart(**{"session_key": "run-7", "source_count": 3, **change})
+    with pytest.raises(OptionError, match=f"The setting {name} is"):
+        Subscription.of("demo", start=start)
+
+
+@pytest.mark.parametrize("offset", [-28, 27, 1 << 63])
+def test_offsets_that_are_none_are_refused(offset):
+    with pytest.raises(OffsetFormatError, match="demo/1:0"):
+        Subscription.of("demo", start=BoundStart("run-7", 3, {PLACE: offset}))

@@ -1,0 +1,125 @@
+"""What a group consumer asks for: topics, filters, and where a bound group starts. Checked once."""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, Self
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.units import require_aligned
+from tubemq_spark.protocol.names import (
+    LONGEST_MESSAGE_TYPE,
+    MOST_MESSAGE_TYPES,
+    TOPIC_NAME,
+    TOPIC_NAME_RULE,
+)
+from tubemq_spark.protocol.packed_strings import is_packable
+
+_LONGEST_SESSION_KEY: Final = 1024
+_MOST_TOPICS: Final = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundStart:
+    """Where a *bound* group starts: its members name offsets, and the master waits until all are there.
+
+    All members must give the same session key, member count and choice between offsets.
+    """
+
+    session_key: str
+    """Distinguishes this start of the group from others."""
+    source_count: int
+    """How many members the group will have."""
+    offsets: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
+    """Where partitions start, in index bytes; those that nobody names start where the group stands."""
+    select_big: bool = True
+    """Of several offsets that members name for a partition, the largest counts, or the smallest."""
+
+    def validate(self, topics: Collection[str]) -> Self:
+        """Return the start if it is valid for these topics.
+
+        Raises:
+            OptionError: a setting is not valid; the text names it.
+            OffsetFormatError: an offset is negative or not a multiple of 28.
+        """
+        key = self.session_key
+        if not is_packable(key) or len(key) > _LONGEST_SESSION_KEY:
+            rule = f"1 to {_LONGEST_SESSION_KEY} characters without : # @ , ="
+            raise _bad("session_key", repr(key), rule)
+        if self.source_count < 1:
+            raise _bad("source_count", self.source_count, "the number of members, at least 1")
+        for partition, offset in self.offsets.items():
+            if partition.topic not in topics:
+                raise _bad("offsets", f"for {partition}", f"for partitions of {', '.join(sorted(topics))}")
+            require_aligned(offset, partition)
+        return self
+
+
+@dataclasses.dataclass(frozen=True)
+class Subscription:
+    """The topics of a consumer, each with the message types it wants; ``of`` checks them."""
+
+    message_types: Mapping[str, frozenset[str]]
+    """By topic; a topic without types is read whole."""
+    start: BoundStart | None = None
+    """Only for members of a bound group."""
+
+    @classmethod
+    def of(
+        cls,
+        topics: str | Iterable[str],
+        message_types: Mapping[str, Iterable[str]] | None = None,
+        start: BoundStart | None = None,
+    ) -> Self:
+        """Return a subscription.
+
+        Args:
+            topics: the topics; one text is one topic.
+            message_types: the filters, for some of the topics or none.
+            start: where a bound group starts.
+
+        Raises:
+            OptionError: there is no topic, a name is not valid, or a filter belongs to no topic.
+            OffsetFormatError: an offset of ``start`` is not one.
+        """
+        names = dict.fromkeys([topics] if isinstance(topics, str) else topics)
+        if not 0 < len(names) <= _MOST_TOPICS:
+            raise _bad("topics", f"a list of {len(names)}", f"1 to {_MOST_TOPICS} topics")
+        for name in names:
+            if not TOPIC_NAME.fullmatch(name):
+                raise _bad("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
+        types = {name: frozenset[str]() for name in names}
+        for name, wanted in (message_types or {}).items():
+            if name not in types:
+                raise _bad("message_types", f"for {name!r}", f"for topics among {', '.join(names)}")
+            types[name] = _checked_types(name, wanted)
+        return cls(MappingProxyType(types), None if start is None else start.validate(types))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics, sorted."""
+        return tuple(sorted(self.message_types))
+
+    @property
+    def filtered_topics(self) -> frozenset[str]:
+        """The topics that are read with a filter."""
+        return frozenset(topic for topic, types in self.message_types.items() if types)
+
+
+def _checked_types(topic: str, wanted: Iterable[str]) -> frozenset[str]:
+    if isinstance(wanted, str):
+        raise _bad("message_types", f"{wanted!r} for {topic}", "a list of message types")
+    types = frozenset(wanted)
+    if len(types) > MOST_MESSAGE_TYPES:
+        raise _bad("message_types", f"{len(types)} for {topic}", f"at most {MOST_MESSAGE_TYPES} per topic")
+    for item in types:
+        if not is_packable(item) or item != item.strip() or len(item) > LONGEST_MESSAGE_TYPE:
+            shown = repr(item[:LONGEST_MESSAGE_TYPE])
+            rule = f"1 to {LONGEST_MESSAGE_TYPE} characters without blanks around them and without : # @ , ="
+            raise _bad("message_types", f"with {shown} for {topic}", rule)
+    return types
+
+
+def _bad(name: str, value: object, rule: str) -> OptionError:
+    return OptionError("TUBEMQ_BAD_SETTING", name=name, value=value, rule=rule)
