@@ -13,6 +13,8 @@ REQUESTS = {
     Method.PRODUCER_REGISTER: master_pb2.RegisterRequestP2M,
     Method.PRODUCER_HEARTBEAT: master_pb2.HeartRequestP2M,
     Method.PRODUCER_CLOSE: master_pb2.CloseRequestP2M,
+    Method.CONSUMER_REGISTER: master_pb2.RegisterRequestC2M,
+    Method.CONSUMER_HEARTBEAT: master_pb2.HeartRequestC2M,
     Method.BALANCE_REGISTER: master_pb2.RegisterRequestC2MV2,
     Method.BALANCE_HEARTBEAT: master_pb2.HeartRequestC2MV2,
     Method.BALANCE_PARTITION_META: master_pb2.GetPartMetaRequestC2M,
@@ -105,6 +107,15 @@ def registered(code=200, text="OK!", brokers=("1:10.1.2.10: ", "2:10.1.2.11:8200
     )
 
 
+def member_registered(code=200, text="OK!", **more):
+    settings = {"notAllocated": True, "authorizedInfo": token(), **more}
+    return master_pb2.RegisterResponseM2C(success=code == 200, errCode=code, errMsg=text, **settings)
+
+
+def member_beat(code=200, text="OK!", **more):
+    return master_pb2.HeartResponseM2C(success=code == 200, errCode=code, errMsg=text, **more)
+
+
 def beat(code=200, **more):
     return master_pb2.HeartResponseM2CV2(errCode=code, errMsg="", **{"brokerConfigId": 5, **more})
 
@@ -123,6 +134,8 @@ DEFAULTS = {
     Method.PRODUCER_REGISTER: producer_registered(),
     Method.PRODUCER_HEARTBEAT: producer_beat(),
     Method.PRODUCER_CLOSE: master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="OK!"),
+    Method.CONSUMER_REGISTER: member_registered(),
+    Method.CONSUMER_HEARTBEAT: member_beat(),
     Method.BALANCE_REGISTER: registered(authorizedInfo=token()),
     Method.BALANCE_HEARTBEAT: beat(),
     Method.BALANCE_PARTITION_META: meta("demo#1:1:1:1"),

@@ -27,9 +27,9 @@ def producer_id() -> str:
     return f"{_unique()}-Python-{__version__}"
 
 
-def consumer_id(group: str) -> str:
-    """Return a new consumer's id."""
-    return f"{group}_{_unique()}-Balance-{__version__}"
+def consumer_id(group: str, kind: str = "Balance") -> str:
+    """Return a new consumer's id; ``kind`` is what TubeMQ's Java clients say: Balance, Pull or Push."""
+    return f"{group}_{_unique()}-{kind}-{__version__}"
 
 
 def local_ipv4() -> str:

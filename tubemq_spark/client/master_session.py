@@ -66,6 +66,8 @@ AnyAnswer = TypeVar(
     master_pb2.RegisterResponseM2P,
     master_pb2.HeartResponseM2P,
     master_pb2.CloseResponseM2P,
+    master_pb2.RegisterResponseM2C,
+    master_pb2.HeartResponseM2C,
     master_pb2.RegisterResponseM2CV2,
     master_pb2.HeartResponseM2CV2,
     master_pb2.GetPartMetaResponseM2C,
@@ -190,6 +192,7 @@ class MasterSession(abc.ABC):
         self._wait = wait
         self._heartbeats: Task | None = None
         self._missed_since: float | None = None
+        self._misses = 0
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -243,9 +246,16 @@ class MasterSession(abc.ABC):
             try:
                 self._ask_registered(self._heartbeat)
             except TubeMQError as error:
+                self._misses += 1
                 self._warn_of_first_miss(error)
             else:
+                self._misses = 0
                 self._warn_of_return()
+            self._heartbeats.period_s = self._pause_ms(self._misses) / 1000
+
+    def _pause_ms(self, misses: int) -> int:  # noqa: ARG002  kinds of sessions may look at it
+        """Return how long to wait for the next heartbeat after so many in a row that failed."""
+        return self._config.heartbeat_period_ms
 
     def _warn_of_first_miss(self, error: TubeMQError) -> None:
         """Warn of the first of several heartbeats that fail."""
