@@ -197,9 +197,8 @@ def assert_killed_pipeline_gives_its_input(spark, kind, folder, settings, record
     assert_same_rows(kept, sent)
 
 
-@pytest.mark.parametrize(
-    "kind", ["embedded", pytest.param("real", marks=[pytest.mark.real, pytest.mark.nightly])]
-)
+@pytest.mark.parametrize("kind", ["embedded", pytest.param("real", marks=pytest.mark.real)])
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_a_pipeline_that_is_killed_gives_its_input(spark, kind, tmp_path, record_property):
     """Tasks fail up to three times after they have stored rows; then the driver and a broker are killed."""
