@@ -11,9 +11,11 @@ from tests.client.ranges import (
     ROW,
     SMALL,
     STORE,
+    batches,
     broker_of,
     partition,
     read,
+    values_of,
 )
 from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
@@ -82,6 +84,27 @@ def test_whatever_goes_wrong_ranges_bring_exactly_their_records(
 )
 def test_unanswered_and_late_requests_change_nothing(rows, partitions, flushed, most, places, faults):
     law_holds(rows, partitions, flushed, most, places, faults, rpc_timeout_ms=40)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.binary(max_size=40), min_size=1, max_size=20),
+    st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=20),
+    st.integers(0, 40),
+    limits,
+    st.lists(st.integers(0, 40), max_size=4),
+)
+def test_partitions_that_are_added_to_a_store_change_nothing_before_them(old, new, flushed, most, places):
+    """Whoever reads a planned range again reads it as it was planned, though the store is shared by now."""
+    store = Store(flushed=min(flushed, len(old) + len(new)))
+    for number, (index, value) in enumerate([*((0, value) for value in old), *new]):
+        store.entries.append(Entry(index, value, 1_000_003 * number % 999_983))
+    cuts = sorted({0, len(old), *(place % (len(old) + 1) for place in places)})
+    with ModelBroker({STORE: store}, 3, most) as broker:
+        for start, end in itertools.pairwise(cut * ROW for cut in cuts):
+            found = list(batches(broker, start, end, known={"own_store": True}))
+            assert all(batch.dense for batch in found)
+            assert [value for batch in found for value in values_of(batch)] == old[start // ROW : end // ROW]
 
 
 QUICK = {name: (fault, 2_000) for name, fault in model.QUICK_FAULTS.items()}

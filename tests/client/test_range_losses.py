@@ -284,6 +284,15 @@ def test_records_that_the_broker_passes_over_are_a_loss():
         assert losses[0].start <= 6 * ROW < losses[0].end
 
 
+def test_partitions_that_were_added_behind_a_range_hide_no_gap_in_it():
+    with broker_that_cannot_read(6) as broker:
+        broker.stores[STORE].append(1, [b"of another partition"])
+        broker.stores[STORE].append(0, [b"value 13"])
+        found, losses = lossy(broker, 0, 12 * ROW, known=OWN)
+        assert found == [*values(0, 6), *values(7, 12)]
+        assert [(one.loss, one.rows) for one in losses] == [(Loss.SKIPPED, 1)]
+
+
 def test_records_of_other_partitions_are_none_that_are_missing():
     with broker_of(12, partitions=3, flushed=12, limits=SMALL) as broker:
         assert lossy(broker, 0, 12 * ROW) == (values(0, 12)[::3], [])

@@ -191,14 +191,17 @@ class _RangeReader:
     def _accept(self, step: Step) -> FetchedBatch | None:
         """Cut a step at the range's end and report what is damaged or missing."""
         columns, corrupt, count = step.fetched.columns, step.fetched.corrupt, step.fetched.count
-        if step.next > self._end:
+        end = min(step.next, self._end)
+        if step.next > end:
             count = self._records_before_end(step)
             columns = columns.slice(0, int(np.searchsorted(columns.ordinals, count)))
             corrupt = corrupt[corrupt < count]
-        self._report_corrupt(step, corrupt)
-        if self._own_store and not step.dense:
+        # A step can be dense up to the range's end only: partitions that were added to the store later have
+        # their records behind it.
+        dense = end - step.start == INDEX_ENTRY_BYTES * count
+        self._report_corrupt(step.start, end, corrupt, dense=dense)
+        if self._own_store and not dense:
             # The broker passed over records without a word (MsgFileStore.getMessages).
-            end = min(step.next, self._end)
             self._report(Loss.SKIPPED, step.start, end, rows_between(step.start, end) - count)
         if self._types:
             columns = columns.of_types(self._types)
@@ -208,19 +211,21 @@ class _RangeReader:
         return FetchedBatch(
             self._partition,
             step.start,
-            min(step.next, self._end),
+            end,
             columns,
-            step.dense,
+            dense,
             behind if behind >= 0 else None,
         )
 
     def _records_before_end(self, step: Step) -> int:
         """Count the records before the range's end of a step that crosses it.
 
-        Damaged records directly behind the end cannot be distinguished and may be counted too.
+        Damaged records directly behind the end cannot be distinguished and may be counted too, though never
+        more than there are offsets.
         """
+        offsets = (self._end - step.start) // INDEX_ENTRY_BYTES
         if step.dense:
-            return (self._end - step.start) // INDEX_ENTRY_BYTES
+            return offsets
         # Records of other partitions lie in between, so counting does not help: read again from the end on
         # and see which record comes first.
         self._placed = False
@@ -235,22 +240,22 @@ class _RangeReader:
             probe = self._read_ahead.step(step.next)
             for record, ordinal in _ordinals_by_record(probe).items():
                 if record in ordinals:
-                    return ordinals[record] - ordinal - behind
+                    return min(ordinals[record] - ordinal - behind, offsets)
             if probe.next > step.next:
                 break
             behind += probe.fetched.count
             if probe.next == probe.start:
                 self._wait_for_records(probe.pause_ms)
-        return step.fetched.count - behind
+        return min(step.fetched.count - behind, offsets)
 
-    def _report_corrupt(self, step: Step, corrupt: NDArray[np.int64]) -> None:
+    def _report_corrupt(self, start: int, end: int, corrupt: NDArray[np.int64], *, dense: bool) -> None:
         if not len(corrupt):
             return
-        if not step.dense:
-            self._report(Loss.CORRUPT, step.start, min(step.next, self._end), len(corrupt))
+        if not dense:
+            self._report(Loss.CORRUPT, start, end, len(corrupt))
             return
         for ordinal in corrupt.tolist():
-            offset = step.start + INDEX_ENTRY_BYTES * ordinal
+            offset = start + INDEX_ENTRY_BYTES * ordinal
             self._report(Loss.CORRUPT, offset, offset + INDEX_ENTRY_BYTES, 1)
 
     def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
