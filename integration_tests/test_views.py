@@ -131,7 +131,11 @@ def test_the_lag_of_a_group_and_all_groups(spark, server, tmp_path):
     assert sum(row.offset for row in known.values()) == 28 * 60
     assert sum(row.rows for row in known.values()) == 30
     assert {row.nextTime.astimezone(datetime.UTC) for row in lag.values() if row.rows} == {MADE}
-    assert group in {row.group for row in view(spark, server, "groups", subscribe=topic).collect()}
+    of_topics = view(spark, server, "groups", subscribe=f"{topic},nobody_has_it").collect()
+    assert {row.error for row in of_topics} == {None}
+    # Those of the readers, too.
+    assert group in {row.group for row in of_topics}
+    assert {row.topic for row in of_topics} == {topic}
 
 
 @pytest.mark.any_server

@@ -65,8 +65,8 @@ class MemoryCluster:
         self.group |= positions
         return {}
 
-    def stored_offsets(self, group=None):
-        offsets = sorted(self.group.items())
+    def stored_offsets(self, group=None, topics=()):
+        offsets = [one for one in sorted(self.group.items()) if not topics or one[0].topic in topics]
         known = (
             StoredOffset(group or "group", one, offset, 0, self.held(one.store_id).latest, None)
             for one, offset in offsets

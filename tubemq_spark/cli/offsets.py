@@ -95,7 +95,7 @@ def _standing(
     """Return where a group stands in the partitions that it has read, and which brokers did not tell."""
     if group is None:
         return {}, []
-    stored = cluster.stored_offsets(group)
+    stored = cluster.stored_offsets(group, {partition.topic for partition in layout.partitions})
     brokers = {partition.broker_id for partition in layout.partitions}
     failures = [f"broker {one}: {error}" for one, error in stored.failures.items() if one in brokers]
     return {one.partition: one.committed for one in stored.known}, failures

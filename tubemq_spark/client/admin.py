@@ -11,7 +11,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError
@@ -362,18 +362,27 @@ class BrokerAdmin(_WebApi):
             (topic, place["partitionId"]): place["curOffset"] for _, topic, place in self.group_places(group)
         }
 
-    def group_places(self, group: str | None = None) -> Iterator[tuple[str, str, dict[str, int]]]:
+    def group_places(
+        self, group: str | None = None, topics: Collection[str] = ()
+    ) -> Iterator[tuple[str, str, dict[str, int]]]:
         """Yield groups, topics and the API's items about partitions where the group has an offset.
 
         An item has ``partitionId``, ``curOffset``, ``flightOffset`` and ``offsetMax`` (-2: the store is not
         open) among others. See ``committed_offsets`` for the delay.
+
+        Args:
+            group: the only group to ask for; by default all of them.
+            topics: the only topics to ask for; by default all of them, which takes a broker with many of both
+                seconds.
         """
         parameters = {} if group is None else {"groupName": group}
-        for item in self.call("admin_query_offset", **parameters)["dataSet"]:
-            for topic in item["subInfo"]:
-                for place in topic["offsets"]:
-                    if place["curOffset"] >= 0:
-                        yield item["groupName"], topic["topicName"], place
+        for names in _batches(sorted(topics)) if topics else [""]:
+            of_topics = {"topicName": names} if names else {}
+            for item in self.call("admin_query_offset", **parameters, **of_topics)["dataSet"]:
+                for topic in item["subInfo"]:
+                    for place in topic["offsets"]:
+                        if place["curOffset"] >= 0:
+                            yield item["groupName"], topic["topicName"], place
 
     def holders(self) -> dict[tuple[str, str, int], str]:
         """Return which consumer holds which partition now, by group, topic and partition id."""

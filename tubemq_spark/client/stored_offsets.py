@@ -5,7 +5,7 @@ nobody, and knows all groups. Offsets get there with a delay of some seconds (``
 """
 
 import concurrent.futures
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
@@ -16,13 +16,16 @@ from tubemq_spark.model import Endpoint, StoredOffset, StoredOffsets, TopicParti
 _MOST_THREADS: Final = 16
 
 
-def stored_offsets(web_servers: Sequence[Endpoint], timeout_s: float, group: str | None) -> StoredOffsets:
+def stored_offsets(
+    web_servers: Sequence[Endpoint], timeout_s: float, group: str | None, topics: Collection[str]
+) -> StoredOffsets:
     """Ask all brokers that a master has in its configuration, at once.
 
     Args:
         web_servers: where the masters serve their administration API.
         timeout_s: how long an answer may take, in seconds.
         group: the only group to ask for; None for all of them.
+        topics: the only topics to ask for; empty for all of them.
 
     Raises:
         TubeMQConnectionError: no master answered.
@@ -34,7 +37,7 @@ def stored_offsets(web_servers: Sequence[Endpoint], timeout_s: float, group: str
     def ask(broker_id: int) -> tuple[StoredOffset, ...] | TubeMQError:
         try:
             admin = BrokerAdmin(str(brokers[broker_id]), timeout_s=timeout_s)
-            return _offsets(admin, broker_id, group)
+            return _offsets(admin, broker_id, group, topics)
         except TubeMQError as error:
             return error
 
@@ -47,7 +50,9 @@ def stored_offsets(web_servers: Sequence[Endpoint], timeout_s: float, group: str
     )
 
 
-def _offsets(admin: BrokerAdmin, broker_id: int, group: str | None) -> tuple[StoredOffset, ...]:
+def _offsets(
+    admin: BrokerAdmin, broker_id: int, group: str | None, topics: Collection[str]
+) -> tuple[StoredOffset, ...]:
     holders = admin.holders()
     return tuple(
         StoredOffset(
@@ -58,5 +63,5 @@ def _offsets(admin: BrokerAdmin, broker_id: int, group: str | None) -> tuple[Sto
             latest=place["offsetMax"] if place["offsetMax"] >= 0 else None,
             consumer=holders.get((group_name, topic, place["partitionId"])),
         )
-        for group_name, topic, place in admin.group_places(group)
+        for group_name, topic, place in admin.group_places(group, topics)
     )

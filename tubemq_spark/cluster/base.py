@@ -132,11 +132,12 @@ class Cluster(Protocol):
             TubeMQConnectionError: a broker cannot be reached.
         """
 
-    def stored_offsets(self, group: str | None = None) -> StoredOffsets:
+    def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers where consumer groups stand, by their administration API; nobody is disturbed.
 
         Args:
             group: the only group to ask for; by default all of them.
+            topics: the only topics to ask for; by default all of them.
 
         Raises:
             TubeMQConnectionError: no master's administration API answered.

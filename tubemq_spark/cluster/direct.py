@@ -95,9 +95,9 @@ class DirectCluster(Cluster):
         """Register the group in each partition for a moment."""
         return group_positions(self._config, self._pool, layout)
 
-    def stored_offsets(self, group: str | None = None) -> StoredOffsets:
+    def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API over HTTP, where the masters say that it is."""
-        return stored_offsets(self._web, self._config.rpc_timeout_ms / 1000, group)
+        return stored_offsets(self._web, self._config.rpc_timeout_ms / 1000, group, topics)
 
     def move_group(
         self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]

@@ -33,8 +33,9 @@ def test_one_group_and_one_topic_may_be_asked_for(view, server, send):
         ("billing", "plain"),
         ("billing", "shared"),
     }
-    only = view("groups", tubemq_group="billing", subscribe="shared")
-    assert [picked(row, "group", "topic") for row in only] == [("billing", "shared")]
+    only = view("groups", tubemq_group="billing", subscribe="shared,nobody_has_it")
+    assert [picked(row, "group", "topic", "error") for row in only] == [("billing", "shared", None)]
+    assert view("groups", tubemq_group="billing", subscribe="nobody_has_it") == []
 
 
 def test_who_holds_a_partition_and_what_is_in_flight(view, server, send):

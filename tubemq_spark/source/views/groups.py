@@ -54,13 +54,19 @@ def rows(options: ViewOptions) -> Iterator[Row]:
         TubeMQConnectionError: no master's administration API answered.
         AdminError: a master refuses.
     """
-    stored = open_cluster(options.cluster).stored_offsets(options.group)
+    stored = open_cluster(options.cluster).stored_offsets(options.group, _topics(options))
     is_wanted = _filter(options, [one.partition for one in stored.known])
     for one in sorted(stored.known, key=lambda one: (one.group, one.partition)):
         if is_wanted(one.partition):
             yield _row(one)
     for broker_id, error in sorted(stored.failures.items()):
         yield {"brokerId": broker_id, **state(error)}
+
+
+def _topics(options: ViewOptions) -> tuple[str, ...]:
+    """Return the topics to ask for, if the user names them."""
+    wanted = options.subscription
+    return () if wanted is None or wanted.finds_topics else wanted.topics(tuple)
 
 
 def _filter(options: ViewOptions, partitions: list[TopicPartition]) -> Callable[[TopicPartition], bool]:
