@@ -166,8 +166,10 @@ class Stress:
         wait_until(is_there_or_dead, timeout_s=PATIENCE_SECONDS, what=what)
 
 
-@pytest.mark.parametrize("kind", ["embedded", pytest.param("real", marks=pytest.mark.real)])
-@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("embedded", marks=pytest.mark.nightly), pytest.param("real", marks=pytest.mark.real)],
+)
 @pytest.mark.spark
 @pytest.mark.timeout(3_600)
 def test_every_row_is_read_once_whatever_changes(kind, tmp_path, record_property):
