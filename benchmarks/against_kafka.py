@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyspark
 from pyspark.sql import SparkSession
 
-from benchmarks.kafka import any_source, bound, live, python_twin, reading, starting, systems
+from benchmarks.kafka import any_source, bound, live, python_twin, reading, ready_batches, starting, systems
 from benchmarks.kafka.jars import KAFKA_VERSION, SPARK_VERSION, connector_jars
 from benchmarks.kafka.senders import datagram_sender, free_datagram_port, kafka_sender, tubemq_sender
 from benchmarks.kafka.server import kafka_server
@@ -99,14 +99,19 @@ class Bench:
         servers = {
             systems.OURS: broker,
             reading.PYTHON_TWIN: broker,
+            reading.READY: broker,
             systems.KAFKA: functools.partial(cpu_of, child_with("kafka.Kafka")),
         }
         compared = [self.ours, self.kafka]
         ways: dict[Key, Callable[[], Figures]] = {}
         if "read" in self.parts:
             python_twin.register(self.spark)
-            twin = self.ours.variant(reading.PYTHON_TWIN, python_twin.FORMAT)
-            ways |= reading.batch_ways(self.spark, [*compared, twin], self.rows, servers)
+            ready_batches.register(self.spark)
+            variants = [
+                self.ours.variant(reading.PYTHON_TWIN, python_twin.FORMAT),
+                self.ours.variant(reading.READY, ready_batches.FORMAT),
+            ]
+            ways |= reading.batch_ways(self.spark, [*compared, *variants], self.rows, servers)
         if "stream" in self.parts:
             ways |= reading.stream_ways(self.spark, compared, self.rows, servers)
             # What a stream's row costs is compared with a batch's.

@@ -20,6 +20,10 @@ from benchmarks.turns import Figures, Key
 MICRO_BATCHES: Final = 20
 PYTHON_TWIN: Final = "ours, Python twin"
 """The name of our system with ``TUBEMQ_SPARK_PURE=1`` in the workers."""
+READY: Final = "ready batches"
+"""The name of our system without its work: what Spark takes for such rows from any Python source."""
+_VARIANTS: Final = (PYTHON_TWIN, READY)
+"""Only their default batches are measured."""
 
 BATCH: Final = "batch"
 ATTRIBUTES: Final = "batch, attributes"
@@ -36,7 +40,7 @@ ServerCpu = Mapping[str, Callable[[], float]]
 def batch_ways(
     spark: SparkSession, systems: Sequence[System], rows: Mapping[str, int], servers: ServerCpu
 ) -> dict[Key, Callable[[], Figures]]:
-    """Return the batch reads, by message size, way and system; of the Python twin only the default one."""
+    """Return the batch reads, by message size, way and system; of variants only the default one."""
     measure = SparkMeter().measure
     found: dict[Key, Callable[[], Figures]] = {}
     for label, count in rows.items():
@@ -44,7 +48,7 @@ def batch_ways(
             server, topic = servers[system.name], topic_of(label)
             ways = {BATCH: functools.partial(system.batch, spark, topic)}
             last_row = functools.partial(system.batch, spark, topic, first=count - 1)
-            if system.name != PYTHON_TWIN:
+            if system.name not in _VARIANTS:
                 with_attributes = topic_of(label, attributes=True)
                 ways |= {
                     ATTRIBUTES: functools.partial(system.batch, spark, with_attributes, attributes=True),
@@ -82,8 +86,6 @@ def stream_ways(
     for label, count in rows.items():
         for name, part in ((STREAM, count), (f"{STREAM}, {_SMALLER}", count // SMALL)):
             for system in systems:
-                if system.name == PYTHON_TWIN:
-                    continue
                 read = functools.partial(_stream, spark, system, topic_of(label), count - part, part)
                 found[label, name, system.name] = functools.partial(measure, read, servers[system.name])
     return found
@@ -110,8 +112,9 @@ def reading_sections(found: Mapping[Key, Sequence[Figures]], rows: Mapping[str, 
         for way in (BATCH, ATTRIBUTES, VALUE_ONLY, STREAM):
             if (label, way, OURS) in found:
                 lines += _lines(found, label, way, OURS, count)
-            if (label, way, PYTHON_TWIN) in found:
-                lines += _lines(found, label, way, PYTHON_TWIN, count)
+            for variant in _VARIANTS:
+                if (label, way, variant) in found:
+                    lines += _lines(found, label, way, variant, count)
     beside = [_stream_beside_batch(found, label, name, rows) for label in rows for name in (OURS, KAFKA)]
     sections = [Section("reading", (OURS, KAFKA), lines)]
     known = [line for line in beside if line]
@@ -121,7 +124,7 @@ def reading_sections(found: Mapping[Key, Sequence[Figures]], rows: Mapping[str, 
 
 
 def _lines(found: Mapping[Key, Sequence[Figures]], label: str, way: str, mine: str, rows: int) -> list[Line]:
-    what = f"{way}, {label}" + (", Python twin" if mine == PYTHON_TWIN else "")
+    what = f"{way}, {label}" + (f", {mine}" if mine in _VARIANTS else "")
 
     def of(unit: Callable[[Figures], float]) -> dict[str, list[float]]:
         return {
