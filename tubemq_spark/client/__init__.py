@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.latencies import Latency
     from tubemq_spark.client.outcomes import SendResult
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
@@ -36,6 +37,8 @@ __all__ = [
     "BrokerStatistics",
     "BuiltInPartitioner",
     "ClientConfig",
+    "ConsumePosition",
+    "ConsumerConfig",
     "CustomPartitioner",
     "Latency",
     "MasterAdmin",
@@ -56,6 +59,8 @@ _MODULES: Final = {
     "BrokerStatistics": "tubemq_spark.client.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.partitioners",
     "ClientConfig": "tubemq_spark.client.config",
+    "ConsumePosition": "tubemq_spark.client.consumer_config",
+    "ConsumerConfig": "tubemq_spark.client.consumer_config",
     "CustomPartitioner": "tubemq_spark.client.partitioners",
     "Latency": "tubemq_spark.client.latencies",
     "MasterAdmin": "tubemq_spark.client.admin",

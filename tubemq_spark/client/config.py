@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Final
 
+from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, bad_partitioner
-from tubemq_spark.errors import OptionError
+from tubemq_spark.client.settings import DAY_MS, Bounds, bad_setting, require_booleans, require_whole_numbers
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
@@ -55,6 +56,8 @@ class ClientConfig:
     """How long a message of a threaded producer may wait for others that are then sent together with it."""
     checksums: bool = False
     """Whether the receipts of a producer have checksums, which cost it time for each byte of a body."""
+    consumer: ConsumerConfig = dataclasses.field(default_factory=ConsumerConfig)
+    """The settings of group consumers and assigned consumers."""
 
     def __post_init__(self) -> None:
         if not self.reader_groups:
@@ -67,22 +70,23 @@ class ClientConfig:
             OptionError: one of them is not; the text names it.
         """
         if not self.masters:
-            raise _bad("masters", "empty", "at least one address")
+            raise bad_setting("masters", "empty", "at least one address")
         for name in (self.group, *self.reader_groups):
             if not GROUP_NAME.fullmatch(name):
-                raise _bad("group", repr(name), GROUP_NAME_RULE)
+                raise bad_setting("group", repr(name), GROUP_NAME_RULE)
         if (self.username is None) != (self.password is None):
-            raise _bad("username", "given alone" if self.username else "missing", "given with the password")
-        for name, lowest in _LOWEST.items():
-            value = getattr(self, name)
-            if value < lowest:
-                raise _bad(name, value, f"at least {lowest}")
+            raise bad_setting(
+                "username", "given alone" if self.username else "missing", "given with the password"
+            )
+        require_whole_numbers(self, _BOUNDS)
+        require_booleans(self, "retry_ambiguous", "checksums")
         if not isinstance(self.partitioner, BuiltInPartitioner) and not callable(
             getattr(self.partitioner, "choose", None)
         ):
             raise bad_partitioner(self.partitioner)
         if self.tls is not None:
             self.tls.validate()
+        self.consumer.validate()
         return self
 
 
@@ -94,20 +98,16 @@ def default_reader_groups(group: str, size: int = DEFAULT_READER_GROUPS) -> tupl
     return tuple(f"{group}_r{number:02d}" for number in range(size))
 
 
-_LOWEST: Final[dict[str, int]] = {
-    "rpc_timeout_ms": 1,
-    "connect_timeout_ms": 1,
-    "heartbeat_period_ms": 1,
-    "register_attempts": 1,
-    "register_retry_ms": 0,
-    "lease_wait_ms": 0,
-    "fetch_timeout_ms": 1,
-    "delivery_timeout_ms": 1,
-    "max_in_flight": 1,
-    "linger_ms": 0,
-    "max_in_flight_bytes": 1,
+_BOUNDS: Final[Bounds] = {
+    "rpc_timeout_ms": (1, DAY_MS),
+    "connect_timeout_ms": (1, DAY_MS),
+    "heartbeat_period_ms": (1, DAY_MS),
+    "register_attempts": (1, 1_000),
+    "register_retry_ms": (0, DAY_MS),
+    "lease_wait_ms": (0, DAY_MS),
+    "fetch_timeout_ms": (1, DAY_MS),
+    "delivery_timeout_ms": (1, DAY_MS),
+    "max_in_flight": (1, (1 << 31) - 1),
+    "linger_ms": (0, DAY_MS),
+    "max_in_flight_bytes": (1, (1 << 63) - 1),
 }
-
-
-def _bad(name: str, value: object, rule: str) -> OptionError:
-    return OptionError("TUBEMQ_BAD_SETTING", name=name, value=value, rule=rule)

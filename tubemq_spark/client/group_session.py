@@ -18,7 +18,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
@@ -35,14 +34,6 @@ from tubemq_spark.protocol.pb import master_pb2
 from tubemq_spark.protocol.rebalance import RebalanceEvent, format_event, parse_event, subscribe_infos
 
 logger = logging.getLogger(__name__)
-
-_REPORT_EVERY: Final = 6
-"""After so many heartbeats without it, the next one tells what is held."""
-
-_MANY_MISSES: Final = 5
-_PAUSE_AFTER_MANY_MS: Final = 20_000
-"""After so many heartbeats in a row that failed, the next one is sent after this pause. It is shorter than
-the 30 s after which a master forgets a client: a longer one would lose the registration that it waits for."""
 
 
 class GroupSession(MasterSession):
@@ -107,7 +98,9 @@ class GroupSession(MasterSession):
 
     def _pause_ms(self, misses: int) -> int:
         usual_ms = super()._pause_ms(misses)
-        return max(usual_ms, _PAUSE_AFTER_MANY_MS) if misses >= _MANY_MISSES else usual_ms
+        consumer = self._config.consumer
+        many = misses >= consumer.misses_before_pause
+        return max(usual_ms, consumer.pause_after_misses_ms) if many else usual_ms
 
     def _hasten(self) -> None:
         heartbeats = self._heartbeats
@@ -191,10 +184,11 @@ class GroupSession(MasterSession):
 
     def _next_report(self) -> tuple[RebalanceEvent | None, bool]:
         """Return the event to answer, if any, and whether to tell what is held."""
+        due = self._since_report >= self._config.consumer.report_interval
         with self._reporting:
             answered = self._finished[0] if self._finished else None
             wanted, self._report_wanted = self._report_wanted, False
-        return answered, wanted or answered is not None or self._since_report >= _REPORT_EVERY
+        return answered, wanted or due or answered is not None
 
     def _repeat_report(self, report: bool) -> None:
         with self._reporting:

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol
 
+from tubemq_spark.client.settings import bad_setting
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition
 
@@ -67,4 +68,4 @@ def bad_partitioner(given: object) -> OptionError:
     """Return the error about something that cannot choose partitions."""
     names = ", ".join(repr(one.value) for one in BuiltInPartitioner)
     rule = f"{names} or an object with a method choose"
-    return OptionError("TUBEMQ_BAD_SETTING", name="partitioner", value=repr(given), rule=rule)
+    return bad_setting("partitioner", repr(given), rule)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from tubemq_spark.errors import OptionError
+from tubemq_spark.client.settings import bad_setting
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.names import (
@@ -46,12 +46,14 @@ class BoundStart:
         key = self.session_key
         if not is_packable(key) or len(key) > _LONGEST_SESSION_KEY:
             rule = f"1 to {_LONGEST_SESSION_KEY} characters without : # @ , ="
-            raise _bad("session_key", repr(key), rule)
+            raise bad_setting("session_key", repr(key), rule)
         if self.source_count < 1:
-            raise _bad("source_count", self.source_count, "the number of members, at least 1")
+            raise bad_setting("source_count", self.source_count, "the number of members, at least 1")
         for partition, offset in self.offsets.items():
             if partition.topic not in topics:
-                raise _bad("offsets", f"for {partition}", f"for partitions of {', '.join(sorted(topics))}")
+                raise bad_setting(
+                    "offsets", f"for {partition}", f"for partitions of {', '.join(sorted(topics))}"
+                )
             require_aligned(offset, partition)
         return self
 
@@ -85,14 +87,14 @@ class Subscription:
         """
         names = dict.fromkeys([topics] if isinstance(topics, str) else topics)
         if not 0 < len(names) <= _MOST_TOPICS:
-            raise _bad("topics", f"a list of {len(names)}", f"1 to {_MOST_TOPICS} topics")
+            raise bad_setting("topics", f"a list of {len(names)}", f"1 to {_MOST_TOPICS} topics")
         for name in names:
             if not TOPIC_NAME.fullmatch(name):
-                raise _bad("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
+                raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
         types = {name: frozenset[str]() for name in names}
         for name, wanted in (message_types or {}).items():
             if name not in types:
-                raise _bad("message_types", f"for {name!r}", f"for topics among {', '.join(names)}")
+                raise bad_setting("message_types", f"for {name!r}", f"for topics among {', '.join(names)}")
             types[name] = _checked_types(name, wanted)
         return cls(MappingProxyType(types), None if start is None else start.validate(types))
 
@@ -109,17 +111,15 @@ class Subscription:
 
 def _checked_types(topic: str, wanted: Iterable[str]) -> frozenset[str]:
     if isinstance(wanted, str):
-        raise _bad("message_types", f"{wanted!r} for {topic}", "a list of message types")
+        raise bad_setting("message_types", f"{wanted!r} for {topic}", "a list of message types")
     types = frozenset(wanted)
     if len(types) > MOST_MESSAGE_TYPES:
-        raise _bad("message_types", f"{len(types)} for {topic}", f"at most {MOST_MESSAGE_TYPES} per topic")
+        raise bad_setting(
+            "message_types", f"{len(types)} for {topic}", f"at most {MOST_MESSAGE_TYPES} per topic"
+        )
     for item in types:
         if not is_packable(item) or item != item.strip() or len(item) > LONGEST_MESSAGE_TYPE:
             shown = repr(item[:LONGEST_MESSAGE_TYPE])
             rule = f"1 to {LONGEST_MESSAGE_TYPE} characters without blanks around them and without : # @ , ="
-            raise _bad("message_types", f"with {shown} for {topic}", rule)
+            raise bad_setting("message_types", f"with {shown} for {topic}", rule)
     return types
-
-
-def _bad(name: str, value: object, rule: str) -> OptionError:
-    return OptionError("TUBEMQ_BAD_SETTING", name=name, value=value, rule=rule)

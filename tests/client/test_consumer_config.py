@@ -1,0 +1,104 @@
+"""The settings of consumers: their defaults, and what is refused."""
+
+import dataclasses
+import pickle
+
+import pytest
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.constants import ReadStatus
+
+FORGOTTEN_AFTER_MS = 30_000
+"""A master forgets a member that is silent for so long (consumerHeartbeatTimeoutMs)."""
+
+
+def test_the_defaults_are_those_of_tubemqs_clients():
+    """Of Go's and C++'s, and of Java's where only its consumers have the setting; one differs on purpose."""
+    config = ConsumerConfig().validate()
+    assert dataclasses.asdict(config) == {
+        "consume_position": ConsumePosition.LATEST,
+        "confirm_timeout_ms": 60_000,
+        "rollback": True,
+        "ready_wait_ms": 60_000,
+        "not_found_wait_ms": 400,
+        "rebalance_wait_ms": 3_000,
+        "shutdown_wait_ms": 10_000,
+        "report_interval": 6,
+        "misses_before_pause": 5,
+        "pause_after_misses_ms": 20_000,
+        "confirm_locally": False,
+        "layout_period_ms": 10_000,
+    }
+
+
+def test_a_master_never_forgets_a_consumer_that_pauses():
+    """TubeMQ's clients pause for 60 s, which loses the registration that they wait for."""
+    assert ConsumerConfig().pause_after_misses_ms < FORGOTTEN_AFTER_MS
+    with pytest.raises(OptionError, match="setting pause_after_misses_ms is 30000"):
+        ConsumerConfig(pause_after_misses_ms=FORGOTTEN_AFTER_MS).validate()
+
+
+@pytest.mark.parametrize(
+    ("position", "status"),
+    [
+        ("first", ReadStatus.STORED_OR_EARLIEST),
+        ("latest", ReadStatus.STORED_OR_LATEST),
+        ("alwaysLatest", ReadStatus.LATEST_ALWAYS),
+    ],
+)
+def test_a_position_says_where_a_first_registration_begins(position, status):
+    assert ConsumePosition.of(position).read_status is status
+    assert ConsumePosition.of(ConsumePosition(position)).read_status is status
+
+
+@pytest.mark.parametrize("given", ["", "earliest", "LATEST", "0"])
+def test_a_position_that_is_none_is_told_the_names(given):
+    with pytest.raises(OptionError, match="must be one of 'first', 'latest', 'alwaysLatest'"):
+        ConsumePosition.of(given)
+
+
+NUMBERS = [name for name, value in dataclasses.asdict(ConsumerConfig()).items() if type(value) is int]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [-2, 86_400_001, "60000", 1.5, None, True])
+def test_a_number_that_makes_no_sense_is_named(name, value):
+    with pytest.raises(OptionError, match=f"The setting {name} is {value!r}; it must be a whole number from"):
+        ConsumerConfig(**{name: value}).validate()
+
+
+@pytest.mark.parametrize("name", ["rollback", "confirm_locally"])
+@pytest.mark.parametrize("value", ["true", 1, None])
+def test_what_is_neither_true_nor_false_is_named(name, value):
+    with pytest.raises(OptionError, match=f"The setting {name} is .*; it must be True or False"):
+        ConsumerConfig(**{name: value}).validate()
+
+
+@pytest.mark.parametrize("value", ["first", 0, None])
+def test_a_position_has_its_type(value):
+    with pytest.raises(OptionError, match="The setting consume_position is"):
+        ConsumerConfig(consume_position=value).validate()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ready_wait_ms": -1},
+        {"ready_wait_ms": 0},
+        {"not_found_wait_ms": 0, "rebalance_wait_ms": 0, "shutdown_wait_ms": 0, "layout_period_ms": 0},
+        {"confirm_timeout_ms": 1, "report_interval": 1, "misses_before_pause": 1, "pause_after_misses_ms": 0},
+    ],
+)
+def test_settings_at_their_bounds_are_good(changes):
+    config = ConsumerConfig(**changes)
+    assert config.validate() is config
+
+
+def test_a_client_checks_the_settings_of_its_consumers():
+    client = ClientConfig((Endpoint("m", 8715),), "etl", consumer=ConsumerConfig(report_interval=0))
+    with pytest.raises(OptionError, match="setting report_interval is 0"):
+        client.validate()
+    assert pickle.loads(pickle.dumps(client)) == client

@@ -1,0 +1,119 @@
+"""The settings of group consumers and assigned consumers, checked once and never changed.
+
+How to reach the cluster, time-outs, heartbeats and registration are in ``ClientConfig``, which producers
+share. Topics, filters and the start of a bound group are in ``Subscription``.
+"""
+
+import dataclasses
+import enum
+from typing import Final, Self
+
+from tubemq_spark.client.settings import (
+    DAY_MS,
+    Bounds,
+    bad_setting,
+    require_booleans,
+    require_whole_numbers,
+)
+from tubemq_spark.protocol.constants import ReadStatus
+
+WITHOUT_LIMIT: Final = -1
+"""A wait that only ends when what is waited for has come, or the consumer is closed."""
+
+
+class ConsumePosition(enum.Enum):
+    """Where a consumer begins in a partition that it registers for the first time.
+
+    The value is what users write. A partition that comes back to the consumer resumes at the group's
+    position.
+    """
+
+    FIRST = "first"
+    """At the group's position; a group that has none begins at the first message that is kept."""
+    LATEST = "latest"
+    """At the group's position; a group that has none begins behind the last message."""
+    ALWAYS_LATEST = "alwaysLatest"
+    """Behind the last message, whatever the group's position is: what was not read before is passed over."""
+
+    @property
+    def read_status(self) -> ReadStatus:
+        """What a first registration tells the broker; later ones say ``STORED_OR_EARLIEST``."""
+        return _READ_STATUSES[self]
+
+    @classmethod
+    def of(cls, given: "str | ConsumePosition") -> "ConsumePosition":
+        """Return the position of this name.
+
+        Raises:
+            OptionError: there is none.
+        """
+        try:
+            return cls(given)
+        except ValueError:
+            names = ", ".join(repr(position.value) for position in cls)
+            raise bad_setting("consume_position", repr(given), f"one of {names}") from None
+
+
+_READ_STATUSES: Final = {
+    ConsumePosition.FIRST: ReadStatus.STORED_OR_EARLIEST,
+    ConsumePosition.LATEST: ReadStatus.STORED_OR_LATEST,
+    ConsumePosition.ALWAYS_LATEST: ReadStatus.LATEST_ALWAYS,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """How a consumer waits, confirms and gives partitions up. The defaults are those of TubeMQ's clients."""
+
+    consume_position: ConsumePosition = ConsumePosition.LATEST
+    confirm_timeout_ms: int = 60_000
+    """How long the user may take to confirm a batch. Then the booking ends, and the context is refused."""
+    rollback: bool = True
+    """Whether a batch that was not confirmed in time counts as not consumed, so that it is served again.
+    Otherwise it counts as consumed."""
+    ready_wait_ms: int = 60_000
+    """How long a fetch waits for a partition that can be read; -1: until there is one, 0: not at all."""
+    not_found_wait_ms: int = 400
+    """How long a partition rests after its end was reached, unless a flow control rule says otherwise."""
+    rebalance_wait_ms: int = 3_000
+    """How long a partition that is to be given up waits for the confirmation of its last batch."""
+    shutdown_wait_ms: int = 10_000
+    """How long ``close`` waits for a rebalance that is under way, and for servers to answer."""
+    report_interval: int = 6
+    """After so many heartbeats without it, the next one tells the master what is held."""
+    misses_before_pause: int = 5
+    """After so many heartbeats in a row that failed, the next one is sent after ``pause_after_misses_ms``."""
+    pause_after_misses_ms: int = 20_000
+    """Shorter than the 30 s after which a master forgets a member: TubeMQ's clients wait for 60 s, and lose
+    the registration by that. Without effect when ``heartbeat_period_ms`` is longer."""
+    confirm_locally: bool = False
+    """Whether a confirmation of an assigned consumer goes out with the partition's next fetch, and not at
+    once. It saves a request per batch; a consumer that is killed in between reads the batch again."""
+    layout_period_ms: int = 10_000
+    """How often an assigned consumer asks the master at most where partitions are; in between it tells what
+    it knows."""
+
+    def validate(self) -> Self:
+        """Return the settings if they are valid.
+
+        Raises:
+            OptionError: one of them is not; the text names it.
+        """
+        if not isinstance(self.consume_position, ConsumePosition):
+            raise bad_setting("consume_position", repr(self.consume_position), "a ConsumePosition")
+        require_booleans(self, "rollback", "confirm_locally")
+        require_whole_numbers(self, _BOUNDS)
+        return self
+
+
+_BOUNDS: Final[Bounds] = {
+    "confirm_timeout_ms": (1, DAY_MS),
+    "ready_wait_ms": (WITHOUT_LIMIT, DAY_MS),
+    "not_found_wait_ms": (0, DAY_MS),
+    "rebalance_wait_ms": (0, DAY_MS),
+    "shutdown_wait_ms": (0, DAY_MS),
+    "report_interval": (1, 1_000),
+    "misses_before_pause": (1, 1_000),
+    "pause_after_misses_ms": (0, 29_000),
+    "layout_period_ms": (0, DAY_MS),
+}
