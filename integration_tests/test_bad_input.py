@@ -60,7 +60,7 @@ def test_options_are_refused_when_the_frame_is_made(spark, server, topic, option
         ({"startingOffsets": '{"TOPIC": {"1:0": 0, "1:9": 0}}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "1:9"),
         ({"startingOffsets": '{"TOPIC": {}}'}, "TUBEMQ_OFFSETS_MISSING_PARTITIONS", "1:0"),
         ({"startingOffsets": '{"other": "earliest"}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "other"),
-        ({"subscribe": "nowhere"}, "TUBEMQ_RPC", "nowhere"),
+        ({"subscribe": "nowhere"}, "TUBEMQ_TOPIC_NOT_DEPLOYED", "nowhere"),
     ],
 )
 def test_what_does_not_fit_the_topic(spark, server, topic, options, condition, told, tmp_path):

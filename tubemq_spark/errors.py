@@ -7,6 +7,9 @@ Spark carries them from a task's process to the driver's. Secrets are never para
 
 from typing import Any, Final, Self
 
+_ANSWER: Final = "{peer} answered {code} ({name}) while {during}: {text}; {hint}."
+"""Of a result code other than success; what to do is in the table of codes, ``protocol.errcodes``."""
+
 CONDITIONS: Final[dict[str, str]] = {
     # What the user gave.
     "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
@@ -89,7 +92,22 @@ CONDITIONS: Final[dict[str, str]] = {
     # A peer's answers.
     "TUBEMQ_BAD_ANSWER": "{endpoint} answered with something unexpected while {during}: {what}; check that a TubeMQ server listens there, and its version.",
     "TUBEMQ_MASTER_TOO_OLD": "The master {peer} does not know method {method}, which TubeMQ has had since November 2021; upgrade the TubeMQ servers.",
-    "TUBEMQ_RPC": "{peer} answered {code} ({name}) while {during}: {text}; {hint}.",
+    "TUBEMQ_RPC": _ANSWER,
+    "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE": _ANSWER,
+    "TUBEMQ_GROUP_CONFLICT.TOPICS": _ANSWER,
+    "TUBEMQ_GROUP_CONFLICT.MESSAGE_TYPES": _ANSWER,
+    "TUBEMQ_GROUP_CONFLICT.SESSION_KEY": _ANSWER,
+    "TUBEMQ_GROUP_CONFLICT.SELECT_BIG": _ANSWER,
+    "TUBEMQ_GROUP_CONFLICT.SOURCE_COUNT": _ANSWER,
+    "TUBEMQ_GROUP_CONFLICT.NODE_ID": _ANSWER,
+    "TUBEMQ_TOPIC_NOT_DEPLOYED": _ANSWER,
+    "TUBEMQ_GROUP_FORBIDDEN": _ANSWER,
+    "TUBEMQ_MESSAGE_TYPES_FORBIDDEN": _ANSWER,
+    "TUBEMQ_NOT_AUTHENTICATED": _ANSWER,
+    "TUBEMQ_NOT_AUTHENTICATED.NO_CREDENTIALS": _ANSWER,
+    "TUBEMQ_NOT_AUTHENTICATED.WRONG_PASSWORD": _ANSWER,
+    "TUBEMQ_NOT_AUTHENTICATED.CLOCK": _ANSWER,
+    "TUBEMQ_NOT_AUTHENTICATED.VISIT_TOKEN": _ANSWER,
     "TUBEMQ_REMOTE_EXCEPTION": "{peer} failed while {during} with {exception}: {text}; look at the server's log.",
     # Producing.
     "TUBEMQ_TOPIC_NAME": "'{topic}' cannot be published to: a topic name has 1 to 64 characters and is not one of TubeMQ's own; correct it.",

@@ -77,6 +77,59 @@ def test_an_error_is_a_sentence_with_a_next_step():
     assert error.retriable
 
 
+@pytest.mark.parametrize(
+    ("code", "condition", "setting"),
+    [
+        (424, "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE", "use the kind of consumer"),
+        (425, "TUBEMQ_GROUP_CONFLICT.TOPICS", "set topics "),
+        (426, "TUBEMQ_GROUP_CONFLICT.MESSAGE_TYPES", "set message_types "),
+        (427, "TUBEMQ_GROUP_CONFLICT.SESSION_KEY", "set session_key "),
+        (428, "TUBEMQ_GROUP_CONFLICT.SELECT_BIG", "set select_big "),
+        (429, "TUBEMQ_GROUP_CONFLICT.SOURCE_COUNT", "set source_count "),
+        (430, "TUBEMQ_GROUP_CONFLICT.NODE_ID", "set node_id "),
+        (431, "TUBEMQ_TOPIC_NOT_DEPLOYED", "create the topic"),
+        (450, "TUBEMQ_GROUP_FORBIDDEN", "authorise the group"),
+        (455, "TUBEMQ_MESSAGE_TYPES_FORBIDDEN", "set message_types "),
+        (415, "TUBEMQ_NOT_AUTHENTICATED", "check username and password"),
+    ],
+)
+def test_what_the_user_has_to_correct_has_a_condition_and_is_named(code, condition, setting):
+    error = rpc_error(code, "no", peer="master m:8715", during="registering group etl")
+    assert error.condition == condition
+    assert setting in str(error).rpartition("; ")[2]
+    assert f"master m:8715 answered {code} ({ErrCode(code).name}) while registering group etl: no" in str(
+        error
+    )
+    assert error.code == code
+    assert not error.retriable, "asking again would only be refused again"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "told"),
+    [
+        ("Illegal value: userName or password is not correct!", "WRONG_PASSWORD", "correct username and"),
+        ("Illegal value: userName is not equal in authenticateToken!", "WRONG_PASSWORD", "correct username"),
+        (
+            "Illegal value: timestamp out of effective period in authenticateToken!",
+            "CLOCK",
+            "set the clocks of this machine and of the master",
+        ),
+        ("Visit Authorized Token is invalid!", "VISIT_TOKEN", "masters give a new one"),
+        ("Illegal value: authInfo.userName is Blank!", "NO_CREDENTIALS", "set username and password"),
+        ("Illegal value: authInfo.signature is Blank!", "NO_CREDENTIALS", "set username and password"),
+        ("authAuthorizedToken is Blank!", "NO_CREDENTIALS", "set username and password"),
+        ("Authorized Info is required!", "NO_CREDENTIALS", "set username and password"),
+        ("Server required MasterCertificateInfo!", "NO_CREDENTIALS", "set username and password"),
+        ("Illegal value: AuthenticateInfo is null!", "NO_CREDENTIALS", "set username and password"),
+    ],
+)
+def test_a_certificate_failure_is_told_by_its_cause(text, cause, told):
+    """The words are those of Java's SimpleCertificateMasterHandler and SimpleCertificateBrokerHandler."""
+    error = rpc_error(415, text, peer="master m:8715", during="registering")
+    assert error.condition == f"TUBEMQ_NOT_AUTHENTICATED.{cause}"
+    assert f": {text.rstrip('!')}; {told}" in str(error)
+
+
 @pytest.mark.parametrize("text", ["", "  "])
 def test_a_blank_text_is_replaced_by_the_meaning(text):
     assert "the store's buffers are full; send slower." in str(rpc_error(419, text, peer="b", during="d"))

@@ -16,6 +16,9 @@ TEMPORARY_EXCEPTIONS: Final = frozenset(
 """Java classes, without their packages, of exceptions that pass: another master, or the same one later."""
 
 
+_ANY_CONDITION: Final = "TUBEMQ_RPC"
+
+
 class ErrCode(enum.IntEnum):
     """Result codes under the names TubeMQ gives them (TErrCodeConstants)."""
 
@@ -76,6 +79,8 @@ class CodeEntry:
     """Whether the caller's view of topics, brokers or registrations is out of date."""
     hint: str
     """What to do, as the end of a sentence."""
+    condition: str = _ANY_CONDITION
+    """The condition of its error."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +96,8 @@ _FAIL_AND_REFRESH: Final = _Reaction(retriable=False, refresh_metadata=True)
 _RETRY: Final = _Reaction(retriable=True, refresh_metadata=False)
 _RETRY_AND_REFRESH: Final = _Reaction(retriable=True, refresh_metadata=True)
 
-_SAME_GROUP: Final = "give this reader a group of its own, or the settings of the group's other members"
+_AS_THE_OTHERS: Final = "to what the other members of the group have, or use another group"
+_CREDENTIALS: Final = "username and password (in Spark: tubemq.username and tubemq.password)"
 
 _ROWS: Final[dict[ErrCode, tuple[_Reaction, str, str]]] = {
     ErrCode.SUCCESS: (_FAIL, "done", "nothing is to be done"),
@@ -136,7 +142,7 @@ _ROWS: Final[dict[ErrCode, tuple[_Reaction, str, str]]] = {
     ErrCode.CERTIFICATE_FAILURE: (
         _FAIL,
         "the authentication failed, or the visit token is not valid",
-        "check tubemq.username, tubemq.password and the clocks of both machines",
+        f"check {_CREDENTIALS}",
     ),
     ErrCode.SERVER_RECEIVE_OVERFLOW: (_RETRY, "the store's buffers are full", "send slower"),
     ErrCode.CLIENT_SHUTDOWN: (_FAIL, "the client is closed", "open a new client"),
@@ -155,25 +161,45 @@ _ROWS: Final[dict[ErrCode, tuple[_Reaction, str, str]]] = {
         "the partition is closed for writing",
         "open the topic for writing on its broker",
     ),
-    ErrCode.CLIENT_INCONSISTENT_CONSUMETYPE: (_FAIL, "the group reads in another way", _SAME_GROUP),
-    ErrCode.CLIENT_INCONSISTENT_TOPICSET: (_FAIL, "the group reads other topics", _SAME_GROUP),
-    ErrCode.CLIENT_INCONSISTENT_FILTERSET: (_FAIL, "the group uses other filters", _SAME_GROUP),
-    ErrCode.CLIENT_INCONSISTENT_SESSIONKEY: (_FAIL, "the group has another session key", _SAME_GROUP),
+    ErrCode.CLIENT_INCONSISTENT_CONSUMETYPE: (
+        _FAIL,
+        "the group reads in another way",
+        "use the kind of consumer that its other members are (group, bound, assigned), or use another group",
+    ),
+    ErrCode.CLIENT_INCONSISTENT_TOPICSET: (
+        _FAIL,
+        "the group reads other topics",
+        f"set topics (in Spark: subscribe) {_AS_THE_OTHERS}",
+    ),
+    ErrCode.CLIENT_INCONSISTENT_FILTERSET: (
+        _FAIL,
+        "the group uses other filters",
+        f"set message_types (in Spark: messageTypes) {_AS_THE_OTHERS}",
+    ),
+    ErrCode.CLIENT_INCONSISTENT_SESSIONKEY: (
+        _FAIL,
+        "the group has another session key",
+        f"set session_key {_AS_THE_OTHERS}",
+    ),
     ErrCode.CLIENT_INCONSISTENT_SELECTBIG: (
         _FAIL,
         "the group resolves conflicting start offsets in another way",
-        _SAME_GROUP,
+        f"set select_big {_AS_THE_OTHERS}",
     ),
-    ErrCode.CLIENT_INCONSISTENT_SOURCECOUNT: (_FAIL, "the group has another member count", _SAME_GROUP),
+    ErrCode.CLIENT_INCONSISTENT_SOURCECOUNT: (
+        _FAIL,
+        "the group has another member count",
+        f"set source_count {_AS_THE_OTHERS}",
+    ),
     ErrCode.CLIENT_DUPLICATE_INDEXID: (
         _FAIL,
         "another member of the group has the same node id",
-        "give each member its own node id",
+        "set node_id to a number that no other member has",
     ),
     ErrCode.TOPIC_NOT_DEPLOYED: (
         _FAIL_AND_REFRESH,
         "the topic does not exist",
-        "create the topic, or fix its name",
+        "create the topic, or correct its name",
     ),
     ErrCode.PARAMETER_MSG_NULL: (_FAIL, "the message is missing", "send a message"),
     ErrCode.PARAMETER_MSG_TOPIC_BLANK: (_FAIL, "the message names no topic", "name a topic"),
@@ -192,7 +218,7 @@ _ROWS: Final[dict[ErrCode, tuple[_Reaction, str, str]]] = {
     ErrCode.CONSUME_GROUP_FORBIDDEN: (
         _FAIL,
         "the group is not authorised for the topic",
-        "let the TubeMQ administrator authorise the group",
+        "let the TubeMQ administrator authorise the group for the topic, or use another group",
     ),
     ErrCode.SERVER_CONSUME_SPEED_LIMIT: (
         _RETRY,
@@ -202,7 +228,7 @@ _ROWS: Final[dict[ErrCode, tuple[_Reaction, str, str]]] = {
     ErrCode.CONSUME_CONTENT_FORBIDDEN: (
         _FAIL,
         "the group is not authorised for these filters",
-        "let the TubeMQ administrator authorise the filters",
+        "set message_types (in Spark: messageTypes) to what the group may read, or have more authorised",
     ),
     ErrCode.INTERNAL_SERVER_ERROR: (_RETRY, "the server failed inside", "look at the server's log"),
     ErrCode.SERVICE_UNAVAILABLE: (_RETRY, "the service is stopped", "start it, or wait until it is back"),
@@ -210,10 +236,67 @@ _ROWS: Final[dict[ErrCode, tuple[_Reaction, str, str]]] = {
     ErrCode.UNSPECIFIED_ABNORMAL: (_RETRY, "something else failed", "look at the logs of both sides"),
 }
 
+_CONDITIONS: Final[dict[ErrCode, str]] = {
+    ErrCode.CERTIFICATE_FAILURE: "TUBEMQ_NOT_AUTHENTICATED",
+    ErrCode.CLIENT_INCONSISTENT_CONSUMETYPE: "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE",
+    ErrCode.CLIENT_INCONSISTENT_TOPICSET: "TUBEMQ_GROUP_CONFLICT.TOPICS",
+    ErrCode.CLIENT_INCONSISTENT_FILTERSET: "TUBEMQ_GROUP_CONFLICT.MESSAGE_TYPES",
+    ErrCode.CLIENT_INCONSISTENT_SESSIONKEY: "TUBEMQ_GROUP_CONFLICT.SESSION_KEY",
+    ErrCode.CLIENT_INCONSISTENT_SELECTBIG: "TUBEMQ_GROUP_CONFLICT.SELECT_BIG",
+    ErrCode.CLIENT_INCONSISTENT_SOURCECOUNT: "TUBEMQ_GROUP_CONFLICT.SOURCE_COUNT",
+    ErrCode.CLIENT_DUPLICATE_INDEXID: "TUBEMQ_GROUP_CONFLICT.NODE_ID",
+    ErrCode.TOPIC_NOT_DEPLOYED: "TUBEMQ_TOPIC_NOT_DEPLOYED",
+    ErrCode.CONSUME_GROUP_FORBIDDEN: "TUBEMQ_GROUP_FORBIDDEN",
+    ErrCode.CONSUME_CONTENT_FORBIDDEN: "TUBEMQ_MESSAGE_TYPES_FORBIDDEN",
+}
+"""The codes that have a condition of their own, since the user has to correct something."""
+
 _TABLE: Final[dict[int, CodeEntry]] = {
-    int(code): CodeEntry(int(code), code.name, meaning, reaction.retriable, reaction.refresh_metadata, hint)
+    int(code): CodeEntry(
+        int(code),
+        code.name,
+        meaning,
+        reaction.retriable,
+        reaction.refresh_metadata,
+        hint,
+        _CONDITIONS.get(code, _ANY_CONDITION),
+    )
     for code, (reaction, meaning, hint) in _ROWS.items()
 }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _CertificateFault:
+    """One cause of a certificate failure, told by the server's words."""
+
+    words: tuple[str, ...]
+    condition: str
+    hint: str
+
+
+_CERTIFICATE_FAULTS: Final = (
+    # The words of SimpleCertificateMasterHandler and SimpleCertificateBrokerHandler.
+    _CertificateFault(
+        ("Visit Authorized Token is invalid",),
+        "TUBEMQ_NOT_AUTHENTICATED.VISIT_TOKEN",
+        "masters give a new one with every answer; check that this client and the broker reach the masters",
+    ),
+    _CertificateFault(
+        ("timestamp out of effective period",),
+        "TUBEMQ_NOT_AUTHENTICATED.CLOCK",
+        "set the clocks of this machine and of the master, which may differ by 20 s",
+    ),
+    _CertificateFault(
+        ("userName or password is not correct", "userName is not equal"),
+        "TUBEMQ_NOT_AUTHENTICATED.WRONG_PASSWORD",
+        f"correct {_CREDENTIALS}",
+    ),
+    _CertificateFault(
+        ("is Blank", "is null", "is required", "required MasterCertificateInfo"),
+        "TUBEMQ_NOT_AUTHENTICATED.NO_CREDENTIALS",
+        f"set {_CREDENTIALS}",
+    ),
+)
 
 
 def lookup(code: int) -> CodeEntry:
@@ -244,9 +327,17 @@ def rpc_error(code: int, text: str, *, peer: str, during: str) -> RpcError:
         The error, with ``retriable`` as the table says.
     """
     entry = lookup(code)
-    words = text.strip().rstrip(".;") or entry.meaning
-    error = RpcError(
-        "TUBEMQ_RPC", peer=peer, code=code, name=entry.name, during=during, text=words, hint=entry.hint
-    )
+    words = text.strip().rstrip(".;!") or entry.meaning
+    condition, hint = _advice(entry, words)
+    error = RpcError(condition, peer=peer, code=code, name=entry.name, during=during, text=words, hint=hint)
     error.retriable = entry.retriable
     return error
+
+
+def _advice(entry: CodeEntry, words: str) -> tuple[str, str]:
+    """Return the condition of an answer, and what to do."""
+    if entry.code == ErrCode.CERTIFICATE_FAILURE:
+        for fault in _CERTIFICATE_FAULTS:
+            if any(known in words for known in fault.words):
+                return fault.condition, fault.hint
+    return entry.condition, entry.hint

@@ -90,7 +90,7 @@ def test_topics_may_be_found_by_a_pattern(view):
 @pytest.mark.parametrize(
     ("options", "condition", "words"),
     [
-        ({"subscribe": "absent"}, "TUBEMQ_RPC", "absent"),
+        ({"subscribe": "absent"}, "TUBEMQ_TOPIC_NOT_DEPLOYED", "absent"),
         ({"assign": '{"plain":["1:7"]}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "plain/1:7"),
         ({}, "TUBEMQ_NOTHING_SUBSCRIBED", "must be specified for the view 'partitions'"),
     ],
