@@ -17,7 +17,7 @@ CLASSES = [
     if issubclass(value, TubeMQError) and value.__module__ == errors.__name__
 ]
 
-ENDED_BY_THEIR_PARAMETER = {"TUBEMQ_OPTION_UNKNOWN"}
+ENDED_BY_THEIR_PARAMETER = {"TUBEMQ_OPTION_UNKNOWN", "TUBEMQ_URL_KEY"}
 """Its advice is a question or a sentence."""
 
 each_condition = pytest.mark.parametrize("condition", sorted(CONDITIONS))

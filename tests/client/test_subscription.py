@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.client.subscription import BoundStart, Subscription
+from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import TopicPartition
 
@@ -80,6 +80,36 @@ def test_a_bound_start_that_cannot_be_is_refused(change, name):
     start = BoundStart(**{"session_key": "run-7", "source_count": 3, **change})
     with pytest.raises(OptionError, match=f"The setting {name} is"):
         Subscription.of("demo", start=start)
+
+
+@pytest.mark.parametrize("value", [None, "3", 2.0, True])
+def test_counts_are_whole_numbers_and_choices_are_true_or_false(value):
+    with pytest.raises(OptionError, match="The setting source_count is"):
+        Subscription.of("demo", start=BoundStart("run-7", value))
+    if value is not True:
+        with pytest.raises(OptionError, match="The setting select_big is"):
+            Subscription.of("demo", start=BoundStart("run-7", 3, select_big=value))
+
+
+@pytest.mark.parametrize(("count", "number"), [(1, 0), (3, 0), (3, 2)])
+def test_one_of_several_nodes(count, number):
+    node = Node(count, number)
+    assert node.validate() is node
+
+
+@pytest.mark.parametrize(
+    ("count", "number", "name"),
+    [
+        (0, 0, "source_count"),
+        (-2, -2, "source_count"),
+        (3, 3, "node_id"),
+        (3, -1, "node_id"),
+        (1, "0", "node_id"),
+    ],
+)
+def test_a_node_that_cannot_be_is_refused(count, number, name):
+    with pytest.raises(OptionError, match=f"The setting {name} is .*; it must be a whole number from"):
+        Node(count, number).validate()
 
 
 @pytest.mark.parametrize("offset", [-28, 27, 1 << 63])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tubemq_spark.client.records import Record
     from tubemq_spark.client.send_future import SendFuture
     from tubemq_spark.client.statistics import BrokerStatistics, ProducerStatistics
+    from tubemq_spark.client.subscription import BoundStart, Node, Subscription
     from tubemq_spark.client.threaded_producer import ThreadedProducer
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.model import TopicPartition
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tubemq_spark.receipts import Receipt
 
 __all__ = [
+    "BoundStart",
     "BrokerAdmin",
     "BrokerStatistics",
     "BuiltInPartitioner",
@@ -42,12 +44,14 @@ __all__ = [
     "CustomPartitioner",
     "Latency",
     "MasterAdmin",
+    "Node",
     "Producer",
     "ProducerStatistics",
     "Receipt",
     "Record",
     "SendFuture",
     "SendResult",
+    "Subscription",
     "ThreadedProducer",
     "TlsConfig",
     "TopicPartition",
@@ -55,6 +59,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "BoundStart": "tubemq_spark.client.subscription",
     "BrokerAdmin": "tubemq_spark.client.admin",
     "BrokerStatistics": "tubemq_spark.client.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.partitioners",
@@ -64,12 +69,14 @@ _MODULES: Final = {
     "CustomPartitioner": "tubemq_spark.client.partitioners",
     "Latency": "tubemq_spark.client.latencies",
     "MasterAdmin": "tubemq_spark.client.admin",
+    "Node": "tubemq_spark.client.subscription",
     "Producer": "tubemq_spark.client.producer",
     "ProducerStatistics": "tubemq_spark.client.statistics",
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.records",
     "SendFuture": "tubemq_spark.client.send_future",
     "SendResult": "tubemq_spark.client.outcomes",
+    "Subscription": "tubemq_spark.client.subscription",
     "ThreadedProducer": "tubemq_spark.client.threaded_producer",
     "TlsConfig": "tubemq_spark.net.tls",
     "TopicPartition": "tubemq_spark.model",

@@ -6,10 +6,12 @@ from typing import Final
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, bad_partitioner
 from tubemq_spark.client.settings import DAY_MS, Bounds, bad_setting, require_booleans, require_whole_numbers
+from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
 
+DEFAULT_GROUP: Final = "tubemq_spark"
 DEFAULT_READER_GROUPS: Final = 16
 DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000
 
@@ -86,6 +88,7 @@ class ClientConfig:
             raise bad_partitioner(self.partitioner)
         if self.tls is not None:
             self.tls.validate()
+        checked_types("all topics", self.message_types)
         self.consumer.validate()
         return self
 

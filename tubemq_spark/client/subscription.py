@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from tubemq_spark.client.settings import bad_setting
+from tubemq_spark.client.settings import bad_setting, require_booleans, require_whole_numbers
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.names import (
@@ -18,6 +18,7 @@ from tubemq_spark.protocol.packed_strings import is_packable
 
 _LONGEST_SESSION_KEY: Final = 1024
 _MOST_TOPICS: Final = 1024
+_MOST_MEMBERS: Final = (1 << 31) - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +48,38 @@ class BoundStart:
         if not is_packable(key) or len(key) > _LONGEST_SESSION_KEY:
             rule = f"1 to {_LONGEST_SESSION_KEY} characters without : # @ , ="
             raise bad_setting("session_key", repr(key), rule)
-        if self.source_count < 1:
-            raise bad_setting("source_count", self.source_count, "the number of members, at least 1")
+        require_whole_numbers(self, {"source_count": (1, _MOST_MEMBERS)})
+        require_booleans(self, "select_big")
         for partition, offset in self.offsets.items():
             if partition.topic not in topics:
                 raise bad_setting(
                     "offsets", f"for {partition}", f"for partitions of {', '.join(sorted(topics))}"
                 )
             require_aligned(offset, partition)
+        return self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """Which of several assigned consumers of a group one is.
+
+    All give the same count and each a number of its own, which the master checks; what a number means for the
+    partitions that a consumer takes is the user's choice.
+    """
+
+    source_count: int
+    """How many consumers the group has."""
+    node_id: int
+    """The number of this one, from 0 on."""
+
+    def validate(self) -> Self:
+        """Return the node if there can be one.
+
+        Raises:
+            OptionError: a number is out of its range; the text names it.
+        """
+        require_whole_numbers(self, {"source_count": (1, _MOST_MEMBERS)})
+        require_whole_numbers(self, {"node_id": (0, self.source_count - 1)})
         return self
 
 
@@ -95,7 +120,7 @@ class Subscription:
         for name, wanted in (message_types or {}).items():
             if name not in types:
                 raise bad_setting("message_types", f"for {name!r}", f"for topics among {', '.join(names)}")
-            types[name] = _checked_types(name, wanted)
+            types[name] = checked_types(name, wanted)
         return cls(MappingProxyType(types), None if start is None else start.validate(types))
 
     @property
@@ -109,7 +134,12 @@ class Subscription:
         return frozenset(topic for topic, types in self.message_types.items() if types)
 
 
-def _checked_types(topic: str, wanted: Iterable[str]) -> frozenset[str]:
+def checked_types(topic: str, wanted: Iterable[str]) -> frozenset[str]:
+    """Return the message types that a consumer wants of a topic.
+
+    Raises:
+        OptionError: they are too many, or one cannot be the type of a message.
+    """
     if isinstance(wanted, str):
         raise bad_setting("message_types", f"{wanted!r} for {topic}", "a list of message types")
     types = frozenset(wanted)

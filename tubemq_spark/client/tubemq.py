@@ -2,26 +2,26 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.client.bounds import store_bounds
-from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, ClientConfig
+from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.records import Record, records
+from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.threaded_producer import ThreadedProducer
 from tubemq_spark.client.topics import publishable
+from tubemq_spark.client.urls import parse_url
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
-
-_DEFAULT_GROUP: Final = "tubemq_spark"
 
 
 class TubeMQClient:
@@ -31,13 +31,22 @@ class TubeMQClient:
     before that.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        """Use these settings; ``connect`` takes the usual ones by name.
+    def __init__(
+        self, config: ClientConfig, *, subscription: Subscription | None = None, node: Node | None = None
+    ) -> None:
+        """Use these settings; ``connect`` takes the usual ones by name, and ``from_url`` all as one text.
+
+        Args:
+            config: the settings.
+            subscription: what consumers ask for unless they are told.
+            node: which of several assigned consumers those of this client are, unless they are told.
 
         Raises:
             OptionError: a setting makes no sense.
         """
         self._config = config.validate()
+        self.subscription = subscription
+        self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)
 
     @classmethod
@@ -45,7 +54,7 @@ class TubeMQClient:
         cls,
         masters: str | Iterable[str],
         *,
-        group: str = _DEFAULT_GROUP,
+        group: str = DEFAULT_GROUP,
         username: str | None = None,
         password: str | None = None,
         tls: TlsConfig | None = None,
@@ -71,6 +80,19 @@ class TubeMQClient:
         return cls(
             ClientConfig(endpoints, group, username, password, tls, delivery_timeout_ms=delivery_timeout_ms)
         )
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Return a client of a cluster with the settings in a URL, see ``tubemq_spark.client.urls``.
+
+        For example ``tubemq://m1:8715,m2:8715?group=etl&topics=clicks,orders``.
+
+        Raises:
+            OptionError: the URL cannot be read, a key is not known or given twice, or a setting makes no
+                sense.
+        """
+        found = parse_url(url)
+        return cls(found.config, subscription=found.subscription, node=found.node)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,299 @@
+"""The settings of a client as one URL."""
+
+import contextlib
+import dataclasses
+import pickle
+import re
+import urllib.parse
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tubemq_spark.client import urls
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
+from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.subscription import BoundStart, Node
+from tubemq_spark.client.tubemq import TubeMQClient
+from tubemq_spark.client.urls import UrlSettings, parse_url
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.tls import TlsConfig, TlsVersion
+
+MASTERS = (Endpoint("m1", 8715), Endpoint("m2", 9000))
+SECRET = "sq&uib=a%d+vozz"
+QUOTED = urllib.parse.quote(SECRET, safe="")
+
+
+def url(query="", masters="m1:8715,m2:9000"):
+    return f"tubemq://{masters}?{query}"
+
+
+def test_masters_alone_are_a_client_with_the_usual_settings():
+    usual = UrlSettings(ClientConfig(MASTERS, "tubemq_spark"))
+    for text in (
+        "tubemq://m1:8715,m2:9000",
+        "m1:8715,m2:9000",
+        " tubemq://m1,m2:9000/ ",
+        "tubemq://m1,m2:9000?",
+    ):
+        assert parse_url(text) == usual
+
+
+def test_what_consumers_ask_for():
+    found = parse_url(url("group=etl&topics=t1,t2&message_types=a,b&message_types.t2=c"))
+    assert found.config.group == "etl"
+    assert found.config.message_types == ("a", "b")
+    assert found.subscription.message_types == {"t1": {"a", "b"}, "t2": {"c"}}
+    assert found.subscription.start is None
+    assert found.node is None
+
+
+def test_a_bound_start():
+    found = parse_url(url("topics=t1&session_key=run-7&source_count=3&select_big=false"))
+    assert found.subscription.start == BoundStart("run-7", 3, select_big=False)
+    assert parse_url(url("topics=t1&session_key=run-7&source_count=3")).subscription.start.select_big is True
+
+
+def test_one_of_several_assigned_consumers():
+    assert parse_url(url("topics=t1&source_count=3&node_id=2")).node == Node(3, 2)
+
+
+CLIENT_VALUES = {
+    "username": ("me", "me"),
+    "password": (QUOTED, SECRET),
+    "reader_groups": ("a1,b2", ("a1", "b2")),
+    "partitioner": ("sticky", BuiltInPartitioner.STICKY),
+    "message_types": ("a, b", ("a", "b")),
+    "retry_ambiguous": ("false", False),
+    "checksums": ("true", True),
+}
+CONSUMER_VALUES = {
+    "consume_position": ("alwaysLatest", ConsumePosition.ALWAYS_LATEST),
+    "rollback": ("false", False),
+    "confirm_locally": ("true", True),
+}
+NOT_IN_URLS = {"masters", "tls", "consumer"}
+"""What the URL says in its own way."""
+
+
+@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(ConsumerConfig)])
+def test_every_setting_of_a_consumer_can_be_given(key):
+    text, value = CONSUMER_VALUES.get(key, ("7", 7))
+    assert parse_url(url(f"{key}={text}")).config.consumer == ConsumerConfig(**{key: value})
+
+
+@pytest.mark.parametrize(
+    "key", [field.name for field in dataclasses.fields(ClientConfig) if field.name not in NOT_IN_URLS]
+)
+def test_every_setting_of_a_client_can_be_given(key):
+    text, value = CLIENT_VALUES.get(key, ("777", 777))
+    if key == "group":
+        text = value = "etl"
+    login = {"username": "password=x", "password": "username=x"}.get(key, "")
+    found = parse_url(url(f"{key}={text}&{login}" if login else f"{key}={text}")).config
+    assert getattr(found, key) == value
+
+
+@pytest.fixture
+def pem(tmp_path):
+    """Files that TLS takes as they are."""
+    import trustme
+
+    authority = trustme.CA()
+    pair = authority.issue_cert("m1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    pair.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    pair.private_key_pem.write_to_path(tmp_path / "key.pem")
+    return tmp_path
+
+
+def test_every_setting_of_tls_can_be_given(pem):
+    files = {f"{name}_file": str(pem / f"{name}.pem") for name in ("ca", "cert", "key")}
+    given_ = {**files, "server_name": "cluster", "key_password": SECRET, "min_version": "TLSv1.3"}
+    query = urllib.parse.urlencode(
+        {f"tls_{name}": value for name, value in given_.items()}, quote_via=urllib.parse.quote
+    )
+
+    found = parse_url(url(query, masters="m1,m2:9000")).config
+
+    assert found.tls == TlsConfig(**{**given_, "min_version": TlsVersion.V1_3})
+    assert given_.keys() == {field.name for field in dataclasses.fields(TlsConfig)}
+    assert found.masters == (Endpoint("m1", 8716), Endpoint("m2", 9000))
+
+
+def test_tls_is_on_when_something_says_so():
+    assert parse_url(url("tls=true")).config.tls == TlsConfig()
+    assert parse_url(url("tls=false")).config.tls is None
+    assert parse_url(url("tls=false&tls_ca_file=absent.pem")).config.tls is None
+    with pytest.raises(OptionError, match=r"absent\.pem, which cannot be used"):
+        parse_url(url("tls_ca_file=absent.pem"))
+
+
+def refusal(text):
+    with pytest.raises(OptionError) as caught:
+        parse_url(text)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("topcis", "did you mean 'topics'?"),
+        ("consume_postion", "did you mean 'consume_position'?"),
+        ("Group", "did you mean 'group'?"),
+        ("tls_ca", "did you mean 'tls_ca_file'?"),
+        ("zzz", "these are: checksums, "),
+    ],
+)
+def test_a_key_that_is_not_known_is_told_the_nearest(key, told):
+    error = refusal(url(f"{key}=1"))
+    assert error.condition == "TUBEMQ_URL_KEY"
+    assert f"the key '{key}', which is not known; {told}" in str(error)
+
+
+@pytest.mark.parametrize(("key", "ours"), urls.GO_KEYS.items())
+def test_keys_of_the_go_sdk_are_told_ours(key, ours):
+    assert f"the key '{key}', which is not known; did you mean '{ours}'?" in str(refusal(url(f"{key}=1")))
+    assert ours in urls._KNOWN
+
+
+@pytest.mark.parametrize(
+    "query", ["group=a1&group=b2", "topics=a1&tls=true&topics=a1", "gr%6Fup=a1&group=b2"]
+)
+def test_a_key_is_given_once(query):
+    error = refusal(url(query))
+    assert error.condition == "TUBEMQ_URL_KEY_REPEATED"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "names no master"),
+        ("tubemq://", "names no master"),
+        ("tubemq://?group=etl", "names no master"),
+        (url("group"), "parameter 1 is not key=value"),
+        (url("group=etl&"), "parameter 2 is not key=value"),
+        (url("group=etl&&topics=a"), "parameter 2 is not key=value"),
+        (url("=etl"), "parameter 1 is not key=value"),
+        (url("topics=a b&group=%"), "parameter 2 is not percent-encoded"),
+        (url("group=50%&topics=a"), "parameter 1 is not percent-encoded"),
+        (url("group=%ff"), "parameter 1 is not percent-encoded"),
+        ("tubemq://m1:8715&group=etl", "there are settings, or a user, among the masters"),
+    ],
+)
+def test_what_is_not_a_url_is_refused(text, told):
+    error = refusal(text)
+    assert error.condition == "TUBEMQ_URL_MALFORMED"
+    assert told in str(error)
+
+
+@pytest.mark.parametrize("masters", ["m1:", "m1:0", "m1:99999", "m1:8715,", ",m1", "m1 m2", "http://m1:8715"])
+def test_masters_that_are_no_addresses_are_refused(masters):
+    assert refusal(f"tubemq://{masters}?group=etl").condition == "TUBEMQ_BAD_ADDRESS"
+
+
+@pytest.mark.parametrize(
+    ("query", "setting"),
+    [
+        ("group=", "group"),
+        ("group=a:b", "group"),
+        ("group=a@b", "group"),
+        ("username=", "username"),
+        ("username=me", "username"),
+        ("password=x", "username"),
+        ("rpc_timeout_ms=10s", "rpc_timeout_ms"),
+        ("rpc_timeout_ms=1.5", "rpc_timeout_ms"),
+        ("rpc_timeout_ms=0", "rpc_timeout_ms"),
+        ("rpc_timeout_ms=86400001", "rpc_timeout_ms"),
+        ("rollback=yes", "rollback"),
+        ("rollback=True", "rollback"),
+        ("consume_position=-1", "consume_position"),
+        ("partitioner=random", "partitioner"),
+        ("tls=1", "tls"),
+        ("tls_min_version=1.2", "tls_min_version"),
+        ("topics=", "topics"),
+        ("topics=,", "topics"),
+        ("topics=a1,b:2", "topics"),
+        ("topics=a1%23b", "topics"),
+        ("topics=t1&message_types.t2=a", "message_types"),
+        ("topics=t1&message_types=a%23b", "message_types"),
+        ("message_types=" + "x" * 257, "message_types"),
+        ("message_types=" + ",".join(f"t{n}" for n in range(501)), "message_types"),
+        ("topics=t1&message_types.t1=" + "x" * 257, "message_types"),
+        ("message_types.t1=a", "topics"),
+        ("session_key=k1&source_count=2", "topics"),
+        ("topics=t1&session_key=k1", "source_count"),
+        ("topics=t1&session_key=k1&source_count=0", "source_count"),
+        ("topics=t1&session_key=k1&source_count=many", "source_count"),
+        ("topics=t1&session_key=k:1&source_count=2", "session_key"),
+        ("topics=t1&session_key=k1&source_count=2&select_big=1", "select_big"),
+        ("topics=t1&session_key=k1&source_count=2&node_id=0", "node_id"),
+        ("topics=t1&select_big=true", "session_key"),
+        ("topics=t1&source_count=2", "source_count"),
+        ("topics=t1&node_id=0", "source_count"),
+        ("topics=t1&source_count=2&node_id=2", "node_id"),
+        ("topics=t1&source_count=2&node_id=-1", "node_id"),
+        ("topics=t1&source_count=0&node_id=0", "source_count"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_named(query, setting):
+    error = refusal(url(query))
+    assert error.condition == "TUBEMQ_BAD_SETTING"
+    assert error.parameters["name"] == setting
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"tubemq://me:{SECRET}@m1:8715",
+        f"tubemq://m1:8715&password={SECRET}",
+        f"m1:8715/password={QUOTED}",
+        url(f"username=me&password={SECRET}"),
+        url(f"username=me&password={QUOTED}%"),
+        url(f"password={QUOTED}"),
+        url(f"username=me&password={QUOTED}&password={QUOTED}"),
+        url(f"username=me&password={QUOTED}&rpc_timeout_ms=0"),
+        url(f"username=me&password={QUOTED}&topcis=a"),
+        url(f"username=me&password={QUOTED}&tls_key_password={QUOTED}&tls_cert_file=absent.pem"),
+    ],
+)
+def test_no_error_shows_a_password(text):
+    error = refusal(text)
+    shown = f"{error} {error!r} {error.parameters} {error.__cause__} {error.__context__}"
+    for part in (SECRET, QUOTED, "sq&", "uib", "a%d", "vozz"):
+        assert part not in shown
+
+
+def test_what_was_read_shows_no_password():
+    found = parse_url(url(f"username=me&password={QUOTED}&tls_key_password={QUOTED}"))
+    assert found.config.password == SECRET
+    assert found.config.tls.key_password == SECRET
+    assert not re.search(f"{re.escape(SECRET)}|vozz", repr(found))
+    assert pickle.loads(pickle.dumps(found.config)) == found.config
+
+
+@given(st.text(min_size=1, alphabet=st.characters(exclude_categories=["Cs"])))
+def test_any_password_can_be_written(password):
+    found = parse_url(url(f"username=me&password={urllib.parse.quote(password, safe='')}"))
+    assert found.config.password == password
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_settings_or_refused_in_a_sentence(text):
+    with contextlib.suppress(OptionError):
+        assert parse_url(text).config.masters
+
+
+def test_a_client_is_made_from_a_url():
+    with EmbeddedTubeMQ(topics={"letters": (1, 1)}, brokers=3) as server:
+        text = (
+            f"{server.master}?group=readers&topics=letters&source_count=2&node_id=1&delivery_timeout_ms=9000"
+        )
+        with TubeMQClient.from_url(f"tubemq://{text.removeprefix('tubemq://')}") as client:
+            assert client.subscription.topics == ("letters",)
+            assert client.node == Node(2, 1)
+            with client.producer() as producer:
+                producer.send("letters", b"home")
+            assert [record.value for record in client.read(*client.subscription.topics)] == [b"home"]

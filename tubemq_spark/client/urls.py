@@ -1,0 +1,316 @@
+"""The settings of a client as one URL, for services that are configured with a single text.
+
+For example::
+
+    tubemq://m1:8715,m2:8715?group=etl&topics=clicks,orders&consume_position=first
+
+Before the question mark are the masters; a port that is left out is 8715, or 8716 with TLS. The keys are the
+names of the settings in ``ClientConfig`` and ``ConsumerConfig``; those of ``TlsConfig`` begin with ``tls_``.
+``topics``, ``message_types``, ``session_key``, ``source_count``, ``select_big`` and ``node_id`` say what a
+consumer asks for. Values are percent-encoded; a plus sign stands for itself.
+
+No error shows the value of a password, nor a text in which one could be hidden.
+"""
+
+import dataclasses
+import re
+import urllib.parse
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tubemq_spark.client.config import DEFAULT_GROUP, ClientConfig
+from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
+from tubemq_spark.client.partitioners import by_name
+from tubemq_spark.client.settings import bad_setting
+from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.tls import TlsConfig, TlsVersion
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.suggest import did_you_mean
+
+_SCHEME: Final = "tubemq://"
+_PRINTABLE_KEY: Final = re.compile(r"[\w.]{1,64}", re.ASCII)
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_NOT_IN_ADDRESSES: Final = re.compile("[@=&]")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_TYPES_OF: Final = "message_types."
+_TLS: Final = "tls_"
+_SECRETS: Final = frozenset({"password", "tls_key_password"})
+
+Values = Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class UrlSettings:
+    """What a URL says. ``repr`` leaves out passwords."""
+
+    config: ClientConfig
+    subscription: Subscription | None = None
+    """What its consumers ask for; None: the URL names no topics."""
+    node: Node | None = None
+    """Which of several assigned consumers this one is; None: the URL does not say."""
+
+
+def parse_url(url: str) -> UrlSettings:
+    """Read a URL.
+
+    Raises:
+        OptionError: the URL cannot be read, a key is not known or given twice, or a value is wrong; the text
+            names the key, and for one that is not known the nearest that is.
+    """
+    head, _, query = url.strip().partition("?")
+    values = _values(query)
+    tls = _tls(values)
+    changes: dict[str, Any] = {
+        key: _CLIENT_KEYS[key](key, text) for key, text in values.items() if key in _CLIENT_KEYS
+    }
+    consumer = {key: _CONSUMER_KEYS[key](key, text) for key, text in values.items() if key in _CONSUMER_KEYS}
+    changes.setdefault("group", DEFAULT_GROUP)
+    config = ClientConfig(
+        _masters(head, DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT),
+        tls=tls,
+        consumer=ConsumerConfig(**consumer),
+        **changes,
+    )
+    return UrlSettings(config.validate(), _subscription(values), _node(values))
+
+
+def _masters(head: str, default_port: int) -> tuple[Endpoint, ...]:
+    addresses = head.removeprefix(_SCHEME).removesuffix("/")
+    if not addresses:
+        raise _malformed("it names no master")
+    if _NOT_IN_ADDRESSES.search(addresses):
+        raise _malformed(
+            "there are settings, or a user, among the masters; write username and password behind the ?"
+        )
+    return tuple(Endpoint.parse(address, default_port) for address in addresses.split(","))
+
+
+def _values(query: str) -> dict[str, str]:
+    """Return the values by key, decoded."""
+    values: dict[str, str] = {}
+    for number, item in enumerate(query.split("&") if query else (), 1):
+        encoded_key, equals, text = item.partition("=")
+        key = _decoded(encoded_key, number)
+        # What is not a key may be the rest of a password whose & was not encoded.
+        if not equals or not _PRINTABLE_KEY.fullmatch(key):
+            raise _malformed(f"parameter {number} is not key=value; write & inside of values as %26")
+        if not _is_known(key):
+            hidden = bool(values) and next(reversed(values)) in _SECRETS
+            raise _unknown(key, number, hidden=hidden)
+        if key in values:
+            raise OptionError("TUBEMQ_URL_KEY_REPEATED", key=key)
+        values[key] = _decoded(text, number)
+    return values
+
+
+def _decoded(text: str, number: int) -> str:
+    try:
+        if not _BAD_ESCAPE.search(text):
+            return urllib.parse.unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        pass
+    raise _malformed(f"parameter {number} is not percent-encoded UTF-8; write % inside of values as %25")
+
+
+def _is_known(key: str) -> bool:
+    return key in _KNOWN or (key.startswith(_TYPES_OF) and len(key) > len(_TYPES_OF))
+
+
+def _unknown(key: str, number: int, *, hidden: bool) -> OptionError:
+    shown = (
+        f"of parameter {number} (hidden, since it may belong to the password before it)"
+        if hidden
+        else f"'{key}'"
+    )
+    return OptionError("TUBEMQ_URL_KEY", key=shown, advice=_advice(key))
+
+
+def _advice(key: str) -> str:
+    if key in GO_KEYS:
+        return f"did you mean '{GO_KEYS[key]}'?"
+    return did_you_mean(key, _KNOWN) or f"these are: {', '.join(sorted(_KNOWN))}."
+
+
+def _malformed(problem: str) -> OptionError:
+    return OptionError("TUBEMQ_URL_MALFORMED", problem=problem)
+
+
+# The kinds of values.
+
+
+def _text(key: str, text: str) -> str:
+    if not text:
+        raise bad_setting(key, "blank", "some text")
+    return text
+
+
+def _integer(key: str, text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise bad_setting(key, repr(text), "a whole number")
+    return int(text)
+
+
+def _boolean(key: str, text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise bad_setting(key, repr(text), "true or false")
+    return text == "true"
+
+
+def _list(key: str, text: str) -> tuple[str, ...]:  # noqa: ARG001  the kinds have one signature
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _tls_version(key: str, text: str) -> TlsVersion:
+    try:
+        return TlsVersion(text)
+    except ValueError:
+        raise bad_setting(key, repr(text), " or ".join(version.value for version in TlsVersion)) from None
+
+
+Kind = Callable[[str, str], Any]
+
+_CLIENT_KEYS: Final[dict[str, Kind]] = {
+    "group": _text,
+    "username": _text,
+    "password": _text,
+    "reader_groups": _list,
+    "message_types": _list,
+    "partitioner": lambda _, text: by_name(text),
+    "retry_ambiguous": _boolean,
+    "checksums": _boolean,
+    **dict.fromkeys(
+        (
+            "rpc_timeout_ms",
+            "connect_timeout_ms",
+            "heartbeat_period_ms",
+            "register_attempts",
+            "register_retry_ms",
+            "lease_wait_ms",
+            "fetch_timeout_ms",
+            "delivery_timeout_ms",
+            "max_in_flight",
+            "max_in_flight_bytes",
+            "linger_ms",
+        ),
+        _integer,
+    ),
+}
+_CONSUMER_KEYS: Final[dict[str, Kind]] = {
+    "consume_position": lambda _, text: ConsumePosition.of(text),
+    "rollback": _boolean,
+    "confirm_locally": _boolean,
+    **dict.fromkeys(
+        (
+            "confirm_timeout_ms",
+            "ready_wait_ms",
+            "not_found_wait_ms",
+            "rebalance_wait_ms",
+            "shutdown_wait_ms",
+            "report_interval",
+            "misses_before_pause",
+            "pause_after_misses_ms",
+            "layout_period_ms",
+        ),
+        _integer,
+    ),
+}
+_TLS_KEYS: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("ca_file", "cert_file", "key_file", "key_password", "server_name"), _text),
+    "min_version": _tls_version,
+}
+_ASKED_KEYS: Final = frozenset({"topics", "session_key", "source_count", "select_big", "node_id"})
+_KNOWN: Final = frozenset(
+    {*_CLIENT_KEYS, *_CONSUMER_KEYS, *_ASKED_KEYS, "tls", *(_TLS + key for key in _TLS_KEYS)}
+)
+
+GO_KEYS: Final[dict[str, str]] = {
+    "readTimeout": "rpc_timeout_ms",
+    "tlsEnable": "tls",
+    "CACertFile": "tls_ca_file",
+    "tlsCertFile": "tls_cert_file",
+    "tlsKeyFile": "tls_key_file",
+    "tlsServerName": "tls_server_name",
+    "authEnable": "username",
+    "authUserName": "username",
+    "authPassword": "password",
+    "topic": "topics",
+    "filters": "message_types",
+    "consumePosition": "consume_position",
+    "boundConsume": "session_key",
+    "sessionKey": "session_key",
+    "sourceCount": "source_count",
+    "selectBig": "select_big",
+    "rollbackIfConfirmTimeout": "rollback",
+    "maxSubInfoReportInterval": "report_interval",
+    "maxPartCheckPeriod": "ready_wait_ms",
+    "partCheckSlice": "ready_wait_ms",
+    "msgNotFoundWait": "not_found_wait_ms",
+    "rebConfirmWait": "rebalance_wait_ms",
+    "maxConfirmWait": "confirm_timeout_ms",
+    "shutdownRebWait": "shutdown_wait_ms",
+    "heartbeatInterval": "heartbeat_period_ms",
+    "heartbeatMaxRetryTimes": "misses_before_pause",
+    "heartbeatAfterFail": "pause_after_misses_ms",
+}
+"""The keys of the Go SDK's addresses, and the ones that stand for them here."""
+
+
+# What belongs together.
+
+
+def _tls(values: Values) -> TlsConfig | None:
+    """Return how to speak TLS: any setting about it switches it on, unless ``tls`` says otherwise."""
+    found = {
+        name: kind(_TLS + name, values[_TLS + name])
+        for name, kind in _TLS_KEYS.items()
+        if _TLS + name in values
+    }
+    wanted = _boolean("tls", values["tls"]) if "tls" in values else bool(found)
+    return TlsConfig(**found) if wanted else None
+
+
+def _subscription(values: Values) -> Subscription | None:
+    own = {
+        key.removeprefix(_TYPES_OF): _list(key, text)
+        for key, text in values.items()
+        if key.startswith(_TYPES_OF)
+    }
+    start = _start(values)
+    if "topics" not in values:
+        for key in values:
+            if key == "session_key" or key.startswith(_TYPES_OF):
+                raise bad_setting("topics", "missing", f"given with {key}")
+        return None
+    topics = _list("topics", values["topics"])
+    of_all = _list("message_types", values.get("message_types", ""))
+    types = {**(dict.fromkeys(topics, of_all) if of_all else {}), **own}
+    return Subscription.of(topics, types, start)
+
+
+def _start(values: Values) -> BoundStart | None:
+    if "session_key" not in values:
+        if "select_big" in values:
+            raise bad_setting("session_key", "missing", "given with select_big")
+        return None
+    if "source_count" not in values:
+        raise bad_setting("source_count", "missing", "given with session_key")
+    return BoundStart(
+        values["session_key"],
+        _integer("source_count", values["source_count"]),
+        select_big=_boolean("select_big", values.get("select_big", "true")),
+    )
+
+
+def _node(values: Values) -> Node | None:
+    if "node_id" not in values:
+        if "source_count" in values and "session_key" not in values:
+            raise bad_setting("source_count", "given alone", "given with node_id or session_key")
+        return None
+    if "session_key" in values:
+        raise bad_setting("node_id", "given with session_key", "given to assigned consumers only")
+    if "source_count" not in values:
+        raise bad_setting("source_count", "missing", "given with node_id")
+    numbers = (_integer(key, values[key]) for key in ("source_count", "node_id"))
+    return Node(*numbers).validate()
