@@ -161,6 +161,22 @@ def test_a_user_is_proven_to_brokers(monkeypatch):
         assert sent(broker, broker_pb2.RegisterRequestC2B, 2).authInfo == expected
 
 
+def test_what_the_master_gave_is_shown_to_brokers():
+    """The Go and the C++ client keep it and never show it."""
+    with session_with(username="user", password="password") as (broker, proven):
+        session = BrokerSession(proven.channel, proven._config, TOKEN, authorized_token="given by the master")
+        session.register(MINE, 0)
+        session.heartbeat("etl", MINE.client_id, [PARTITION])
+        session.unregister(MINE)
+
+        expected = common_pb2.AuthorizedInfo(
+            visitAuthorizedToken=TOKEN, authAuthorizedToken="given by the master"
+        )
+        assert sent(broker, broker_pb2.RegisterRequestC2B, 0).authInfo == expected
+        assert sent(broker, broker_pb2.HeartBeatRequestC2B, 1).authInfo == expected
+        assert sent(broker, broker_pb2.RegisterRequestC2B, 2).authInfo == expected
+
+
 def test_a_refused_register_is_an_error_that_names_all():
     with session_with() as (_, session):
         session.register(ANOTHERS, 0)

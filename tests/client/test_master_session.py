@@ -213,6 +213,19 @@ def test_a_master_that_is_gone_does_not_disturb_closing(pool):
     session.close()
 
 
+def test_tokens_follow_the_answers_of_the_master(pool):
+    given = registered(authorizedInfo=token(7, "given"))
+    beats = [beat(authorizedInfo=token(8, " ")), beat(authorizedInfo=token(9, "newer")), beat()]
+    with ScriptedMaster(balance_register=given, balance_heartbeat=beats) as master:
+        session = balance(config_for(master, heartbeat_period_ms=600_000), pool)
+        with session:
+            seen = [(session.visit_token, session.authorized_token)]
+            for _ in range(3):
+                session._send_heartbeat()
+                seen.append((session.visit_token, session.authorized_token))
+    assert seen == [(7, "given"), (8, "given"), (9, "newer"), (9, "newer")]
+
+
 def test_heartbeats_are_sent_and_end_with_the_session(pool):
     with ScriptedMaster(balance_heartbeat=beat(authorizedInfo=token(8))) as master:
         with balance(config_for(master, heartbeat_period_ms=5), pool) as session:

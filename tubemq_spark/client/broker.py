@@ -119,13 +119,28 @@ class BrokerSession:
     """
 
     def __init__(
-        self, channel: RpcChannel, config: ClientConfig, visit_token: int, wait: Wait | None = None
+        self,
+        channel: RpcChannel,
+        config: ClientConfig,
+        visit_token: int,
+        wait: Wait | None = None,
+        authorized_token: str = "",
     ) -> None:
-        """Use a channel; ``wait`` is as for ``RpcChannel.start``."""
+        """Use a channel.
+
+        Args:
+            channel: the connection.
+            config: the settings.
+            visit_token: shows the broker that a master knows this client.
+            wait: as for ``RpcChannel.start``.
+            authorized_token: what the master gave for the user, if anything; otherwise the user's own proof
+                is shown to the broker.
+        """
         self.channel = channel
         self._config = config
         self._visit_token = visit_token
         self._wait = wait
+        self._authorized_token = authorized_token
 
     def register(
         self,
@@ -369,6 +384,6 @@ class BrokerSession:
 
     def _credentials(self) -> common_pb2.AuthorizedInfo:
         info = common_pb2.AuthorizedInfo(visitAuthorizedToken=self._visit_token)
-        if proof := proof_for_broker(self._config):
+        if proof := self._authorized_token or proof_for_broker(self._config):
             info.authAuthorizedToken = proof
         return info

@@ -64,8 +64,6 @@ class GroupSession(MasterSession):
         super().__init__(config, pool, ids.consumer_id(config.group, "Pull"), wait)
         self.not_allocated = True
         """Whether no member of the group has had a partition yet; the offsets of a bound start count then."""
-        self.authorized_token = ""
-        """What the master gave us to show to brokers; blank if nothing."""
         self.refused: RpcError | None = None
         """Why the master does not take us any more, if it does not."""
         self._subscription = subscription
@@ -218,5 +216,3 @@ class GroupSession(MasterSession):
             self._control.query_priority = answer.qryPriorityId
         if answer.HasField("authorizedInfo"):
             self._keep_token(answer.authorizedInfo)
-            given = answer.authorizedInfo.authAuthorizedToken.strip()
-            self.authorized_token = given or self.authorized_token

@@ -187,6 +187,8 @@ class MasterSession(abc.ABC):
         self.client_id = client_id
         self.host = ids.local_ipv4()
         self.visit_token = UNDEFINED
+        self.authorized_token = ""
+        """What the master gave us to show to brokers for the user; blank if nothing, as Java's masters do."""
         self._config = config
         self._caller = MasterCaller(config, pool)
         self._wait = wait
@@ -297,6 +299,7 @@ class MasterSession(abc.ABC):
 
     def _keep_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
         self.visit_token = info.visitAuthorizedToken
+        self.authorized_token = info.authAuthorizedToken.strip() or self.authorized_token
 
 
 def broker_endpoints(texts: Iterable[str], *, tls: bool = False) -> dict[int, Endpoint]:

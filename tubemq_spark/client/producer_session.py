@@ -38,7 +38,6 @@ class ProducerSession(MasterSession):
 
     def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
         super().__init__(config, pool, ids.producer_id(), wait)
-        self._authorized_token = ""
         self._own_proof = ""
         self._broker_checksum = -1
         self._config_id = UNDEFINED
@@ -93,7 +92,7 @@ class ProducerSession(MasterSession):
         A master may hand out a token for the user. Java's masters do not, and brokers that ask for one take
         the user's own proof instead, as those of consumers.
         """
-        return self.visit_token, self._authorized_token or self._own_proof
+        return self.visit_token, self.authorized_token or self._own_proof
 
     def _register(self) -> None:
         request = master_pb2.RegisterRequestP2M(
@@ -140,9 +139,6 @@ class ProducerSession(MasterSession):
             self._broker_checksum = answer.brokerCheckSum
         if answer.HasField("authorizedInfo"):
             self._keep_token(answer.authorizedInfo)
-            self._authorized_token = (
-                answer.authorizedInfo.authAuthorizedToken.strip() or self._authorized_token
-            )
         self._own_proof = proof_for_broker(self._config)
         if answer.HasField("appdConfig"):
             self._config_id = answer.appdConfig.configId
