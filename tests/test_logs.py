@@ -38,3 +38,19 @@ def test_a_handler_of_a_part_of_the_package_replaces_ours_for_that_part():
     own = "logging.getLogger('tubemq_spark.net').addHandler(logging.NullHandler())"
     assert _stderr_of("import tubemq_spark", own, _WARN) == ""
     assert _LINE.fullmatch(_stderr_of("import tubemq_spark", own.replace(".net", ".sink"), _WARN))
+
+
+def test_a_client_logs_to_the_file_and_from_the_level_that_its_user_chooses(tmp_path):
+    """As the log level and log path of TubeMQ's C++ client."""
+    changed = "FlowControl().update_default(3, '[]')"
+    shown = _stderr_of(
+        f"logging.basicConfig(filename={str(tmp_path / 'client.log')!r})",
+        "from tubemq_spark.client.flow_control import FlowControl",
+        changed,
+        "logging.getLogger('tubemq_spark').setLevel(logging.INFO)",
+        changed,
+    )
+    assert shown == ""
+    assert (tmp_path / "client.log").read_text() == (
+        "INFO:tubemq_spark.client.flow_control:flow control rules of the cluster changed (id 3): []\n"
+    )
