@@ -145,12 +145,12 @@ def settings_of(producer) -> ClientConfig:
 
 def test_a_producer_has_the_settings_of_its_client_unless_it_is_given_others(server):
     own = Own(by_value)
-    with TubeMQClient.connect(server.master, delivery_timeout_ms=7_000) as client:
+    with TubeMQClient.connect(server.master, delivery_timeout_ms=70_000) as client:
         usual = settings_of(client.producer())
-        assert usual == ClientConfig(usual.masters, usual.group, delivery_timeout_ms=7_000)
-        special = client.producer("me", delivery_timeout_ms=5, retry_ambiguous=False, partitioner=own)
+        assert usual == ClientConfig(usual.masters, usual.group, delivery_timeout_ms=70_000)
+        special = client.producer("me", delivery_timeout_ms=50_000, retry_ambiguous=False, partitioner=own)
         assert settings_of(special) == dataclasses.replace(
-            usual, delivery_timeout_ms=5, retry_ambiguous=False, partitioner=own
+            usual, delivery_timeout_ms=50_000, retry_ambiguous=False, partitioner=own
         )
         for name, one in {
             "sticky": BuiltInPartitioner.STICKY,

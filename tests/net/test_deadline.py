@@ -31,3 +31,9 @@ def test_what_is_left_runs_down_to_zero():
 
 def test_a_deadline_of_no_time_has_passed():
     assert Deadline.after_ms(0, Clock()).expired
+
+
+def test_of_two_deadlines_the_earlier_and_the_later_one():
+    soon, late = Deadline(1.0), Deadline(2.0)
+    assert soon.earlier(late) is late.earlier(soon) is soon.earlier(None) is soon
+    assert soon.later(late) is late.later(soon) is late

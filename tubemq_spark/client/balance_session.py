@@ -11,6 +11,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master_session import MasterSession, broker_endpoints
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import topic_strings
@@ -38,9 +39,14 @@ class BalanceSession(MasterSession):
     """
 
     def __init__(
-        self, config: ClientConfig, pool: ChannelPool, topics: Iterable[str], wait: Wait = time.sleep
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        topics: Iterable[str],
+        wait: Wait = time.sleep,
+        until: Deadline | None = None,
     ) -> None:
-        super().__init__(config, pool, ids.consumer_id(config.group), wait)
+        super().__init__(config, pool, ids.consumer_id(config.group), wait, until)
         self._topics = tuple(sorted(set(topics)))
         self._broker_config_id = UNDEFINED
         self._topic_meta_id = UNDEFINED

@@ -25,6 +25,7 @@ from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.master_session import MasterSession
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import topic_strings
@@ -76,13 +77,13 @@ class GroupSession(MasterSession):
         self._report_wanted = False
         self._since_report = 0
 
-    def open(self) -> "GroupSession":
+    def open(self, until: Deadline | None = None) -> "GroupSession":
         """Register and begin to send heartbeats, the first one at once: only then the master counts us.
 
         Raises:
             TubeMQError: as ``MasterSession.open``.
         """
-        super().open()
+        super().open(until)
         self._hasten()
         return self
 

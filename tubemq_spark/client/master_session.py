@@ -18,14 +18,18 @@ Invariants:
 - One request at a time, under ``_lock``: the ids of lists that a request names must match what the session
   holds. The state and what answers brought change only under the lock; single attributes may be read without.
 - Requests that somebody waits for are retried; heartbeats are not, since the next one is the retry.
-- Closing never raises a server's error: the master forgets the session anyway.
+- A caller who waits may have a deadline (``_exclusively``), for its requests and for the lock, which a
+  heartbeat may hold that no master answers.
+- Closing never raises a server's error: the master forgets the session anyway. Only closing takes
+  ``_heartbeats`` away without the lock, so that no heartbeat can begin after it.
 """
 
 import abc
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
@@ -87,7 +91,9 @@ _last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
 class MasterCaller:
     """Calls whichever master is active."""
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool) -> None:
+    def __init__(self, config: ClientConfig, pool: ChannelPool, until: Deadline | None = None) -> None:
+        self.until = until
+        """No call takes longer than this, besides its own limit."""
         self._config = config
         self._pool = pool
 
@@ -105,7 +111,7 @@ class MasterCaller:
             TubeMQConnectionError: none could be reached, or none is active.
             RpcError: the active master refused, or does not know the method.
         """
-        deadline = Deadline.after_ms(self._config.rpc_timeout_ms)
+        deadline = Deadline.after_ms(self._config.rpc_timeout_ms).earlier(self.until)
         masters = self._active_first()
         failures: list[TubeMQError] = []
         for number, master in enumerate(masters):
@@ -182,15 +188,21 @@ class MasterSession(abc.ABC):
     """A registered client of the masters; the kinds of sessions inherit from it."""
 
     def __init__(
-        self, config: ClientConfig, pool: ChannelPool, client_id: str, wait: Wait = time.sleep
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        client_id: str,
+        wait: Wait = time.sleep,
+        until: Deadline | None = None,
     ) -> None:
+        """Ask nobody yet; no request will end later than ``until``."""
         self.client_id = client_id
         self.host = ids.local_ipv4()
         self.visit_token = UNDEFINED
         self.authorized_token = ""
         """What the master gave us to show to brokers for the user; blank if nothing, as Java's masters do."""
         self._config = config
-        self._caller = MasterCaller(config, pool)
+        self._caller = MasterCaller(config, pool, until)
         self._wait = wait
         self._heartbeats: Task | None = None
         self._missed_since: float | None = None
@@ -203,14 +215,17 @@ class MasterSession(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self) -> Self:
+    def open(self, until: Deadline | None = None) -> Self:
         """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats.
+
+        Args:
+            until: how long that may take; by default as the settings say.
 
         Raises:
             RpcError: the master refuses, for example an unknown topic (431) or a forbidden group (450, 455).
             TubeMQConnectionError: no master answered.
         """
-        with self._lock:
+        with self._exclusively(until):
             self._with_retries(self._register)
             self._heartbeats = process_scheduler().every(
                 self._config.heartbeat_period_ms, self._send_heartbeat, f"heartbeat of {self.client_id}"
@@ -218,16 +233,19 @@ class MasterSession(abc.ABC):
         return self
 
     def close(self) -> None:
-        """Leave the master; errors are only logged, because it forgets us after 30 s anyway."""
-        with self._lock:
-            if self._heartbeats is None:
-                return
-            self._heartbeats.cancel()
-            self._heartbeats = None
-            try:
+        """Leave the master; errors are only logged, because it forgets us after 30 s anyway.
+
+        That takes no longer than ``rpc_timeout_ms``, also while another request waits for its answer.
+        """
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is None:
+            return
+        heartbeats.cancel()
+        try:
+            with self._exclusively(Deadline.after_ms(self._config.rpc_timeout_ms)):
                 self._leave()
-            except TubeMQError as error:
-                logger.info("%s could not leave the master: %s", self.client_id, error)
+        except TubeMQError as error:
+            logger.info("%s could not leave the master: %s", self.client_id, error)
 
     @abc.abstractmethod
     def _register(self) -> None:
@@ -241,9 +259,31 @@ class MasterSession(abc.ABC):
     def _leave(self) -> None:
         """Send the close request."""
 
+    @contextlib.contextmanager
+    def _exclusively(self, until: Deadline | None) -> Iterator[None]:
+        """Hold the lock, and let requests meanwhile end by a deadline; nor is the lock waited for any longer.
+
+        Raises:
+            TubeMQConnectionError: another request waited for its answer until then.
+        """
+        if not self._lock.acquire(timeout=-1 if until is None else until.remaining()):
+            raise TubeMQConnectionError(
+                "TUBEMQ_NO_MASTER",
+                during=f"{self.client_id} waited for its turn",
+                tried="the request before, which has no answer yet",
+            )
+        outer = self._caller.until
+        self._caller.until = until or outer
+        try:
+            yield
+        finally:
+            self._caller.until = outer
+            self._lock.release()
+
     def _send_heartbeat(self) -> None:
         with self._lock:
-            if self._heartbeats is None:
+            heartbeats = self._heartbeats
+            if heartbeats is None:
                 return
             try:
                 self._ask_registered(self._heartbeat)
@@ -253,7 +293,7 @@ class MasterSession(abc.ABC):
             else:
                 self._misses = 0
                 self._warn_of_return()
-            self._heartbeats.period_s = self._pause_ms(self._misses) / 1000
+            heartbeats.period_s = self._pause_ms(self._misses) / 1000
 
     def _pause_ms(self, misses: int) -> int:  # noqa: ARG002  kinds of sessions may look at it
         """Return how long to wait for the next heartbeat after so many in a row that failed."""
@@ -290,7 +330,7 @@ class MasterSession(abc.ABC):
         """Ask, up to ``register_attempts`` times as long as errors are transient."""
         # Attempts and time-outs must not multiply: a master that never answers uses up the time of all
         # attempts, so none begins after half a time-out.
-        deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2)
+        deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2).earlier(self._caller.until)
         pauses = FixedPauses(self._config.register_retry_ms, self._config.register_attempts, self._wait)
         return with_retries(ask, pauses, deadline, on_retry=self._log_retry)
 

@@ -24,6 +24,7 @@ from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.client.statistics import ProducerStatistics
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
@@ -160,14 +161,14 @@ class Producer:
             header, prefix = message_header(value, attributes, message_type, message_time)
         except OptionError as error:
             raise self._unwritable(error, number, value) from error
-        published = self._topic(topic)
+        published, deadline = self._topic(topic)
         size = len(prefix) + len(value)
         if size > published.max_message_bytes and (excess := published.excess(prefix, size)):
             raise self._too_long(topic, excess, describe_message(number, self._log.sender, value))
         destination = (
             published.choose(key, value)
             if partition is None
-            else self._publishing.partition(published, *partition)
+            else self._publishing.partition(published, *partition, deadline)
         )
         self._accepted = number
         if (
@@ -216,8 +217,9 @@ class Producer:
             TubeMQConnectionError: no master answered in time.
         """
         self._enter()
-        self._register()
-        return self._publishing.publishable(topic)
+        deadline = self._publishing.deadline()
+        self._register(deadline)
+        return self._publishing.publishable(topic, deadline)
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
@@ -299,7 +301,7 @@ class Producer:
 
     def _route(self, batch: OutgoingBatch, first: int, after: int, accepted: list[Run]) -> None:
         """Put messages into runs; those before one that is refused are in ``accepted`` when it raises."""
-        topic = self._topic(batch.topic(first))
+        topic, _ = self._topic(batch.topic(first))
         if batch.longest > topic.max_message_bytes or not batch.takes_turns or topic.custom is not None:
             destinations: list[Destination] = []
             try:
@@ -314,7 +316,7 @@ class Producer:
             first += count
 
     def _destination(self, batch: OutgoingBatch, row: int) -> Destination:
-        topic = self._topic(batch.topic(row))
+        topic, deadline = self._topic(batch.topic(row))
         size = batch.size(row)
         if size > topic.max_message_bytes and (excess := topic.excess(batch.prefix(row), size)):
             raise self._too_long(topic.name, excess, batch.describe(row, self._log.sender))
@@ -322,7 +324,7 @@ class Producer:
         return (
             topic.choose(batch.key(row), b"" if topic.custom is None else batch.value(row))
             if partition is None
-            else self._publishing.partition(topic, *partition)
+            else self._publishing.partition(topic, *partition, deadline)
         )
 
     def _submit_gathered(self) -> None:
@@ -342,16 +344,18 @@ class Producer:
             self._window.break_off(error, len(gathered) - first)
             raise
 
-    def _topic(self, name: str) -> PublishedTopic:
+    def _topic(self, name: str) -> tuple[PublishedTopic, Deadline | None]:
+        """Return a topic that can be published to, and what its message may still wait for, if it waited."""
         known = self._destinations.topics.get(name)
         if known is not None and known.routes.partitions:
-            return known
-        self._register()
-        return self._publishing.topic(name)
+            return known, None
+        deadline = self._publishing.deadline()
+        self._register(deadline)
+        return self._publishing.topic(name, deadline), deadline
 
-    def _register(self) -> None:
+    def _register(self, deadline: Deadline) -> None:
         if not self._registered:
-            self._publishing.open()
+            self._publishing.open(deadline)
             self._registered = True
 
     def _too_long(self, topic: str, excess: tuple[int, int], message: str) -> ProduceError:

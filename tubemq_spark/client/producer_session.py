@@ -1,9 +1,11 @@
 """A producer's session with the masters, which say where topics can be published (methods 1, 2 and 3)."""
 
 import dataclasses
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
@@ -11,6 +13,7 @@ from tubemq_spark.client.master_session import MasterSession, broker_endpoints
 from tubemq_spark.client.proofs import proof_for_broker
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import topic_strings
@@ -22,6 +25,9 @@ from tubemq_spark.protocol.constants import (
 )
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+LEAST_ANSWER_MS: Final = 1_000
+"""A master has at least this time to answer, however short a producer's time is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,34 +43,47 @@ class ProducerSession(MasterSession):
     """A registered producer."""
 
     def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
+        """Ask nobody yet; no request will take longer than a message may."""
+        patience_ms = min(config.rpc_timeout_ms, max(LEAST_ANSWER_MS, config.delivery_timeout_ms))
+        config = dataclasses.replace(config, rpc_timeout_ms=patience_ms)
         super().__init__(config, pool, ids.producer_id(), wait)
         self._own_proof = ""
         self._broker_checksum = -1
         self._config_id = UNDEFINED
         self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self._brokers: dict[int, Endpoint] = {}
-        self._topics: set[str] = set()
+        self._topics: frozenset[str] = frozenset()
+        """Replaced under ``_topics_lock``, which nobody holds for long, and read without."""
+        self._topics_lock = threading.Lock()
         self._routes: Mapping[str, PublishRoutes] = {}
         self.heartbeats = 0
         """The number of the last heartbeat that was answered; each answer brings routes and tokens."""
         self.heartbeats_begun = 0
         """The number of the last heartbeat that was sent; they are sent one after the other."""
 
-    def publish(self, topics: Iterable[str]) -> None:
+    def publish(self, topics: Iterable[str], until: Deadline | None = None) -> None:
         """Add topics to those of this producer and ask for their routes at once.
+
+        Args:
+            topics: which topics.
+            until: how long that may take; by default as the settings say.
 
         Raises:
             RpcError: the master refuses.
             TubeMQConnectionError: no master answered.
         """
-        with self._lock:
-            self._topics.update(topics)
+        with self._exclusively(until):
+            with self._topics_lock:
+                self._topics |= set(topics)
             self.refresh()
 
     def withdraw(self, topic: str) -> None:
-        """Leave a topic out of later heartbeats: it does not exist, or nothing was published to it."""
-        with self._lock:
-            self._topics.discard(topic)
+        """Leave a topic out of later heartbeats: it does not exist, or nothing was published to it.
+
+        This does not wait for the lock, which a heartbeat may hold for long that no master answers.
+        """
+        with self._topics_lock:
+            self._topics -= {topic}
 
     def refresh_soon(self) -> None:
         """Ask for the routes in the background; ``routes`` returns them once they have arrived."""
@@ -72,13 +91,13 @@ class ProducerSession(MasterSession):
         if heartbeats is not None:
             heartbeats.hasten()
 
-    def refresh(self) -> None:
+    def refresh(self, until: Deadline | None = None) -> None:
         """Ask for the routes of all published topics now instead of with the next heartbeat.
 
         Raises:
             TubeMQError: as ``publish``.
         """
-        with self._lock:
+        with self._exclusively(until):
             self._ask(self._heartbeat)
 
     def routes(self, topic: str) -> PublishRoutes:

@@ -9,7 +9,7 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.destinations import Destinations
 from tubemq_spark.client.partitioner import PublishedTopic
-from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
+from tubemq_spark.client.producer_session import LEAST_ANSWER_MS, ProducerSession, PublishRoutes
 from tubemq_spark.client.runs import Destination
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.topics import configured_partitions, refuse_impossible_name
@@ -27,9 +27,11 @@ _MASTERS: Final = "every master"
 class Publishing:
     """Makes topics known to the masters and to ``Destinations``, for messages that are not accepted yet.
 
-    Every method waits, for at most ``delivery_timeout_ms``. Threads may share it; ``_lock`` guards
-    ``_asking`` and what is decided by it, so that no thread withdraws a topic that another one is about to
-    make known.
+    Every method waits for masters until a deadline. Only the request that is made last may take
+    ``LEAST_ANSWER_MS`` even so: less would be no time for an answer.
+
+    Threads may share it; ``_lock`` guards ``_asking`` and what is decided by it, so that no thread withdraws
+    a topic that another one is about to make known.
     """
 
     def __init__(
@@ -52,16 +54,20 @@ class Publishing:
         self._asking: list[str] = []
         """The topics that threads are asking for, once for each thread."""
 
-    def open(self) -> None:
+    def deadline(self) -> Deadline:
+        """Return how long a message that comes now may wait before it is accepted."""
+        return Deadline.after_ms(self._config.delivery_timeout_ms)
+
+    def open(self, deadline: Deadline) -> None:
         """Register the producer at the master.
 
         Raises:
             RpcError: the master refuses.
             TubeMQConnectionError: no master answered in time.
         """
-        self._patiently(self._session.open)
+        self._patiently(self._session.open, deadline)
 
-    def topic(self, name: str) -> PublishedTopic:
+    def topic(self, name: str, deadline: Deadline) -> PublishedTopic:
         """Return a topic that can be published to; ask the master when that is not known.
 
         Raises:
@@ -72,18 +78,24 @@ class Publishing:
         if known is not None and known.routes.partitions:
             return known
         with self._asking_for(name):
-            return self._destinations.update(name, self._publish(name))
+            return self._destinations.update(name, self._publish(name, deadline))
 
-    def partition(self, topic: PublishedTopic, broker_id: int, partition_id: int) -> Destination:
+    def partition(
+        self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline | None
+    ) -> Destination:
         """Return a partition that the caller named; ask the master when it is not listed.
+
+        Without a deadline, the time for that begins now.
 
         Raises:
             ProduceError: it does not exist, or was not listed by the master in time.
         """
         listed = topic.partitioner.by_id(broker_id, partition_id)
-        return listed or self._await_partition(topic, broker_id, partition_id)
+        if listed is not None:
+            return listed
+        return self._await_partition(topic, broker_id, partition_id, deadline or self.deadline())
 
-    def publishable(self, name: str) -> tuple[TopicPartition, ...]:
+    def publishable(self, name: str, deadline: Deadline) -> tuple[TopicPartition, ...]:
         """Ask the master to which partitions a topic can be published now; do not wait for any.
 
         Raises:
@@ -92,10 +104,10 @@ class Publishing:
         """
         refuse_impossible_name(name)
         with self._asking_for(name):
-            self._patiently(lambda: self._session.publish([name]))
+            self._patiently(lambda until: self._session.publish([name], until), deadline)
             partitions = self._session.routes(name).partitions
             if not partitions:
-                configured_partitions(self._config, self._pool, name)
+                configured_partitions(self._config, self._pool, name, _for_an_answer(deadline))
         return tuple(sorted(partitions))
 
     @contextlib.contextmanager
@@ -111,17 +123,17 @@ class Publishing:
                 if name not in self._asking and name not in self._destinations.topics:
                     self._session.withdraw(name)
 
-    def _publish(self, name: str) -> PublishRoutes:
+    def _publish(self, name: str, deadline: Deadline) -> PublishRoutes:
         """Ask the master for a topic until it can be published to."""
         refuse_impossible_name(name)
-        self._patiently(lambda: self._session.publish([name]))
-        return self._session.routes(name) if self._listed(name) else self._await_topic(name)
+        self._patiently(lambda until: self._session.publish([name], until), deadline)
+        return self._session.routes(name) if self._listed(name) else self._await_topic(name, deadline)
 
-    def _await_topic(self, name: str) -> PublishRoutes:
+    def _await_topic(self, name: str, deadline: Deadline) -> PublishRoutes:
         """Wait for a topic that is new, or whose brokers restart."""
-        configured_partitions(self._config, self._pool, name)
+        configured_partitions(self._config, self._pool, name, _for_an_answer(deadline))
         cause = "the master lists no partition of it"
-        if not self._await(lambda: self._listed(name), f"topic {name}", cause):
+        if not self._await(lambda: self._listed(name), f"topic {name}", cause, deadline):
             waited_ms = self._config.delivery_timeout_ms
             raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=name, waited_ms=waited_ms)
         return self._session.routes(name)
@@ -129,17 +141,20 @@ class Publishing:
     def _listed(self, name: str) -> bool:
         return bool(self._session.routes(name).partitions)
 
-    def _await_partition(self, topic: PublishedTopic, broker_id: int, partition_id: int) -> Destination:
+    def _await_partition(
+        self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline
+    ) -> Destination:
         """Wait for a partition whose broker restarts; refuse one that its topic does not have."""
         wanted = TopicPartition(topic.name, broker_id, partition_id)
         exists = wanted in self._destinations
         if not exists:
-            configured = configured_partitions(self._config, self._pool, topic.name)
+            configured = configured_partitions(self._config, self._pool, topic.name, _for_an_answer(deadline))
             exists = configured is None or wanted in configured
         if not exists or not self._await(
             lambda: wanted in self._session.routes(topic.name).partitions,
             f"partition {wanted}",
             "the master does not list it",
+            deadline,
         ):
             raise ProduceError(
                 "TUBEMQ_PARTITION_UNKNOWN",
@@ -150,9 +165,8 @@ class Publishing:
         self._destinations.follow()
         return self._destinations.of(wanted, topic.routes.partitions[wanted])
 
-    def _await(self, is_there: Callable[[], bool], what: str, cause: str) -> bool:
+    def _await(self, is_there: Callable[[], bool], what: str, cause: str, deadline: Deadline) -> bool:
         """Ask for the routes until something is there; return False when the time is over."""
-        deadline = Deadline.after_ms(self._config.delivery_timeout_ms)
         backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
         while not is_there():
             self._log.away(what, cause, waiting=0)
@@ -162,12 +176,16 @@ class Publishing:
         self._log.back(what)
         return True
 
-    def _patiently(self, ask: Callable[[], object], deadline: Deadline | None = None) -> None:
+    def _patiently(self, ask: Callable[[Deadline], object], deadline: Deadline) -> None:
         """Ask the masters, again and again as long as what goes wrong may pass."""
-        deadline = deadline or Deadline.after_ms(self._config.delivery_timeout_ms)
         backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
-        with_retries(ask, backoff, deadline, on_retry=self._note_failure)
+        with_retries(lambda: ask(_for_an_answer(deadline)), backoff, deadline, on_retry=self._note_failure)
         self._log.back(_MASTERS)
 
     def _note_failure(self, error: TubeMQError, _attempt: int) -> None:
         self._log.away(_MASTERS, str(error), waiting=0)
+
+
+def _for_an_answer(deadline: Deadline) -> Deadline:
+    """Return until when a request that is made now may take."""
+    return deadline.later(Deadline.after_ms(LEAST_ANSWER_MS))

@@ -23,6 +23,7 @@ from tubemq_spark.client.send_loop import Accepted, SendLoop
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import TopicPartition, excerpt
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls_pipeline import pipeline_maker
@@ -175,8 +176,9 @@ class ThreadedProducer:
             TubeMQConnectionError: no master answered in time.
         """
         self._loop.refuse_if_ended()
-        self._register()
-        return self._publishing.publishable(topic)
+        deadline = self._publishing.deadline()
+        self._register(deadline)
+        return self._publishing.publishable(topic, deadline)
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
@@ -212,7 +214,7 @@ class ThreadedProducer:
         except OptionError as error:
             what = f"{error.parameters['what']} ({self._describe(value)})"
             raise OptionError("TUBEMQ_BAD_MESSAGE", what=what) from error
-        published = self._topic(topic)
+        published, deadline = self._topic(topic)
         size = len(prefix) + len(value)
         if size > published.max_message_bytes and (excess := published.excess(prefix, size)):
             size, limit = excess
@@ -221,24 +223,26 @@ class ThreadedProducer:
             )
         destination: Destination | None = None
         if partition is not None:
-            destination = self._publishing.partition(published, *partition)
+            destination = self._publishing.partition(published, *partition, deadline)
         elif published.custom is not None:
             destination = published.choose(key, value)
         self._loop.put(
             Accepted(published, value, prefix, header, key, partition, destination, tell, time.monotonic())
         )
 
-    def _topic(self, name: str) -> PublishedTopic:
+    def _topic(self, name: str) -> tuple[PublishedTopic, Deadline | None]:
+        """Return a topic that can be published to, and what its message may still wait for, if it waited."""
         known = self._destinations.topics.get(name)
         if known is not None and known.routes.partitions:
-            return known
-        self._register()
-        return self._publishing.topic(name)
+            return known, None
+        deadline = self._publishing.deadline()
+        self._register(deadline)
+        return self._publishing.topic(name, deadline), deadline
 
-    def _register(self) -> None:
+    def _register(self, deadline: Deadline) -> None:
         with self._registering:
             if not self._registered:
-                self._publishing.open()
+                self._publishing.open(deadline)
                 self._registered = True
                 try:
                     self._loop.refuse_if_ended()

@@ -36,13 +36,13 @@ def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collec
 
 
 def configured_partitions(
-    config: ClientConfig, pool: ChannelPool, topic: str
+    config: ClientConfig, pool: ChannelPool, topic: str, until: Deadline | None = None
 ) -> frozenset[TopicPartition] | None:
     """Return the partitions a topic has, those included that cannot be published to just now.
 
     A master lists a producer only what can be published to at this moment, and says nothing of the rest.
     A reader that registers, however, is refused with 431 when the topic does not exist, and is told of all
-    partitions otherwise.
+    partitions otherwise. That takes no longer than ``until``.
 
     Returns:
         The partitions, or None when they cannot be found out: the group may not read, or is busy.
@@ -52,7 +52,7 @@ def configured_partitions(
         TubeMQConnectionError: no master answered.
     """
     try:
-        with BalanceSession(config, pool, (topic,)) as session:
+        with BalanceSession(config, pool, (topic,), until=until) as session:
             return frozenset(session.layout().partitions)
     except RpcError as error:
         if error.code == ErrCode.TOPIC_NOT_DEPLOYED:

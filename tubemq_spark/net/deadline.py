@@ -13,7 +13,8 @@ class Deadline:
 
     def __init__(self, at: float, clock: Clock = time.monotonic) -> None:
         """Take the moment in seconds of ``clock``."""
-        self._at = at
+        self.at = at
+        """The moment, in seconds of the clock."""
         self._clock = clock
 
     @classmethod
@@ -21,11 +22,19 @@ class Deadline:
         """Return the deadline that many milliseconds from now."""
         return cls(clock() + milliseconds / 1000, clock)
 
+    def earlier(self, other: "Deadline | None") -> "Deadline":
+        """Return this deadline or another one of the same clock, whichever comes first."""
+        return self if other is None or self.at <= other.at else other
+
+    def later(self, other: "Deadline") -> "Deadline":
+        """Return this deadline or another one of the same clock, whichever comes last."""
+        return other if self.at <= other.at else self
+
     def remaining(self) -> float:
         """Return the seconds left, never less than 0."""
-        return max(0.0, self._at - self._clock())
+        return max(0.0, self.at - self._clock())
 
     @property
     def expired(self) -> bool:
         """Whether nothing is left."""
-        return self._clock() >= self._at
+        return self._clock() >= self.at

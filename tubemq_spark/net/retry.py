@@ -83,8 +83,7 @@ class FixedPauses:
         if self._left <= 0 or deadline.expired:
             return False
         self._left -= 1
-        self._wait(self._pause_ms / 1000)
-        return True
+        return pause(self._pause_ms, deadline, self._wait)
 
 
 class Backoff:
