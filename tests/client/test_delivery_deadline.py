@@ -10,6 +10,7 @@ import pytest
 from tests.client.test_range_on_faults import config
 from tests.waiting import wait_until
 from tubemq_spark.client.producer import Producer
+from tubemq_spark.client.threaded_producer import ThreadedProducer
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.net.pool import ChannelPool
@@ -33,11 +34,14 @@ def pool():
 
 
 @contextlib.contextmanager
-def producer_of(server, pool, **settings):
+def producer_of(server, pool, kind=Producer, **settings):
     """A producer that a test may leave broken; closing it takes no longer either."""
     settings = {"rpc_timeout_ms": NEVER_MS, "delivery_timeout_ms": TIME_MS, **settings}
-    with contextlib.closing(Producer(config(server, **settings), pool)) as producer:
+    with contextlib.closing(kind(config(server, **settings), pool)) as producer:
         yield producer
+
+
+both_kinds = pytest.mark.parametrize("kind", [Producer, ThreadedProducer])
 
 
 def send_many(producer, count):
@@ -47,18 +51,20 @@ def send_many(producer, count):
 
 @pytest.mark.parametrize("method", [Method.PRODUCER_REGISTER, Method.PRODUCER_HEARTBEAT])
 @pytest.mark.parametrize("ask", ["send", "publishable"])
-def test_a_master_that_does_not_answer(server, pool, method, ask):
+@both_kinds
+def test_a_master_that_does_not_answer(server, pool, kind, method, ask):
     held = server.faults.hold(method)
-    with producer_of(server, pool) as producer:
+    with producer_of(server, pool, kind) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             producer.send("demo", b"x") if ask == "send" else producer.publishable("demo")
         assert held.hits > 0
 
 
-def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool):
+@both_kinds
+def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool, kind):
     server.close_topic("demo")
     held = server.faults.hold(Method.BALANCE_REGISTER)
-    with producer_of(server, pool) as producer:
+    with producer_of(server, pool, kind) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             producer.send("demo", b"x")
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
@@ -84,9 +90,10 @@ def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, pool):
 
 
 @pytest.mark.parametrize("retry_ambiguous", [True, False])
-def test_brokers_that_do_not_answer(server, pool, retry_ambiguous):
+@both_kinds
+def test_brokers_that_do_not_answer(server, pool, kind, retry_ambiguous):
     server.faults.hold(Method.SEND_MESSAGE)
-    with producer_of(server, pool, retry_ambiguous=retry_ambiguous) as producer:
+    with producer_of(server, pool, kind, retry_ambiguous=retry_ambiguous) as producer:
         producer.send("demo", b"x")
         with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\.AMBIGUOUS.*did not answer in time"):
             producer.flush()

@@ -609,3 +609,24 @@ def test_whatever_brokers_do_each_message_is_told_of_once_and_truly(
             else:
                 assert error.may_be_stored or value not in stored
                 assert error.condition.startswith("TUBEMQ_SEND_FAILED") or not flushes
+
+
+def test_what_it_did_is_counted_and_told_at_its_end(cluster, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.client.send_log")
+    cluster.brokers[0].script = lambda _, number: OVERFLOW if number < 5 else STORE
+    with cluster.threaded_producer(max_in_flight=8) as producer:
+        for _ in range(200):
+            producer.send("demo", b"x")
+        producer.flush()
+        seen = producer.statistics()
+        assert producer.statistics().brokers == seen.brokers
+    assert seen.stored == seen.latency.count == 200
+    assert {one.broker_id: one.stored for one in seen.brokers} == {
+        broker.broker_id: len(broker.stored["demo", 0]) for broker in cluster.brokers
+    }
+    assert seen.answers == {200: 200, 419: 5}
+    assert seen.retries == 5
+    assert seen.room_wait_s > 0
+    told = [record.getMessage() for record in caplog.records if "205 requests" in record.getMessage()]
+    assert len(told) == 1
+    assert "; 205 requests, 5 of them retries; waited " in told[0]

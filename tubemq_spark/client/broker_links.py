@@ -3,6 +3,7 @@
 from typing import Final
 
 from tubemq_spark.client.runs import BrokerLink
+from tubemq_spark.client.statistics import BrokerStatistics
 from tubemq_spark.model import Endpoint
 
 _AVOID_S: Final = 3.0
@@ -53,6 +54,11 @@ class BrokerLinks:
             )
             self.all = tuple(self._links.values())
         return link
+
+    def statistics(self) -> tuple[BrokerStatistics, ...]:
+        """Return what was counted so far of the brokers that were sent to, by their ids."""
+        used = [link.statistics() for link in self.all if link.counts.requests]
+        return tuple(sorted(used, key=lambda broker: (broker.broker_id, broker.endpoint)))
 
     def avoid(self, link: BrokerLink, now: float) -> None:
         """Pass over a broker that failed; failures that come together count as one."""

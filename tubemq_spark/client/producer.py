@@ -227,12 +227,7 @@ class Producer:
 
     def statistics(self) -> ProducerStatistics:
         """Return what was sent and answered so far, and how long that took, as values that do not change."""
-        used = [link.statistics() for link in self._links.all if link.counts.requests]
-        return ProducerStatistics(
-            tuple(sorted(used, key=lambda broker: (broker.broker_id, broker.endpoint))),
-            self._window.room_wait_s,
-            self._log.elapsed_s,
-        )
+        return ProducerStatistics(self._links.statistics(), self._window.room_wait_s, self._log.elapsed_s)
 
     def pause(self) -> None:
         """End a piece of work that was flushed; registration and connections stay for ``resume``.

@@ -108,15 +108,20 @@ class SendLoop:
         self._abandoned = 0
         self.error: ProduceError | None = None
         """Why the loop has ended by itself."""
+        self.room_wait_s = 0.0
+        """How long threads waited because too many messages waited, in seconds, added up over them."""
 
-    def own(self, name: str, window: SendWindow, pipelines: Pipelines, on_end: Callable[[], object]) -> None:
+    def own(
+        self, name: str, window: SendWindow, pipelines: Pipelines, on_end: Callable[[float], object]
+    ) -> None:
         """Take what the thread drives, before the first message.
 
         Args:
             name: the sender, for errors and for the thread's name.
             window: what holds the messages under way.
             pipelines: the window's connections.
-            on_end: called once, when all messages have ended: by the thread; by ``close`` if there is none.
+            on_end: called once, with ``room_wait_s``, when all messages have ended: by the thread; by
+                ``close`` if there is none.
         """
         self.name = name
         self._window = window
@@ -152,8 +157,8 @@ class SendLoop:
         """
         size = message.size
         with self._lock:
-            while self._is_full(size) and not self._is_ending() and not self._in_thread():
-                self._room.wait()
+            if self._is_full(size) and not self._in_thread():
+                self._wait_for_room(size)
             self.refuse_if_ended()
             if self._thread is None:
                 self._start()
@@ -161,6 +166,12 @@ class SendLoop:
             self._waiting_bytes += size
             if len(self._waiting) in (1, ENOUGH) or self._waiting_bytes >= ENOUGH_BYTES:
                 self._wake()
+
+    def _wait_for_room(self, size: int) -> None:
+        began = time.monotonic()
+        while self._is_full(size) and not self._is_ending():
+            self._room.wait()
+        self.room_wait_s += time.monotonic() - began
 
     def flush(self) -> None:
         """Return when every message that was accepted before has ended, and its callback has returned.
@@ -352,7 +363,7 @@ class SendLoop:
         try:
             self._tell_abandoned(under_way, waiting)
             self._window.close()
-            self._on_end()
+            self._on_end(self.room_wait_s)
         finally:
             with self._lock:
                 self._abandoned = left

@@ -21,6 +21,7 @@ from tubemq_spark.client.send_future import SendFuture
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_loop import Accepted, SendLoop
 from tubemq_spark.client.send_window import SendWindow
+from tubemq_spark.client.statistics import ProducerStatistics
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import TopicPartition, excerpt
 from tubemq_spark.net.deadline import Deadline
@@ -67,14 +68,14 @@ class ThreadedProducer:
         self._loop = SendLoop(config)
         self._session = ProducerSession(config, pool, self._loop.wait)
         self._log = SendLog(name or f"producer {self._session.client_id}")
-        links = BrokerLinks(config.rpc_timeout_ms, detailed=True)
+        self._links = links = BrokerLinks(config.rpc_timeout_ms, detailed=True)
         self._destinations = Destinations(self._session, links, config.partitioner)
         self._publishing = Publishing(
             config, pool, self._session, self._destinations, self._log, self._loop.wait
         )
         pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
         window = SendWindow(config, self._destinations, links, pipelines, self._log)
-        leave = functools.partial(_leave, self._session, self._destinations, self._log)
+        leave = functools.partial(_leave, self._session, self._destinations, self._links, self._log)
         self._loop.own(self._log.sender, window, pipelines, leave)
         self._registering = threading.Lock()
         self._registered = False
@@ -184,6 +185,13 @@ class ThreadedProducer:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
         return self._destinations.receipts()
 
+    def statistics(self) -> ProducerStatistics:
+        """Return what was sent and answered so far, and how long that took, as values that do not change.
+
+        The time for which threads waited for room is added up over them.
+        """
+        return ProducerStatistics(self._links.statistics(), self._loop.room_wait_s, self._log.elapsed_s)
+
     def close(self) -> None:
         """End the thread and leave the master; messages not acknowledged are abandoned, and told of as that.
 
@@ -254,8 +262,11 @@ class ThreadedProducer:
         return f"a message of {self._log.sender} ({excerpt(value)})"
 
 
-def _leave(session: ProducerSession, destinations: Destinations, log: SendLog) -> None:
+def _leave(
+    session: ProducerSession, destinations: Destinations, links: BrokerLinks, log: SendLog, room_wait_s: float
+) -> None:
     """Leave the master, and tell the log what was done."""
     session.close()
     if receipts := destinations.receipts():
-        log.summary(summarise(receipts))
+        statistics = ProducerStatistics(links.statistics(), room_wait_s, log.elapsed_s)
+        log.summary(f"{summarise(receipts)}; {statistics}")
