@@ -71,6 +71,7 @@ def produce_and_read(master, tls):
         with client.producer() as producer:
             for value in values:
                 producer.send("demo", value)
+            producer.flush()
             assert {receipt.partition.broker_id for receipt in producer.receipts()} == {1, 2}
         records = list(client.read("demo"))
         assert len(records) == before + ROWS

@@ -273,7 +273,7 @@ class MasterSession(abc.ABC):
                 tried="the request before, which has no answer yet",
             )
         outer = self._caller.until
-        self._caller.until = until or outer
+        self._caller.until = outer if until is None else until.earlier(outer)
         try:
             yield
         finally:
