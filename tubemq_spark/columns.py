@@ -127,7 +127,13 @@ TABLE: Final = (
         "the schema names it.",
         nullable=True,
         by_default=False,
-        written=Written((MapType,), "map<string,string>", "The message's attributes."),
+        written=Written(
+            (MapType,),
+            "map<string,string>",
+            "The message's attributes. Names and values are not blank, and hold neither `,` nor `=` nor a name that "
+            "TubeMQ reserves; but `$msgType$` and `$msgTime$`, which a frame has that was read with its "
+            "attributes, are the message's type and time, unless a column of their own says them.",
+        ),
     ),
     Column(
         MESSAGE_UID_KEY,

@@ -14,7 +14,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # What the user gave.
     "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
     "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, but tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
-    "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct the row.",
+    "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct it, or send such rows elsewhere with onError=deadLetter.",
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
     "TUBEMQ_URL_MALFORMED": "The URL cannot be read: {problem}; its form is tubemq://host:port,host:port?key=value&key=value.",
     "TUBEMQ_URL_KEY": "The URL has the key {key}, which is not known; {advice}",

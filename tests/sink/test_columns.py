@@ -3,6 +3,7 @@
 import datetime
 import pickle
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
@@ -23,7 +24,6 @@ from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.sink.columns import SinkColumns
-from tubemq_spark.sink.repairs import Repairs
 from tubemq_spark.source.schema import default_schema
 
 NOW_S = 1_709_210_096.0
@@ -75,8 +75,10 @@ def messages(columns, topic="demo", zone="UTC", types=ARROW_TYPES, message_time=
         [pa.array(values, types[name]) for name, values in columns.items()], names=list(columns)
     )
     bound = bind(schema_of(*columns), topic, zone, message_time)
-    made = bound.batches(batch, Repairs(), first, now=lambda: NOW_S)
-    return [some.message(row) for some in made for row in range(len(some))]
+    rows = bound.rows(batch, first, now=lambda: NOW_S)
+    for row in np.flatnonzero(rows.refused).tolist():
+        raise rows.refusal(row)
+    return [rows.messages.message(row) for row in range(len(rows.messages))]
 
 
 def test_a_value_is_enough():

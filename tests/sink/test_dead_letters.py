@@ -1,5 +1,6 @@
 """A row that cannot be written goes to the dead letters with the reason, and all others where they belong."""
 
+import collections
 import pickle
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
 
-from tests.memory_cluster import MemoryCluster
+from tests.memory_cluster import MemoryCluster, MemorySender
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.protocol.payload import parse_attributes
@@ -58,9 +59,9 @@ def cluster(monkeypatch):
     return made
 
 
-def write(*batches, options=None):
+def write(*batches, options=None, default=OPTIONS):
     """Write rows in record batches without asking a driver, as a task does."""
-    parsed = TubeMQDataSource(OPTIONS | (options or {}))._options.for_write()
+    parsed = TubeMQDataSource(default | (options or {}))._options.for_write()
     columns = task.SinkColumns.bind(SCHEMA, parsed)
     records = [pa.RecordBatch.from_pylist(list(some), ARROW) for some in batches]
     return task.write_rows(iter(records), columns, parsed, "a-run")
@@ -117,6 +118,39 @@ def test_a_dead_letter_has_what_can_be_written_of_its_row(cluster):
     assert first["deadLetterKey"] == "YW5uYQ"
     assert "deadLetterValue" not in first
     assert (second["deadLetterValue"], third["deadLetterValue"]) == ("null", "empty")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [what for what, (_, condition) in BAD.items() if condition == "TUBEMQ_BAD_MESSAGE"],
+)
+def test_without_dead_letters_such_a_row_fails_the_task(cluster, what):
+    """It is not sent in another form."""
+    with pytest.raises((ProduceError, OptionError), match=r"\[TUBEMQ_BAD_MESSAGE\]"):
+        write(
+            [row(value="a"), BAD[what][0], row(value="b")], default={"tubemq.master.servers": "master:8715"}
+        )
+    assert [value for value, _ in stored(cluster, "demo")] == [b"a"]
+
+
+@pytest.mark.parametrize("every", [1, 2, 50])
+def test_rows_are_tried_about_once_however_many_cannot_be_written(cluster, monkeypatch, every):
+    """Each has its own attributes, so that it is a part of its batch that says how many are encoded."""
+    tried = collections.Counter()
+    send_batch = MemorySender.send_batch
+
+    def count(sender, batch):
+        tried.update(rows=len(batch), headers=len(batch.headers.values), calls=1)
+        send_batch(sender, batch)
+
+    monkeypatch.setattr(MemorySender, "send_batch", count)
+    rows = [row(attributes=[("k", f"{number}{'' if number % every else ','}")]) for number in range(1, 1001)]
+    message = write(rows, options={"topic": "demo"})
+    assert message.dead_letters == 1000 // every
+    assert len(stored(cluster, "demo")) == 1000 - message.dead_letters
+    assert tried["rows"] <= 3_000 + 50
+    assert tried["headers"] <= tried["rows"]
+    assert tried["calls"] <= 1_000 + message.dead_letters
 
 
 @settings(deadline=None)

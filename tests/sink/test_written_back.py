@@ -1,15 +1,17 @@
-"""A frame that our own source or Spark's text source read is written as it is."""
+"""A frame that our own source or Spark's text source read is written as it is, or refused with its row."""
+
+import re
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.payload import decode_payload, encode_payload
 from tubemq_spark.sink.columns import SinkColumns
-from tubemq_spark.sink.repairs import Repairs
 
 TYPES = {
     "value": (StringType(), pa.string()),
@@ -20,7 +22,7 @@ TYPES = {
 ATTRIBUTES = {"$msgType$": "news", "$msgTime$": "202402291234", "a": "b"}
 
 
-def message(repairs=None, **columns):
+def message(**columns):
     """Return the message made of a row."""
     schema = StructType([StructField(name, TYPES[name][0]) for name in columns])
     arrays = [
@@ -28,7 +30,7 @@ def message(repairs=None, **columns):
         for name, value in columns.items()
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    (made,) = bound(schema).batches(batch, repairs or Repairs())
+    made = bound(schema).rows(batch).messages
     assert len(made) == 1
     return made.message(0)
 
@@ -52,40 +54,34 @@ def test_type_and_time_among_the_attributes_are_the_message_s(columns):
 
 
 @pytest.mark.parametrize(
-    ("foreign", "stored", "told"),
+    ("foreign", "told"),
     [
-        ("k=,a=b", {"a": "b"}, "attributes that are blank"),
-        ("=v,a=b", {"a": "b"}, "attributes that are blank"),
-        ("a=b,x$groupName$=1", {"a": "b"}, "attributes that are blank"),
-        ("$msgType$= news,a=b", {"$msgType$": "news", "a": "b"}, "blanks around"),
-        ("$msgType$=  ,a=b", {"a": "b"}, "blanks around"),
-        ("$msgTime$=20240229123456", {"$msgTime$": "202402291234"}, "cut to the minute"),
-        ("$msgTime$=yesterday,a=b", {"a": "b"}, "not a time"),
-        ("k=", None, "attributes that are blank"),
+        ("k=,a=b", "its attribute k is blank"),
+        ("=v,a=b", "its attribute name is blank"),
+        ("a=b,x$groupName$=1", "'x$groupName$' contains a name that TubeMQ reserves"),
+        ("a=b,$groupName$=1", "'$groupName$' contains a name that TubeMQ reserves"),
+        ("a=b,k=$msgTime$", "'$msgTime$' contains a name that TubeMQ reserves"),
+        ("$msgType$= news,a=b", "its type ' news' has blanks around it"),
+        ("$msgType$=,a=b", "its type is blank"),
+        ("$msgTime$=20240229123456", "its time '20240229123456' is not of the form yyyyMMddHHmm"),
+        ("$msgTime$=yesterday,a=b", "its time 'yesterday' is not of the form yyyyMMddHHmm"),
+        ("$msgTime$=,a=b", "its time '' is not of the form yyyyMMddHHmm"),
     ],
 )
-def test_messages_of_other_producers_are_mirrored(foreign, stored, told, caplog):
-    """Our source hands them over as they are; nothing about them is the user's fault."""
+def test_what_cannot_be_written_as_it_was_read_is_never_changed(foreign, told):
     prefix = foreign.encode()
     read = decode_payload(len(prefix).to_bytes(4, "big") + prefix + b"x", 1)
-    repairs = Repairs()
 
-    made = message(
-        repairs, value="x", attributes=read.attributes, messageType=read.attributes.get("$msgType$")
-    )
+    made = message(value="x", attributes=read.attributes)
 
-    assert stored_attributes(made) == stored
-    repairs.tell("task 3")
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("task 3: ")
-    assert told in line
+    with pytest.raises(OptionError, match=re.escape(told)):
+        stored_attributes(made)
 
 
-def test_nothing_is_told_of_rows_that_are_written_as_they_are(caplog):
-    repairs = Repairs()
-    message(repairs, value="x", attributes=ATTRIBUTES, messageType="news")
-    repairs.tell("task 3")
-    assert caplog.records == []
+@pytest.mark.parametrize("name", ["k", "$msgType$", "$msgTime$"])
+def test_a_null_attribute_is_not_left_out(name):
+    with pytest.raises(OptionError, match="TUBEMQ_BAD_MESSAGE"):
+        stored_attributes(message(value="x", attributes={name: None}))
 
 
 def test_a_column_wins_over_the_attribute():

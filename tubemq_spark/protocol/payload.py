@@ -257,7 +257,11 @@ def _check_part(what: str, part: str) -> None:
         raise _refused(f"its {what} {part!r} contains ',' or '='")
     # Peers find the reserved names by substring, also inside another name or a value.
     if "$" in part and any(name in part for name in RESERVED_NAMES):
-        raise _refused(f"its {what} {part!r} contains a name that TubeMQ reserves")
+        reserved = ", ".join(RESERVED_NAMES)
+        raise _refused(
+            f"its {what} {part!r} contains a name that TubeMQ reserves ({reserved}); a message's type and time "
+            "are given as such, and other attributes hold none of these names"
+        )
 
 
 def _refused(what: str) -> OptionError:

@@ -25,8 +25,12 @@ class Coded(NamedTuple, Generic[Value]):
         return self.values[int(self.codes[row])]
 
     def part(self, start: int, stop: int) -> "Coded[Value]":
-        """Return some rows that follow one another."""
-        return Coded(self.values, self.codes[start:stop])
+        """Return some rows that follow one another; a small part has only the values that occur in it."""
+        codes = self.codes[start:stop]
+        if len(codes) >= len(self.values):
+            return Coded(self.values, codes)
+        used, codes = np.unique(codes, return_inverse=True)
+        return Coded(tuple([self.values[code] for code in used.tolist()]), codes)
 
 
 class BytesColumn(NamedTuple):

@@ -6,27 +6,23 @@ import datetime
 import logging
 import time
 import zoneinfo
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
 from tubemq_spark.columns import ORIGIN, WRITTEN, suggestion
-from tubemq_spark.errors import OptionError, ProduceError
-from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.send_batch import Bools, BytesColumn, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink import coding
-from tubemq_spark.sink.dead_letters import RefusedRow
-from tubemq_spark.sink.repairs import Repairs
-from tubemq_spark.sink.rows import row_name
+from tubemq_spark.sink.checked_rows import CheckedRows
 from tubemq_spark.sink.uids import Described, TaskUids, row_uids
 
 logger = logging.getLogger(__name__)
 
-_NO_ATTRIBUTES: Final = (None, None, None)
 _ROUTE: Final = frozenset({"brokerId", "partition"})
 
 
@@ -75,88 +71,40 @@ class SinkColumns:
         """Whether no row can have an id of its own, among its attributes or beside them."""
         return self.names.isdisjoint({MESSAGE_UID_KEY, "attributes"})
 
-    def refused(self, batch: pa.RecordBatch, first: int = 1) -> dict[int, ProduceError]:
-        """Return the rows of a record batch that cannot be messages, counted from 0, and why.
-
-        ``first`` is the number of the first row in its task.
-        """
-        found = np.flatnonzero(self._refused(batch)).tolist()
-        return self._untimely(batch, first) | {
-            row: self._refusal(batch.slice(row, 1), first + row) for row in found
-        }
-
-    def row(self, batch: pa.RecordBatch, row: int, number: int) -> RefusedRow:
-        """Return a row of a record batch as it is; ``number`` is its number in its task."""
-        one = batch.slice(row, 1)
-        return RefusedRow(
-            number,
-            coding.bytes_column(one.column("value")).value(0),
-            self.topic if self.topic is not None else one.column("topic")[0].as_py(),
-            coding.bytes_column(one.column("key")).value(0) if "key" in self.names else None,
-            dict(one.column("attributes")[0].as_py() or ()) if "attributes" in self.names else {},
-        )
-
-    def batches(
+    def rows(
         self,
         batch: pa.RecordBatch,
-        repairs: Repairs,
         first: int = 1,
         now: Callable[[], float] = time.time,
         stamp: TaskUids | None = None,
-    ) -> Iterator[SendBatch]:
-        """Yield a record batch's rows for a sender, those before the first row that cannot be a message.
+    ) -> CheckedRows:
+        """Return a record batch's rows as messages, and which of them cannot be messages.
 
         Our own source has a message's type and time among the attributes as well; here the columns of
         their own win. ``first`` is the number of the first row in its task. ``stamp`` makes ids for rows
         that have none.
 
-        Raises:
-            ProduceError: a row's value or topic is null, it names half a route, or its timestamp is beyond
-                the year 9999. It is raised behind the rows before it, except for a timestamp.
+        A row is refused if its value or topic is null, it names half a partition, or its timestamp is beyond
+        the year 9999.
         """
-        times = self._times(batch, first)
-        count = _first_set(self._refused(batch))
-        if count:
-            good = batch.slice(0, count)
-            times = times._replace(codes=times.codes[:count])
-            topics, described = self._topics(good), self._described(good, times)
-            values, keys = coding.bytes_column(good.column("value")), self._bytes(good, "key")
-            yield SendBatch(
-                topics,
-                values,
-                self._headers(described, repairs, now),
-                keys,
-                self._routes(good),
-                first,
-                row_uids(self._bytes(good, MESSAGE_UID_KEY), described, topics, keys, values, stamp),
-            )
-        if count < batch.num_rows:
-            raise self._refusal(batch.slice(count, 1), first + count)
+        refused = self._refused(batch)
+        times, untimely = self._times(batch)
+        refused[list(untimely)] = True
+        topics, described = self._topics(batch), self._described(batch, times)
+        values, keys = coding.bytes_column(batch.column("value")), self._bytes(batch, "key")
+        uids = row_uids(self._bytes(batch, MESSAGE_UID_KEY), described, topics, keys, values, stamp)
+        headers = self._headers(described, now)
+        messages = SendBatch(topics, values, headers, keys, self._routes(batch), first, uids)
+        return CheckedRows(messages, refused, untimely)
 
     def _refused(self, batch: pa.RecordBatch) -> Bools:
-        """Say which rows cannot be messages."""
-        refused = coding.nulls(batch.column("value"))
+        """Say which rows cannot be messages, whatever their timestamps are."""
+        refused = coding.nulls(batch.column("value")).copy()
         if self.topic is None:
-            refused = refused | coding.nulls(batch.column("topic"))
+            refused |= coding.nulls(batch.column("topic"))
         if self.names >= _ROUTE:
             refused |= coding.nulls(batch.column("brokerId")) != coding.nulls(batch.column("partition"))
         return refused
-
-    def _refusal(self, batch: pa.RecordBatch, number: int) -> ProduceError:
-        """Return why the only row of a batch cannot be a message."""
-        value = coding.bytes_column(batch.column("value")).value(0)
-        topic = self.topic if self.topic is not None else batch.column("topic")[0].as_py()
-        if value is None:
-            return ProduceError("TUBEMQ_SINK_NULL_VALUE", row=row_name(number), topic=topic)
-        if topic is None:
-            return ProduceError("TUBEMQ_SINK_NULL_TOPIC", row=row_name(number, value))
-        return ProduceError(
-            "TUBEMQ_SINK_HALF_NULL_ROUTE",
-            row=row_name(number, value),
-            topic=topic,
-            broker=batch.column("brokerId")[0].as_py(),
-            partition=batch.column("partition")[0].as_py(),
-        )
 
     def _topics(self, batch: pa.RecordBatch) -> Coded[str]:
         if self.topic is not None:
@@ -169,7 +117,7 @@ class SinkColumns:
         named = coding.combined(
             coding.coded(batch.column("brokerId")), coding.coded(batch.column("partition"))
         )
-        return Coded(tuple(None if pair[0] is None else pair for pair in named.values), named.codes)
+        return Coded(tuple(None if pair == (None, None) else pair for pair in named.values), named.codes)
 
     def _bytes(self, batch: pa.RecordBatch, name: str) -> BytesColumn | None:
         return coding.bytes_column(batch.column(name)) if name in self.names else None
@@ -182,36 +130,32 @@ class SinkColumns:
             times,
         )
 
-    def _headers(
-        self, columns: Coded[Described], repairs: Repairs, now: Callable[[], float]
-    ) -> Coded[MessageHeader]:
+    def _headers(self, columns: Coded[Described], now: Callable[[], float]) -> Coded[MessageHeader]:
         """Return type, time and attributes of the rows; rows that share all three share a header."""
         default_time = self._default_time(now())
-        counts = np.bincount(columns.codes, minlength=len(columns.values)).tolist()
-        headers = [
-            self._header(repairs, count, default_time, *values)
-            for values, count in zip(columns.values, counts, strict=True)
-        ]
+        headers = [self._header(default_time, *values) for values in columns.values]
         return Coded(tuple(headers), columns.codes)
 
     def _header(
         self,
-        repairs: Repairs,
-        rows: int,
         default_time: str | None,
         attributes: list[tuple[str, str | None]] | None,
         message_type: str | None,
         row_time: str | None,
     ) -> MessageHeader:
-        own, inner_type, inner_time = repairs.attributes(attributes, rows) if attributes else _NO_ATTRIBUTES
-        if own and MESSAGE_UID_KEY in self.names:
+        """Return what a message carries as its row says it, whether TubeMQ's rules allow that or not.
+
+        A null attribute is a blank one here, so it is refused like that.
+        """
+        own = {name: text or "" for name, text in attributes or ()}
+        inner_type, inner_time = own.pop(MSG_TYPE_KEY, None), own.pop(MSG_TIME_KEY, None)
+        if MESSAGE_UID_KEY in self.names:
             own.pop(MESSAGE_UID_KEY, None)
-        text = inner_type if message_type is None else message_type
-        with_time = self.message_time is not MessageTime.NONE
+        times = (time for time in (row_time, inner_time, default_time) if time is not None)
         return MessageHeader(
-            own,
-            text and repairs.message_type(text, rows),
-            (row_time or inner_time or default_time) if with_time else None,
+            own or None,
+            inner_type if message_type is None else message_type,
+            None if self.message_time is MessageTime.NONE else next(times, None),
         )
 
     def _default_time(self, now_s: float) -> str | None:
@@ -231,27 +175,16 @@ class SinkColumns:
         """Whether rows have times that are written."""
         return "timestamp" in self.names and self.message_time is not MessageTime.NONE
 
-    def _times(self, batch: pa.RecordBatch, first: int) -> Coded[str | None]:
+    def _times(self, batch: pa.RecordBatch) -> tuple[Coded[str | None], dict[int, Exception]]:
+        """Return the times of the rows as TubeMQ writes them, and why some cannot be written, by row."""
         if not self._has_times:
-            return coding.constant(None, batch.num_rows)
+            return coding.constant(None, batch.num_rows), {}
         minutes = coding.coded_minutes(batch.column("timestamp"))
         texts = [self._minute(minute) for minute in minutes.values]
-        for code, text in enumerate(texts):
-            if isinstance(text, Exception):
-                raise _untimely(batch, _first_set(minutes.codes == code), first, text) from text
-        return Coded(tuple(text for text in texts if not isinstance(text, Exception)), minutes.codes)
-
-    def _untimely(self, batch: pa.RecordBatch, first: int) -> dict[int, ProduceError]:
-        """Return the rows whose timestamps cannot be written."""
-        if not self._has_times:
-            return {}
-        minutes = coding.coded_minutes(batch.column("timestamp"))
-        found: dict[int, ProduceError] = {}
-        for code, minute in enumerate(minutes.values):
-            if isinstance(text := self._minute(minute), Exception):
-                rows = np.flatnonzero(minutes.codes == code).tolist()
-                found |= {row: _untimely(batch, row, first, text) for row in rows}
-        return found
+        errors = {code: text for code, text in enumerate(texts) if isinstance(text, Exception)}
+        good = tuple(None if isinstance(text, Exception) else text for text in texts)
+        rows = enumerate(minutes.codes.tolist() if errors else ())
+        return Coded(good, minutes.codes), {row: errors[code] for row, code in rows if code in errors}
 
     def _minute(self, minute: int | None) -> str | Exception | None:
         """Return a minute since the epoch as TubeMQ writes it, or why that is not possible."""
@@ -259,17 +192,6 @@ class SinkColumns:
             return None if minute is None else _minute_text(minute, zoneinfo.ZoneInfo(self.message_time_zone))
         except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
             return error
-
-
-def _untimely(batch: pa.RecordBatch, row: int, first: int, error: Exception) -> ProduceError:
-    value = coding.bytes_column(batch.slice(row, 1).column("value")).value(0)
-    what = f"the timestamp of row {row_name(first + row, value)} does not fit into yyyyMMddHHmm ({error})"
-    return ProduceError("TUBEMQ_BAD_MESSAGE", what=what)
-
-
-def _first_set(flags: Bools) -> int:
-    """Return the first row with a flag; the number of rows when none has one."""
-    return int(flags.argmax()) if flags.any() else len(flags)
 
 
 def _minute_text(minute: int, zone: zoneinfo.ZoneInfo) -> str:

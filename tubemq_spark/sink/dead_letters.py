@@ -40,7 +40,7 @@ class RefusedRow:
     value: bytes | None
     topic: str | None = None
     key: bytes | None = None
-    attributes: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class DeadLetters:
@@ -100,14 +100,14 @@ class DeadLetters:
             yield "deadLetterValue", "null" if row.value is None else "empty"
 
 
-def _writable(pairs: Iterable[tuple[str, str | None]]) -> Iterable[tuple[str, str]]:
+def _writable(pairs: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     """Yield the pairs that can be attributes of a message."""
     for name, value in pairs:
         try:
-            check_attribute(name, value or "")
+            check_attribute(name, value)
         except OptionError:
             continue
-        yield name, value or ""
+        yield name, value
 
 
 def _readable(text: str) -> str:

@@ -44,7 +44,6 @@ def write_rows(
         for batch in batches:
             rows.send(batch)
         sender.flush()
-        rows.tell(task)
         return TubeMQCommitMessage(
             tuple(sender.receipts()),
             rows.count,
