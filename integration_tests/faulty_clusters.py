@@ -15,7 +15,7 @@ from integration_tests.real.waiting import wait_until
 from integration_tests.runs import form
 from testkit.forwarder import Forwarder, Link
 from testkit.master_relay import MasterRelay
-from tubemq_spark.client import BrokerAdmin
+from tubemq_spark.client import BrokerAdmin, Record
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.testing.client import TopicClient
 
@@ -100,8 +100,8 @@ def partitions(cluster: FaultyCluster) -> list[tuple[int, int]]:
     return [(broker, 10_000 * store) for store in range(_STORES) for broker in cluster.brokers]
 
 
-def values(cluster: FaultyCluster, *topics: str) -> Iterator[bytes]:
-    """Yield all values of topics, when every broker runs and none of them stores any more."""
+def records(cluster: FaultyCluster, *topics: str) -> Iterator[Record]:
+    """Yield all records of topics, when every broker runs and none of them stores any more."""
     cluster.settle()
     for topic in topics:
         counts: list[int] = []
@@ -112,7 +112,7 @@ def values(cluster: FaultyCluster, *topics: str) -> Iterator[bytes]:
 
         wait_until(is_quiet, timeout_s=_PATIENCE_S, what=f"{topic} to stay as it is", poll_s=_QUIET_S)
         with TopicClient(cluster.master, "it_faults") as client:
-            yield from client.values(topic)
+            yield from client.messages(topic)
 
 
 @contextlib.contextmanager

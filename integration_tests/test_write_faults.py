@@ -18,11 +18,12 @@ from integration_tests.faulty_clusters import (
     full_embedded_cluster,
     full_java_cluster,
     partitions,
-    values,
+    records,
 )
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.runs import form
 from integration_tests.write_faults import Writing, while_writing
+from integration_tests.write_outcomes import Asking
 from testkit.forwarder import Forwarder, Link
 from testkit.master_relay import MasterRelay
 from tubemq_spark.client import BrokerAdmin, ClientConfig
@@ -46,10 +47,8 @@ def cluster(faulty_cluster):
     return faulty_cluster
 
 
-@pytest.fixture(params=["free", "named"])
-def places(request, cluster):
-    """The partitions that rows name; none: they may go anywhere."""
-    return partitions(cluster) if request.param == "named" else []
+def by_night(*values):
+    return pytest.param(*values, marks=pytest.mark.nightly)
 
 
 def config_of(*masters, **changes):
@@ -57,9 +56,19 @@ def config_of(*masters, **changes):
     return ClientConfig(endpoints, "it_writers", **{**TIMES.client, **changes}).validate()
 
 
+def writing_to(cluster, where, config):
+    """Write to a fresh topic: rows that name no partition, or all in turn."""
+    return Writing(config, cluster.fresh_topic(), partitions=places(cluster, where))
+
+
+def places(cluster, where):
+    """Return the partitions that rows name."""
+    return partitions(cluster) if where == "named" else []
+
+
 def check(writing, cluster, record_property, *topics):
     """Find every row, and record how many were stored more than once."""
-    found = writing.check(values(cluster, *(topics or [writing.topic])))
+    found = writing.check(record.value for record in records(cluster, *(topics or [writing.topic])))
     for name, value in dataclasses.asdict(found).items():
         record_property(name, value)
     record_property("retried", writing.retried)
@@ -74,10 +83,13 @@ def bring_back(cluster, how):
     {"kill": cluster.start, "freeze": cluster.thaw}[how](AWAY)
 
 
-@pytest.mark.parametrize("how", ["kill", "freeze"])
-def test_a_broker_is_away_for_a_while(cluster, places, how, record_property):
+@pytest.mark.parametrize(
+    ("how", "where"),
+    [("kill", "named"), ("freeze", "free"), by_night("kill", "free"), by_night("freeze", "named")],
+)
+def test_a_broker_is_away_for_a_while(cluster, how, where, record_property):
     """Rows that name its partitions wait; the others go on meanwhile."""
-    with Writing(config_of(cluster.master), cluster.fresh_topic(), partitions=places) as writing:
+    with writing_to(cluster, where, config_of(cluster.master)) as writing:
         with while_writing(writing, ROWS):
             take_away(cluster, how)
             before = writing.accepted
@@ -85,14 +97,14 @@ def test_a_broker_is_away_for_a_while(cluster, places, how, record_property):
             meanwhile = writing.accepted - before
             bring_back(cluster, how)
         writing.finish()
-    if not places:
+    if where == "free":
         assert meanwhile > ROWS
     found = check(writing, cluster, record_property)
     assert writing.retried or how == "kill"
     assert found.rows > 2 * ROWS
 
 
-@pytest.mark.parametrize("how", ["kill", "freeze"])
+@pytest.mark.parametrize("how", [by_night("kill"), "freeze"])
 def test_rows_for_any_partition_go_elsewhere_when_a_broker_stays_away(cluster, how, record_property):
     with Writing(config_of(cluster.master, **TIMES.for_good), cluster.fresh_topic()) as writing:
         writing.await_rows(ROWS)
@@ -102,7 +114,7 @@ def test_rows_for_any_partition_go_elsewhere_when_a_broker_stays_away(cluster, h
     check(writing, cluster, record_property)
 
 
-@pytest.mark.parametrize("how", ["kill", "freeze"])
+@pytest.mark.parametrize("how", ["kill", by_night("freeze")])
 def test_rows_of_a_broker_that_stays_away_fail_in_time_and_once(cluster, how, caplog, record_property):
     config = config_of(cluster.master, **TIMES.for_good)
     with Writing(config, cluster.fresh_topic(), partitions=partitions(cluster)) as writing:
@@ -117,10 +129,29 @@ def test_rows_of_a_broker_that_stays_away_fail_in_time_and_once(cluster, how, ca
     assert len([text for text in warnings if f"broker {AWAY} is away" in text]) == 1
 
 
-def test_connections_are_cut_again_and_again(cluster, places, record_property):
+@pytest.mark.parametrize("how", [by_night("kill"), "freeze"])
+def test_each_row_is_told_once_what_became_of_it(cluster, how, record_property):
+    """Rows that name a partition of the broker fail, each alone; they and all others are as they are told."""
+    topic = cluster.fresh_topic()
+    places = [*partitions(cluster), None, None, None]
+    with Asking(config_of(cluster.master, **TIMES.for_good), topic, places) as asking:
+        asking.await_rows(ROWS)
+        take_away(cluster, how)
+        asking.await_failures(ROWS // 10)
+        bring_back(cluster, how)
+        asking.await_rows(ROWS)
+        asking.finish()
+        assert {error.condition.partition(".")[0] for error in asking.failures()} == {"TUBEMQ_SEND_FAILED"}
+        found = asking.check(records(cluster, topic))
+    for name, value in dataclasses.asdict(found).items():
+        record_property(name, value)
+
+
+@pytest.mark.parametrize("where", ["free", by_night("named")])
+def test_connections_are_cut_again_and_again(cluster, where, record_property):
     with (
         behind_proxies(cluster) as (relay, ways),
-        Writing(config_of(relay.address), cluster.fresh_topic(), partitions=places) as writing,
+        writing_to(cluster, where, config_of(relay.address)) as writing,
     ):
         for _ in range(5):
             with while_writing(writing, ROWS):
@@ -131,11 +162,12 @@ def test_connections_are_cut_again_and_again(cluster, places, record_property):
     assert writing.retried > 0
 
 
-def test_a_connection_stalls(cluster, places, record_property):
+@pytest.mark.parametrize("where", [by_night("free"), "named"])
+def test_a_connection_stalls(cluster, where, record_property):
     """What the network kept arrives in the end, behind what was sent instead."""
     with (
         behind_proxies(cluster) as (relay, ways),
-        Writing(config_of(relay.address), cluster.fresh_topic(), partitions=places) as writing,
+        writing_to(cluster, where, config_of(relay.address)) as writing,
     ):
         with while_writing(writing, ROWS):
             ways[AWAY].stall()
@@ -166,13 +198,14 @@ def test_a_slow_link_is_not_taken_for_a_broken_one(cluster, record_property):
     assert found.extra == 0
 
 
-def test_another_master_takes_over(cluster, places, record_property):
+@pytest.mark.parametrize("where", ["free", by_night("named")])
+def test_another_master_takes_over(cluster, where, record_property):
     """Rows go on meanwhile; the new master is asked for a topic that the producer had not published to."""
     topics = [cluster.fresh_topic(), cluster.fresh_topic()]
     with Forwarder(cluster.master) as first, Forwarder(cluster.master) as second:
         second.close_port()
         config = config_of(first.address, second.address)
-        with Writing(config, topics[0], partitions=places) as writing:
+        with Writing(config, topics[0], partitions=places(cluster, where)) as writing:
             with while_writing(writing, ROWS):
                 first.close_port()
                 cluster.restart_master()
@@ -185,10 +218,11 @@ def test_another_master_takes_over(cluster, places, record_property):
     assert found.extra == 0
 
 
-def test_a_topic_has_no_routes_for_a_while(cluster, places, caplog, record_property):
+@pytest.mark.parametrize("where", ["free", by_night("named")])
+def test_a_topic_has_no_routes_for_a_while(cluster, where, caplog, record_property):
     with MasterRelay(cluster.master, {}) as relay:
         config = config_of(relay.address, heartbeat_period_ms=200)
-        with Writing(config, cluster.fresh_topic(), partitions=places) as writing:
+        with writing_to(cluster, where, config) as writing:
             with while_writing(writing, ROWS):
                 relay.hide_routes()
                 time.sleep(TIMES.without_routes)
@@ -227,7 +261,7 @@ def test_brokers_that_are_full_slow_a_producer_down(full_cluster, caplog, record
     assert "419" in caplog.text
 
 
-@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.nightly), 50])
+@pytest.mark.parametrize("times", [by_night(1), 50])
 def test_rows_that_a_broker_stores_and_answers_with_an_error(times, record_property):
     """Each of these answers may stand for a copy, and the receipts tell of exactly those."""
     with embedded_cluster(TIMES.embedded) as cluster:
