@@ -147,7 +147,7 @@ def faulty_cluster(request):
     if request.param == "real":
         yield request.getfixturevalue("faulty_java")
     else:
-        with faulty_clusters.embedded_cluster(faulty_clusters.TIMES.embedded) as running:
+        with faulty_clusters.embedded_cluster() as running:
             yield running
 
 

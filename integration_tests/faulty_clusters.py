@@ -1,7 +1,7 @@
 """Three embedded brokers and two of the Java TubeMQ, to which the same things can be done.
 
-How long these things last is shorter in the short form, and the times of clients and of the embedded server
-are shorter with them; the long form has the usual ones.
+How long these things last is shorter on the embedded server in the short form, and so are its own times and
+those of its clients. The long form, and the Java TubeMQ, have the usual ones.
 """
 
 import contextlib
@@ -54,13 +54,12 @@ SHORT = Times(
     for_good={"delivery_timeout_ms": 2_500},
     embedded=EmbeddedSettings(broker_timeout_ms=300, broker_startup_ms=500),
 )
-TIMES = form(short=SHORT, long=LONG)
 
 
 class FaultyCluster(Protocol):
     """A cluster whose brokers keep what they have acknowledged, whatever is done to them."""
 
-    name: str
+    times: Times
 
     @property
     def master(self) -> str:
@@ -133,10 +132,9 @@ def behind_proxies(
 class EmbeddedCluster:
     """Brokers in this process."""
 
-    name = "embedded"
-
-    def __init__(self, server: EmbeddedTubeMQ) -> None:
+    def __init__(self, server: EmbeddedTubeMQ, times: Times) -> None:
         self.server = server
+        self.times = times
         self._fresh = iter(_TOPICS)
 
     @property
@@ -175,7 +173,7 @@ class EmbeddedCluster:
 class JavaCluster:
     """Brokers of the Java TubeMQ, which acknowledge what they have written to their files."""
 
-    name = "real"
+    times = LONG
 
     def __init__(self, cluster: RealTubeMQ) -> None:
         self._cluster = cluster
@@ -219,11 +217,12 @@ class JavaCluster:
 
 
 @contextlib.contextmanager
-def embedded_cluster(settings: EmbeddedSettings, brokers: int = 3) -> Iterator[EmbeddedCluster]:
-    """Start an embedded TubeMQ, for one test."""
+def embedded_cluster(settings: EmbeddedSettings | None = None, brokers: int = 3) -> Iterator[EmbeddedCluster]:
+    """Start an embedded TubeMQ, for one test; the settings are those of its times unless given."""
+    times = form(short=SHORT, long=LONG)
     topics = dict.fromkeys(_TOPICS[:2], (_STORES, 1))
-    with EmbeddedTubeMQ(topics=topics, brokers=brokers, settings=settings) as server:
-        yield EmbeddedCluster(server)
+    with EmbeddedTubeMQ(topics=topics, brokers=brokers, settings=settings or times.embedded) as server:
+        yield EmbeddedCluster(server, times)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from integration_tests.faulty_clusters import TIMES, behind_proxies
+from integration_tests.faulty_clusters import behind_proxies
 from integration_tests.real.waiting import wait_until
 from integration_tests.runs import form
 
@@ -27,13 +27,13 @@ PATIENCE_S = 600
 @contextlib.contextmanager
 def killed(cluster):
     """Kill a broker, and start it again later."""
-    yield cluster.master, lambda: cluster.kill(AWAY), TIMES.away, lambda: cluster.start(AWAY)
+    yield cluster.master, lambda: cluster.kill(AWAY), cluster.times.away, lambda: cluster.start(AWAY)
 
 
 @contextlib.contextmanager
 def frozen(cluster):
     """Let a broker hang for a while."""
-    yield cluster.master, lambda: cluster.freeze(AWAY), TIMES.frozen, lambda: cluster.thaw(AWAY)
+    yield cluster.master, lambda: cluster.freeze(AWAY), cluster.times.frozen, lambda: cluster.thaw(AWAY)
 
 
 @contextlib.contextmanager
@@ -46,7 +46,7 @@ def disconnected(cluster):
             time.sleep(0.1)
             ways[AWAY].stall()
 
-        yield relay.address, begin, TIMES.frozen, ways[AWAY].resume
+        yield relay.address, begin, cluster.times.frozen, ways[AWAY].resume
 
 
 def save(spark, master, topic, named, manifests):
@@ -61,7 +61,6 @@ def save(spark, master, topic, named, manifests):
         "tubemq.master.servers": master,
         "topic": topic,
         "receiptsPath": str(manifests),
-        "tubemq.rpcTimeoutMs": str(TIMES.client.get("rpc_timeout_ms", 10_000)),
     }
     frame.write.format("tubemq").options(**options).mode("append").save()
 

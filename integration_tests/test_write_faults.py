@@ -12,7 +12,7 @@ import pytest
 
 from integration_tests.conftest import BOTH_SERVERS
 from integration_tests.faulty_clusters import (
-    TIMES,
+    LONG,
     behind_proxies,
     embedded_cluster,
     full_embedded_cluster,
@@ -51,9 +51,10 @@ def by_night(*values):
     return pytest.param(*values, marks=pytest.mark.nightly)
 
 
-def config_of(*masters, **changes):
-    endpoints = tuple(map(Endpoint.parse, masters))
-    return ClientConfig(endpoints, "it_writers", **{**TIMES.client, **changes}).validate()
+def config_of(cluster, *masters, **changes):
+    """Return a producer's settings for a cluster, which has these other addresses or its own."""
+    endpoints = tuple(map(Endpoint.parse, masters or (cluster.master,)))
+    return ClientConfig(endpoints, "it_writers", **{**cluster.times.client, **changes}).validate()
 
 
 def writing_to(cluster, where, config):
@@ -89,24 +90,20 @@ def bring_back(cluster, how):
 )
 def test_a_broker_is_away_for_a_while(cluster, how, where, record_property):
     """Rows that name its partitions wait; the others go on meanwhile."""
-    with writing_to(cluster, where, config_of(cluster.master)) as writing:
+    with writing_to(cluster, where, config_of(cluster)) as writing:
         with while_writing(writing, ROWS):
             take_away(cluster, how)
-            before = writing.accepted
-            time.sleep(TIMES.away if how == "kill" else TIMES.frozen)
-            meanwhile = writing.accepted - before
+            if where == "free":
+                writing.await_rows(ROWS)
+            time.sleep(cluster.times.away if how == "kill" else cluster.times.frozen)
             bring_back(cluster, how)
         writing.finish()
-    if where == "free":
-        assert meanwhile > ROWS
-    found = check(writing, cluster, record_property)
-    assert writing.retried or how == "kill"
-    assert found.rows > 2 * ROWS
+    check(writing, cluster, record_property)
 
 
 @pytest.mark.parametrize("how", [by_night("kill"), "freeze"])
 def test_rows_for_any_partition_go_elsewhere_when_a_broker_stays_away(cluster, how, record_property):
-    with Writing(config_of(cluster.master, **TIMES.for_good), cluster.fresh_topic()) as writing:
+    with Writing(config_of(cluster, **cluster.times.for_good), cluster.fresh_topic()) as writing:
         writing.await_rows(ROWS)
         take_away(cluster, how)
         writing.await_rows(10 * ROWS)
@@ -116,7 +113,7 @@ def test_rows_for_any_partition_go_elsewhere_when_a_broker_stays_away(cluster, h
 
 @pytest.mark.parametrize("how", ["kill", by_night("freeze")])
 def test_rows_of_a_broker_that_stays_away_fail_in_time_and_once(cluster, how, caplog, record_property):
-    config = config_of(cluster.master, **TIMES.for_good)
+    config = config_of(cluster, **cluster.times.for_good)
     with Writing(config, cluster.fresh_topic(), partitions=partitions(cluster)) as writing:
         writing.await_rows(ROWS)
         take_away(cluster, how)
@@ -134,7 +131,7 @@ def test_each_row_is_told_once_what_became_of_it(cluster, how, record_property):
     """Rows that name a partition of the broker fail, each alone; they and all others are as they are told."""
     topic = cluster.fresh_topic()
     places = [*partitions(cluster), None, None, None]
-    with Asking(config_of(cluster.master, **TIMES.for_good), topic, places) as asking:
+    with Asking(config_of(cluster, **cluster.times.for_good), topic, places) as asking:
         asking.await_rows(ROWS)
         take_away(cluster, how)
         asking.await_failures(ROWS // 10)
@@ -151,7 +148,7 @@ def test_each_row_is_told_once_what_became_of_it(cluster, how, record_property):
 def test_connections_are_cut_again_and_again(cluster, where, record_property):
     with (
         behind_proxies(cluster) as (relay, ways),
-        writing_to(cluster, where, config_of(relay.address)) as writing,
+        writing_to(cluster, where, config_of(cluster, relay.address)) as writing,
     ):
         for _ in range(5):
             with while_writing(writing, ROWS):
@@ -167,11 +164,11 @@ def test_a_connection_stalls(cluster, where, record_property):
     """What the network kept arrives in the end, behind what was sent instead."""
     with (
         behind_proxies(cluster) as (relay, ways),
-        writing_to(cluster, where, config_of(relay.address)) as writing,
+        writing_to(cluster, where, config_of(cluster, relay.address)) as writing,
     ):
         with while_writing(writing, ROWS):
             ways[AWAY].stall()
-            time.sleep(TIMES.frozen)
+            time.sleep(cluster.times.frozen)
             ways[AWAY].resume()
         writing.finish()
         check(writing, cluster, record_property)
@@ -179,19 +176,18 @@ def test_a_connection_stalls(cluster, where, record_property):
 
 
 SLOW_BYTES_PER_S = 400_000
-SLOWNESS = form(short=10, long=1)
-"""The short form has a link that many times as fast, and a time-out that many times as short."""
 
 
 def test_a_slow_link_is_not_taken_for_a_broken_one(cluster, record_property):
-    """A window takes longer to leave than an answer may take, and nothing is sent twice."""
-    seconds = 25 / SLOWNESS
-    size = 1_000
-    link = Link(SLOW_BYTES_PER_S * SLOWNESS)
+    """What is under way takes longer to leave than an answer may take, and nothing is sent twice."""
+    # On the embedded server in the short form the link is ten times as fast, and the time-out as short.
+    timeout_ms = 10_000 if cluster.times is LONG else 1_000
+    bytes_per_s = SLOW_BYTES_PER_S * 10_000 / timeout_ms
+    link = Link(bytes_per_s)
     with behind_proxies(cluster, lambda: link) as (relay, _):
-        config = config_of(relay.address, rpc_timeout_ms=10_000 // SLOWNESS, max_in_flight=16_384)
-        with Writing(config, cluster.fresh_topic(), size=size, pause_s=0) as writing:
-            writing.await_rows(int(seconds * SLOW_BYTES_PER_S * SLOWNESS / size))
+        config = config_of(cluster, relay.address, rpc_timeout_ms=timeout_ms, max_in_flight=16_384)
+        with Writing(config, cluster.fresh_topic(), size=1_000, pause_s=0) as writing:
+            writing.await_rows(int(2.5 * timeout_ms / 1000 * bytes_per_s / 1_000))
             writing.finish()
         found = check(writing, cluster, record_property)
     assert writing.retried == 0
@@ -204,7 +200,7 @@ def test_another_master_takes_over(cluster, where, record_property):
     topics = [cluster.fresh_topic(), cluster.fresh_topic()]
     with Forwarder(cluster.master) as first, Forwarder(cluster.master) as second:
         second.close_port()
-        config = config_of(first.address, second.address)
+        config = config_of(cluster, first.address, second.address)
         with Writing(config, topics[0], partitions=places(cluster, where)) as writing:
             with while_writing(writing, ROWS):
                 first.close_port()
@@ -221,11 +217,11 @@ def test_another_master_takes_over(cluster, where, record_property):
 @pytest.mark.parametrize("where", ["free", by_night("named")])
 def test_a_topic_has_no_routes_for_a_while(cluster, where, caplog, record_property):
     with MasterRelay(cluster.master, {}) as relay:
-        config = config_of(relay.address, heartbeat_period_ms=200)
+        config = config_of(cluster, relay.address, heartbeat_period_ms=200)
         with writing_to(cluster, where, config) as writing:
             with while_writing(writing, ROWS):
                 relay.hide_routes()
-                time.sleep(TIMES.without_routes)
+                time.sleep(cluster.times.without_routes)
                 relay.show_routes()
             writing.finish()
         found = check(writing, cluster, record_property)
@@ -251,7 +247,7 @@ def full_cluster(request):
 
 def test_brokers_that_are_full_slow_a_producer_down(full_cluster, caplog, record_property):
     """A broker refuses what its memory has no room for: nothing is stored twice."""
-    config = config_of(full_cluster.master)
+    config = config_of(full_cluster)
     with Writing(config, full_cluster.fresh_topic(), size=1_000, pause_s=0) as writing:
         writing.await_rows(form(short=4_000, long=40_000))
         writing.finish()
@@ -264,8 +260,8 @@ def test_brokers_that_are_full_slow_a_producer_down(full_cluster, caplog, record
 @pytest.mark.parametrize("times", [by_night(1), 50])
 def test_rows_that_a_broker_stores_and_answers_with_an_error(times, record_property):
     """Each of these answers may stand for a copy, and the receipts tell of exactly those."""
-    with embedded_cluster(TIMES.embedded) as cluster:
-        with Writing(config_of(cluster.master), cluster.fresh_topic()) as writing:
+    with embedded_cluster() as cluster:
+        with Writing(config_of(cluster), cluster.fresh_topic()) as writing:
             writing.await_rows(ROWS)
             rule = cluster.server.faults.answer(
                 Method.SEND_MESSAGE, ErrCode.INTERNAL_SERVER_ERROR, carried_out=True, times=times
@@ -280,7 +276,7 @@ def test_rows_that_a_broker_stores_and_answers_with_an_error(times, record_prope
 @pytest.mark.nightly
 def test_a_broker_that_audits_fails_for_each_row_without_message_time(full_java):
     """It stores such a row and answers 500, so a producer sends it a few times and then says what helps."""
-    with Writing(config_of(full_java.master), full_java.fresh_topic(), message_time=None) as writing:
+    with Writing(config_of(full_java), full_java.fresh_topic(), message_time=None) as writing:
         error = writing.await_error()
     assert error.condition == "TUBEMQ_SEND_FAILED.AMBIGUOUS"
     assert "set one (messageTime=now)" in str(error)
@@ -302,7 +298,7 @@ def test_a_frozen_broker_of_four_leaves_the_others_their_throughput(record_prope
         relay, _ = closing.enter_context(behind_proxies(cluster, lambda: Link(SLOW_BYTES_PER_S)))
         topic = cluster.fresh_topic()
         # With a time-out that is longer than the test, the broker keeps all it can of the window.
-        config = config_of(relay.address, rpc_timeout_ms=60_000)
+        config = config_of(cluster, relay.address, rpc_timeout_ms=60_000)
         writing = closing.enter_context(Writing(config, topic, size=1_000, pause_s=0))
 
         def stored_by_others():
