@@ -22,11 +22,13 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 PROGRAM = Path(__file__).parent / "programs" / "copy_with_repeats.py"
 INPUT, OUTPUT = "input", "output"
-ROWS = form(short=3_000, long=30_000)
-KILLS = form(short=3, long=20)
-BROKER_KILLS = 2
+KILLS = form(short=2, long=20)
+BROKER_KILLS = form(short=1, long=2)
 KILLED_BROKER = 1
-ROWS_PER_TRIGGER = ROWS // form(short=20, long=100)
+ROWS_PER_KILL = form(short=600, long=1_500)
+"""So many come before the job starts: enough for it to have something to do until it is killed."""
+ROWS_PER_TRIGGER = ROWS_PER_KILL // 5
+ROWS = KILLS * ROWS_PER_KILL
 BROKER_AWAY_SECONDS = 3
 SETTINGS = {"spark.task.maxFailures": "4", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 SPECULATION = {
@@ -115,7 +117,7 @@ class Pipeline:
         """Run the job until a random moment; meanwhile, or before, the broker goes away and comes back."""
         if with_broker and not self._brokers.dies_under_load:
             self._brokers.kill()
-        done = max(batches(self._folder, "commits"), default=-1)
+        done = {log: max(batches(self._folder, log), default=-1) for log in ("offsets", "commits")}
         with running_job(self._folder, self._options, endless=True, **self._plan) as job:
             if not with_broker:
                 self._wait(job, done)
@@ -137,12 +139,12 @@ class Pipeline:
             assert job.wait(timeout=900) == 0, end_of_log(self._folder)
 
     def _wait(self, job, done):
-        """Wait until some time after a micro-batch was planned or done, or while the job starts."""
+        """Wait until some time after a new micro-batch was planned or done, or while the job starts."""
         if self._chance.random() < 0.1:
             time.sleep(self._chance.uniform(0, 10))
             return
-        log = self._chance.choice(["offsets", "commits"])
-        wait_for_batch(job, self._folder, log, done + self._chance.randint(1, 2))
+        log = self._chance.choice(sorted(done))
+        wait_for_batch(job, self._folder, log, done[log] + self._chance.randint(1, 2))
         time.sleep(self._chance.uniform(0, 1))
 
 
@@ -179,9 +181,10 @@ def assert_killed_pipeline_gives_its_input(spark, kind, folder, settings, record
     broken = set(chance.sample(range(KILLS), BROKER_KILLS))
     sent = [number // 2 for number in range(ROWS)]
     with started(kind, folder) as brokers:
-        produce_numbers(brokers.master, INPUT, sent)
         pipeline = Pipeline(brokers, folder, chance, settings)
         for number in range(KILLS):
+            first = number * ROWS_PER_KILL
+            produce_numbers(brokers.master, INPUT, sent[first : first + ROWS_PER_KILL])
             pipeline.run_and_kill(with_broker=number in broken)
             print(f"kill {number + 1}/{KILLS}: {len(batches(folder, 'commits'))} micro-batches", flush=True)
         pipeline.finish()
