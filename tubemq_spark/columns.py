@@ -130,9 +130,11 @@ TABLE: Final = (
         written=Written(
             (MapType,),
             "map<string,string>",
-            "The message's attributes. Names and values are not blank, and hold neither `,` nor `=` nor a name that "
-            "TubeMQ reserves; but `$msgType$` and `$msgTime$`, which a frame has that was read with its "
-            "attributes, are the message's type and time, unless a column of their own says them.",
+            "The message's attributes. Names and values hold neither `,` nor `=` nor a name that TubeMQ "
+            "reserves; but `$msgType$` and `$msgTime$`, which a frame has that was read with its attributes, "
+            "are the message's type and time, unless a column of their own says them. What other producers "
+            "wrote otherwise than TubeMQ's own clients (blank values, blanks around a type, times with "
+            "seconds) is written as it was read.",
         ),
     ),
     Column(

@@ -4,13 +4,13 @@ import re
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import MapType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import MessageTime, WriteOptions
-from tubemq_spark.protocol.payload import decode_payload, encode_payload
+from tubemq_spark.protocol.payload import decode_payload, encode_payload, encode_prefix
 from tubemq_spark.sink.columns import SinkColumns
 
 TYPES = {
@@ -56,16 +56,9 @@ def test_type_and_time_among_the_attributes_are_the_message_s(columns):
 @pytest.mark.parametrize(
     ("foreign", "told"),
     [
-        ("k=,a=b", "its attribute k is blank"),
-        ("=v,a=b", "its attribute name is blank"),
         ("a=b,x$groupName$=1", "'x$groupName$' contains a name that TubeMQ reserves"),
         ("a=b,$groupName$=1", "'$groupName$' contains a name that TubeMQ reserves"),
         ("a=b,k=$msgTime$", "'$msgTime$' contains a name that TubeMQ reserves"),
-        ("$msgType$= news,a=b", "its type ' news' has blanks around it"),
-        ("$msgType$=,a=b", "its type is blank"),
-        ("$msgTime$=20240229123456", "its time '20240229123456' is not of the form yyyyMMddHHmm"),
-        ("$msgTime$=yesterday,a=b", "its time 'yesterday' is not of the form yyyyMMddHHmm"),
-        ("$msgTime$=,a=b", "its time '' is not of the form yyyyMMddHHmm"),
     ],
 )
 def test_what_cannot_be_written_as_it_was_read_is_never_changed(foreign, told):
@@ -76,6 +69,34 @@ def test_what_cannot_be_written_as_it_was_read_is_never_changed(foreign, told):
 
     with pytest.raises(OptionError, match=re.escape(told)):
         stored_attributes(made)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "k=,a=b",
+        "=v,a=b",
+        "$msgType$= news,a=b",
+        "$msgType$=,a=b",
+        "$msgTime$=20240229123456",
+        "$msgTime$=yesterday,a=b",
+        "$msgTime$=,a=b",
+    ],
+)
+def test_what_other_producers_write_otherwise_goes_through_unchanged(foreign):
+    prefix = foreign.encode()
+    read = decode_payload(len(prefix).to_bytes(4, "big") + prefix + b"x", 1)
+    batch = pa.RecordBatch.from_pydict(
+        {"value": [b"x"], "attributes": pa.array([read.attributes], TYPES["attributes"][1])}
+    )
+    schema = StructType(
+        [StructField("value", BinaryType()), StructField("attributes", TYPES["attributes"][0])]
+    )
+    (header,) = bound(schema).rows(batch).messages.headers.values
+
+    written = encode_prefix(*header) + b"x"
+
+    assert decode_payload(written, 1).attributes == read.attributes
 
 
 @pytest.mark.parametrize("name", ["k", "$msgType$", "$msgTime$"])

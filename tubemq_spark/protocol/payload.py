@@ -96,15 +96,25 @@ def encode_payload(
 
 
 def encode_prefix(
-    attributes: Mapping[str, str] | None, message_type: str | None, message_time: str | None
+    attributes: Mapping[str, str] | None,
+    message_type: str | None,
+    message_time: str | None,
+    foreign: bool = False,
 ) -> bytes:
     """Return what precedes the body, as for ``encode_payload``: nothing when there is nothing to say.
+
+    Args:
+        attributes: the user's pairs.
+        message_type: the filter item.
+        message_time: the time.
+        foreign: whether another producer may have written all of it: blanks, and times of another form, are
+            written as they are then.
 
     Raises:
         OptionError: an attribute cannot be written.
     """
-    if attributes:
-        return _prefix(attribute_text(attributes, message_type, message_time))
+    if attributes or foreign:
+        return _prefix(attribute_text(attributes, message_type, message_time, foreign=foreign))
     return _system_prefix(message_type, message_time)
 
 
@@ -152,17 +162,21 @@ def decode_payload(data: bytes, flag: int) -> DecodedPayload:
 
 
 def attribute_text(
-    attributes: Mapping[str, str] | None, message_type: str | None = None, message_time: str | None = None
+    attributes: Mapping[str, str] | None,
+    message_type: str | None = None,
+    message_time: str | None = None,
+    *,
+    foreign: bool = False,
 ) -> str:
-    """Return the pairs as TubeMQ writes them, ``""`` when there are none.
+    """Return the pairs as TubeMQ writes them, ``""`` when there are none; for ``foreign``, see above.
 
     Raises:
         OptionError: a name, value, type or time breaks the format, which knows no escaping.
     """
-    system = _system_text(message_type, message_time)
+    system = _system_text(message_type, message_time, foreign=foreign)
     if not attributes:
         return system
-    user = ",".join(_user_pairs(attributes.items()))
+    user = ",".join(_user_pairs(attributes.items(), foreign=foreign))
     return f"{system},{user}" if system else user
 
 
@@ -228,30 +242,31 @@ def _system_prefix(message_type: str | None, message_time: str | None) -> bytes:
 
 
 @functools.lru_cache(_CACHED_SYSTEM_TEXTS)
-def _system_text(message_type: str | None, message_time: str | None) -> str:
+def _system_text(message_type: str | None, message_time: str | None, *, foreign: bool = False) -> str:
     pairs: list[str] = []
     if message_type is not None:
-        _check_part("type", message_type)
-        if message_type != message_type.strip():
+        _check_part("type", message_type, foreign=foreign)
+        if message_type != message_type.strip() and not foreign:
             # Peers trim it, so filters would compare something else than what was given.
             raise _refused(f"its type {message_type!r} has blanks around it")
         pairs.append(f"{MSG_TYPE_KEY}={message_type}")
     if message_time is not None:
-        if not is_message_time(message_time):
+        if not foreign and not is_message_time(message_time):
             raise _refused(f"its time {message_time!r} is not of the form yyyyMMddHHmm")
+        _check_part("time", message_time, foreign=foreign)
         pairs.append(f"{MSG_TIME_KEY}={message_time}")
     return ",".join(pairs)
 
 
-def _user_pairs(items: Iterable[tuple[str, str]]) -> Iterable[str]:
+def _user_pairs(items: Iterable[tuple[str, str]], *, foreign: bool = False) -> Iterable[str]:
     for key, value in items:
-        _check_part("attribute name", key)
-        _check_part(f"attribute {key}", value)
+        _check_part("attribute name", key, foreign=foreign)
+        _check_part(f"attribute {key}", value, foreign=foreign)
         yield f"{key}={value}"
 
 
-def _check_part(what: str, part: str) -> None:
-    if not part or part.isspace():
+def _check_part(what: str, part: str, *, foreign: bool) -> None:
+    if (not part or part.isspace()) and not foreign:
         raise _refused(f"its {what} is blank")
     if "," in part or "=" in part:
         raise _refused(f"its {what} {part!r} contains ',' or '='")
@@ -259,8 +274,8 @@ def _check_part(what: str, part: str) -> None:
     if "$" in part and any(name in part for name in RESERVED_NAMES):
         reserved = ", ".join(RESERVED_NAMES)
         raise _refused(
-            f"its {what} {part!r} contains a name that TubeMQ reserves ({reserved}); a message's type and time "
-            "are given as such, and other attributes hold none of these names"
+            f"its {what} {part!r} contains a name that TubeMQ reserves ({reserved}); a message's type and "
+            "time are given as such, and other attributes hold none of these names"
         )
 
 

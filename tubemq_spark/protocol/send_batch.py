@@ -73,6 +73,8 @@ class MessageHeader(NamedTuple):
     attributes: Mapping[str, str] | None = None
     message_type: str | None = None
     message_time: str | None = None
+    foreign: bool = False
+    """Whether another producer may have written these: see ``payload.encode_prefix``."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -122,7 +124,7 @@ class SendBatch:
     def message(self, row: int) -> OutgoingMessage:
         """Return one message; an object per row is for tests and for odd rows."""
         value = self.values.value(row)
-        attributes, message_type, message_time = self.headers.value(row)
+        attributes, message_type, message_time, _ = self.headers.value(row)
         uid = None if self.uids is None else self.uids.value(row)
         if uid is not None:
             attributes = {**(attributes or {}), MESSAGE_UID_KEY: uid.decode(errors="surrogateescape")}

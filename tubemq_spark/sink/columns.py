@@ -145,8 +145,10 @@ class SinkColumns:
     ) -> MessageHeader:
         """Return what a message carries as its row says it, whether TubeMQ's rules allow that or not.
 
-        A null attribute is a blank one here, so it is refused like that.
+        Attributes may be those of a message that was read, which is written again as it was: other producers
+        write blank ones, for example. A null is not such a blank one, and is refused.
         """
+        foreign = bool(attributes) and all(text is not None for _, text in attributes or ())
         own = {name: text or "" for name, text in attributes or ()}
         inner_type, inner_time = own.pop(MSG_TYPE_KEY, None), own.pop(MSG_TIME_KEY, None)
         if MESSAGE_UID_KEY in self.names:
@@ -156,6 +158,7 @@ class SinkColumns:
             own or None,
             inner_type if message_type is None else message_type,
             None if self.message_time is MessageTime.NONE else next(times, None),
+            foreign,
         )
 
     def _default_time(self, now_s: float) -> str | None:
