@@ -18,6 +18,8 @@ from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.payload import FLAG_ATTRIBUTES, decode_payload
+from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
 
 SECONDS = 20
 """What would wait forever ends here."""
@@ -84,6 +86,39 @@ def test_a_callback_is_told_in_the_thread_of_the_producer(cluster):
         assert told.threads == {thread.name for thread in send_threads()}
         assert sum(receipt.count for receipt in producer.receipts()) == 300
     assert send_threads() == []
+
+
+def test_a_batch_is_told_of_message_by_message(cluster):
+    told = Told()
+    values = [b"%d" % number for number in range(300)]
+    header = MessageHeader({"a": "b"}, "news", "202402291234")
+    with cluster.threaded_producer() as producer:
+        producer.send_batch(SendBatch.of("demo", values, header=header), callback=told)
+        producer.flush()
+        stored = [decode_payload(value_at(cluster, result), FLAG_ATTRIBUTES) for result in told.results]
+        assert sorted(int(message.value) for message in stored) == list(range(300))
+        carried = {"$msgType$": "news", "$msgTime$": "202402291234", "a": "b"}
+        assert all(message.attributes == carried for message in stored)
+        assert told.errors == []
+        producer.send_batch(SendBatch.of("demo", [b"k"] * 50, keys=[b"one"] * 50))
+        producer.flush()
+    assert [broker.stored["demo", 0].count(b"k") for broker in cluster.brokers] in ([50, 0], [0, 50])
+
+
+def test_the_messages_of_a_batch_before_a_refused_one_are_accepted(cluster):
+    with cluster.threaded_producer() as producer:
+        with pytest.raises(OptionError, match=r"\[TUBEMQ_BAD_MESSAGE\].*its value is empty") as caught:
+            producer.send_batch(SendBatch.of("demo", [b"0", b"1", b"", b"3"]))
+        assert caught.value.row == 2
+        producer.flush()
+        assert sorted(cluster.stored()) == [b"0", b"1"]
+    with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+        producer.send_batch(SendBatch.of("demo", []))
+
+
+def test_a_batch_has_as_many_keys_as_values():
+    with pytest.raises(OptionError, match="its batch has 1 values and 2 keys"):
+        SendBatch.of("demo", [b"x"], keys=[b"a", b"b"])
 
 
 def test_messages_move_while_nobody_calls(cluster):

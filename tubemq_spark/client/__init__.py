@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.model import TopicPartition
     from tubemq_spark.net.tls import TlsConfig
+    from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
     from tubemq_spark.receipts import Receipt
 
 __all__ = [
@@ -44,11 +45,13 @@ __all__ = [
     "CustomPartitioner",
     "Latency",
     "MasterAdmin",
+    "MessageHeader",
     "Node",
     "Producer",
     "ProducerStatistics",
     "Receipt",
     "Record",
+    "SendBatch",
     "SendFuture",
     "SendResult",
     "Subscription",
@@ -70,10 +73,12 @@ _MODULES: Final = {
     "Latency": "tubemq_spark.client.latencies",
     "MasterAdmin": "tubemq_spark.client.admin",
     "Node": "tubemq_spark.client.subscription",
+    "MessageHeader": "tubemq_spark.protocol.send_batch",
     "Producer": "tubemq_spark.client.producer",
     "ProducerStatistics": "tubemq_spark.client.statistics",
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.records",
+    "SendBatch": "tubemq_spark.protocol.send_batch",
     "SendFuture": "tubemq_spark.client.send_future",
     "SendResult": "tubemq_spark.client.outcomes",
     "Subscription": "tubemq_spark.client.subscription",

@@ -22,12 +22,13 @@ from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_loop import Accepted, SendLoop
 from tubemq_spark.client.send_window import SendWindow
 from tubemq_spark.client.statistics import ProducerStatistics
-from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition, excerpt
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls_pipeline import pipeline_maker
+from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt, summarise
 
 __all__ = ["SendResult", "ThreadedProducer"]
@@ -157,6 +158,22 @@ class ThreadedProducer:
         future = SendFuture()
         self._accept(topic, value, attributes, message_type, message_time, key, partition, future.tell)
         return future
+
+    def send_batch(self, batch: SendBatch, *, callback: Tell | None = None) -> None:
+        """Accept the messages of a batch, in order; otherwise as ``send``, with a callback for each message.
+
+        The messages before one that is refused are accepted. Those of other threads may come between them.
+
+        Raises:
+            TubeMQError: as ``send``; ``row`` is the place of the message in the batch.
+        """
+        self._loop.refuse_if_ended()
+        for row in range(len(batch)):
+            try:
+                self._accept(*batch.message(row), tell=callback)
+            except TubeMQError as error:
+                error.row = row
+                raise
 
     def flush(self) -> None:
         """Return when every message that was accepted before has an outcome, and its callback has returned.

@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY
 
 Int64s = NDArray[np.int64]
@@ -105,6 +106,31 @@ class SendBatch:
     """The number of the first message among all of its sender, for errors."""
     uids: BytesColumn | None = None
     """What each message is recognised by when it is sent again; a null has none."""
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        header: MessageHeader | None = None,
+        keys: Sequence[bytes] | None = None,
+    ) -> Self:
+        """Return messages of one topic that all carry the same beside their values, with a key each if given.
+
+        Raises:
+            OptionError: there are more or fewer keys than values.
+        """
+        if keys is not None and len(keys) != len(values):
+            what = f"its batch has {len(values)} values and {len(keys)} keys"
+            raise OptionError("TUBEMQ_BAD_MESSAGE", what=what)
+        none = np.zeros(len(values), np.int64)
+        return cls(
+            Coded((topic,), none),
+            BytesColumn.of(values),
+            Coded((header or MessageHeader(),), none),
+            None if keys is None else BytesColumn.of(keys),
+        )
 
     def __len__(self) -> int:
         return len(self.topics.codes)
