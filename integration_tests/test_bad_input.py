@@ -1,13 +1,16 @@
 """Whatever is wrong, the user reads one sentence of ours, nothing is written, and the server goes on."""
 
+import re
 import socket
 import threading
 from contextlib import contextmanager, suppress
 
 import pytest
+from pyspark.errors import AnalysisException, PySparkException
 
 from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, read, refusal, run, write
+from integration_tests.queries import Collected, read, read_stream, refusal, run, write
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 
 @pytest.fixture
@@ -142,7 +145,6 @@ def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
         (["'x' as value"], {"subscrib": "x"}, "TUBEMQ_OPTION_UNKNOWN"),
         (["cast(null as string) as value"], {}, "TUBEMQ_SINK_NULL_VALUE"),
         (["repeat('x', 1048577) as value"], {}, "TUBEMQ_MESSAGE_TOO_LONG"),
-        (["'x' as value", "map('a=b', 'c') as attributes"], {}, "TUBEMQ_BAD_MESSAGE"),
         (["'x' as value", "'y' as value"], {}, "TUBEMQ_SINK_DUPLICATE_COLUMN"),
     ],
 )
@@ -178,6 +180,87 @@ def test_a_topic_is_not_overwritten(spark, server, topic):
     found = refusal(lambda: writer.options(**server.options(topic=topic)).mode("overwrite").save())
 
     assert found[0] == "TUBEMQ_SINK_OVERWRITE"
+
+
+@pytest.mark.any_server
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ("map('a=b', 'c')", "attribute name 'a=b' contains ',' or '='"),
+        ("map('a', 'b,c')", "attribute a 'b,c' contains ',' or '='"),
+        ("map('a,b', 'c')", "attribute name 'a,b' contains ',' or '='"),
+        (
+            "map('$groupName$', 'c')",
+            "'$groupName$' contains a name that TubeMQ reserves ($msgType$, $msgTime$,",
+        ),
+        ("map('a', 'x$msgType$')", "'x$msgType$' contains a name that TubeMQ reserves"),
+        ("map('my$msgTime$', 'c')", "'my$msgTime$' contains a name that TubeMQ reserves"),
+        ("map('$msgTime$', 'now')", "its time 'now' is not of the form yyyyMMddHHmm"),
+        ("map('$msgType$', ' a')", "its type ' a' has blanks around it"),
+        ("map('a', '')", "attribute a is blank"),
+        ("map('a', cast(null as string))", "attribute a is blank"),
+    ],
+)
+def test_attributes_that_cannot_be(spark, server, topic, attributes, told):
+    """They are not stored in another form either, and the error names the row."""
+    frame = spark.range(1).selectExpr("'some value' as value", f"{attributes} as attributes")
+
+    found = refusal(lambda: write(frame, server, topic=topic))
+
+    assert found[0] == "TUBEMQ_BAD_MESSAGE"
+    assert told in found[1]
+    assert re.search(r"message 1 of task \d+.*'some value'", found[1])
+
+
+@pytest.mark.any_server
+@pytest.mark.parametrize("mode", ["ignore", "error"])
+def test_a_mode_that_looks_whether_a_topic_is_empty(spark, server, topic, mode):
+    """Spark knows before us that nothing but ``append`` and ``overwrite`` is for a source without tables."""
+    writer = spark.range(1).selectExpr("'x' as value").write.format("tubemq").mode(mode)
+
+    with pytest.raises(AnalysisException, match=r"UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*tubemq"):
+        writer.options(**server.options(topic=topic)).save()
+
+
+@pytest.mark.any_server
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("complete", r"\[TUBEMQ_SINK_OVERWRITE\]"),
+        ("update", "STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE|does not support Update mode|update"),
+    ],
+)
+def test_an_output_mode_that_changes_what_is_stored(spark, server, topic, tmp_path, mode, told):
+    source = server.fresh_topic()
+    produce_numbers(server.master, source, range(3))
+    counts = read_stream(spark, server, source).groupBy("topic").count()
+    writer = counts.selectExpr("cast(count as string) as value").writeStream.format("tubemq").outputMode(mode)
+    writer = writer.options(**server.options(topic=topic)).option("checkpointLocation", str(tmp_path))
+
+    with pytest.raises(PySparkException, match=told):
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_a_topic_that_is_closed_for_publishing(spark):
+    """A write waits for it as ``deliveryTimeoutMs`` says; the topic of dead letters counts as well."""
+    with EmbeddedTubeMQ(topics={"open": (1, 1), "closed": (1, 1)}, brokers=3) as running:
+        running.close_topic("closed")
+        settings = {"tubemq.master.servers": running.master, "deliveryTimeoutMs": "1500"}
+        frame = spark.range(1).selectExpr("'x' as value")
+
+        def save(frame, **options):
+            frame.write.format("tubemq").mode("append").options(**settings, **options).save()
+
+        for attempt in (
+            lambda: save(frame, topic="closed"),
+            lambda: save(frame.selectExpr("value", "'closed' as topic")),
+            lambda: save(frame, topic="open", onError="deadLetter", deadLetterTopic="closed"),
+        ):
+            found = refusal(attempt)
+            assert found[0] == "TUBEMQ_TOPIC_UNPUBLISHABLE"
+            assert "closed" in found[1]
+            assert "1500" in found[1]
+        assert running.stats().messages_in == 0
 
 
 @pytest.mark.any_server

@@ -134,6 +134,10 @@ class Pipeline:
         )
 
     def _start(self) -> None:
+        """Begin to connect. Looking up a name may block for as long as the system's resolver is set to.
+
+        No deadline can bound that short of a thread for each name; masters list brokers by address.
+        """
         try:
             found = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
         except OSError as error:
