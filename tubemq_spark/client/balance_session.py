@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from tubemq_spark.client import ids
@@ -48,6 +48,7 @@ class BalanceSession(MasterSession):
     ) -> None:
         super().__init__(config, pool, ids.consumer_id(config.group), wait, until)
         self._topics = tuple(sorted(set(topics)))
+        self._message_types: Mapping[str, Collection[str]] = dict.fromkeys(self._topics, config.message_types)
         self._broker_config_id = UNDEFINED
         self._topic_meta_id = UNDEFINED
         self._brokers: dict[int, Endpoint] = {}
@@ -79,13 +80,12 @@ class BalanceSession(MasterSession):
             sourceCount=UNDEFINED,
             nodeId=UNDEFINED,
             topicList=self._topics,
-            topicCondition=topic_strings.topic_conditions(
-                dict.fromkeys(self._topics, self._config.message_types)
-            ),
+            topicCondition=topic_strings.topic_conditions(self._message_types),
             subRepInfo=self._report(),
             authInfo=self._caller.credentials(),
             jdkVersion=ids.RUNTIME,
         )
+        self._complete(request)
         answer = self._caller.call(
             Method.BALANCE_REGISTER,
             request,
@@ -101,6 +101,7 @@ class BalanceSession(MasterSession):
             subRepInfo=self._report(),
             authInfo=self._caller.credentials(),
         )
+        self._complete(request)
         during = f"renewing the registration of group {self._config.group}"
         answer = self._caller.call(Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2, during)
         self._keep(answer)
@@ -120,9 +121,7 @@ class BalanceSession(MasterSession):
             f"asking for the partitions of {', '.join(self._topics)}",
         )
         self._keep_brokers(answer)
-        if answer.topicMetaInfoList:
-            self._metas = tuple(map(topic_strings.parse_topic_meta, answer.topicMetaInfoList))
-            self._topic_meta_id = answer.topicMetaInfoId
+        self._keep_metas(answer)
 
     def _leave(self) -> None:
         request = master_pb2.CloseRequestC2M(
@@ -135,6 +134,9 @@ class BalanceSession(MasterSession):
         return master_pb2.ClientSubRepInfo(
             brokerConfigId=self._broker_config_id, topicMetaInfoId=self._topic_meta_id, reportSubInfo=False
         )
+
+    def _complete(self, request: master_pb2.RegisterRequestC2MV2 | master_pb2.HeartRequestC2MV2) -> None:
+        """Add what only some kinds of consumers tell; here nothing."""
 
     def _keep(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
         self._keep_brokers(answer)
@@ -150,6 +152,11 @@ class BalanceSession(MasterSession):
         if answer.brokerConfigList:
             self._brokers = broker_endpoints(answer.brokerConfigList, tls=self._config.tls is not None)
             self._broker_config_id = answer.brokerConfigId
+
+    def _keep_metas(self, answer: master_pb2.GetPartMetaResponseM2C | master_pb2.HeartResponseM2CV2) -> None:
+        if answer.topicMetaInfoList:
+            self._metas = tuple(map(topic_strings.parse_topic_meta, answer.topicMetaInfoList))
+            self._topic_meta_id = answer.topicMetaInfoId
 
     def _unlisted_brokers(self) -> set[int]:
         return {item.broker_id for meta in self._metas for item in meta.items} - self._brokers.keys()

@@ -110,15 +110,16 @@ class Cursor:
         """
         return self.receive(self.start_fetch())
 
-    def start_fetch(self, *, confirm: bool = False) -> Started[Fetched]:
+    def start_fetch(self, *, confirm: bool = False, own_limits: bool = False) -> Started[Fetched]:
         """Ask for the next records and return at once.
 
         Args:
             confirm: whether this confirms the last answer; then pass it to ``confirm_by``, otherwise to
                 ``receive``.
+            own_limits: whether the broker leaves out the flow control of the cluster; see ``BrokerSession``.
         """
         lease = self._holder.lease
-        return lease.session.start_fetch(lease.claim, consumed=confirm)
+        return lease.session.start_fetch(lease.claim, consumed=confirm, own_limits=own_limits)
 
     def receive(self, started: Started[Fetched]) -> Fetched:
         """Wait for a fetch from our position.

@@ -26,6 +26,7 @@ from typing import Final, Protocol
 
 from tubemq_spark.client.broker import BrokerSession, Claim, Position
 from tubemq_spark.errors import RpcError, TubeMQError
+from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
@@ -71,29 +72,42 @@ class Lease:
         """
         return self._register(offset)
 
-    def renew(self) -> Position:
-        """Register again without an offset: the position stays, and what is in flight is dropped.
+    def renew(self, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST) -> Position:
+        """Register without an offset, as a rule again: the position stays, and what is in flight is dropped.
+
+        Args:
+            read_status: where a group begins that has no position, or, with ``LATEST_ALWAYS``, any group.
 
         Raises:
             TubeMQError: as ``BrokerSession.register``.
         """
-        return self._register(None)
+        return self._register(None, read_status)
 
-    def release(self) -> None:
-        """Give the partition back; what was fetched last is not committed. Errors are logged only."""
+    def release(self, *, consumed: bool = False) -> None:
+        """Give the partition back; errors are logged only.
+
+        Args:
+            consumed: whether what was fetched last is committed.
+        """
         if not self._claimed:
             return
         self._claimed = False
         try:
-            self.session.unregister(self.claim, timeout_ms=_RELEASE_TIMEOUT_MS)
+            self.session.unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
         except TubeMQError as error:
             logger.debug("could not release %s: %s", self.claim.partition, error)
 
-    def _register(self, offset: int | None) -> Position:
+    def _register(
+        self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST
+    ) -> Position:
         self._claimed = True
         try:
             return self.session.register(
-                self.claim, offset, filters=self._message_types, query_priority=self._query_priority
+                self.claim,
+                offset,
+                read_status=read_status,
+                filters=self._message_types,
+                query_priority=self._query_priority,
             )
         except RpcError as error:
             self._claimed = error.code != ErrCode.PARTITION_OCCUPIED
