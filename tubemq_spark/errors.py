@@ -130,6 +130,14 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",
     # Consuming in a group.
     "TUBEMQ_CONFIRM_CONTEXT": "'{context}' is not the context of a batch; pass the context of a batch unchanged.",
+    # Consumers that choose their partitions themselves.
+    "TUBEMQ_CONSUMER_CLOSED": "The consumer of group {group} is {state}; {advice}.",
+    "TUBEMQ_CONSUMER_FORKED": "The consumer belongs to process {owner}, which was forked; open a new one in process {process}.",
+    "TUBEMQ_CONNECT.UNKNOWN": "The master lists no partition {partition}; choose one of partitions().",
+    "TUBEMQ_CONNECT.NOT_SUBSCRIBABLE": "{partition} cannot be read now: its broker is away, its topic is closed for reading, or group {group} is barred from it; connect to it when partitions() says True.",
+    "TUBEMQ_CONNECT.TOO_EARLY": "{partition} was refused {ago_ms} ms ago ({cause}); wait {wait_ms} ms before connecting to it again.",
+    "TUBEMQ_CONNECT.ELSEWHERE": "{partition} is connected already, at offset {current} and not at {asked}; disconnect from it first.",
+    "TUBEMQ_CONFIRM_LATE": "The batch of {partition} cannot be confirmed: {what}; its messages come again.",
     # Options.
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
     "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
@@ -312,6 +320,15 @@ class ManifestFormatError(TubeMQError, ValueError):
 
 class ReplayError(TubeMQError):
     """A micro-batch that was written before has other rows now."""
+
+
+class ConsumeError(TubeMQError):
+    """A consumer refuses a call by itself; ``code`` is the result code that TubeMQ's clients give for it."""
+
+    @property
+    def code(self) -> int:
+        """TubeMQ's result code (``protocol.errcodes``)."""
+        return int(self.parameters["code"])
 
 
 class ProduceError(TubeMQError):

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
+    from tubemq_spark.client.assigned_consumer import AssignedConsumer
+    from tubemq_spark.client.assigned_values import Batch, Confirmed, PartitionStatus
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.latencies import Latency
@@ -35,11 +37,14 @@ if TYPE_CHECKING:
     from tubemq_spark.receipts import Receipt
 
 __all__ = [
+    "AssignedConsumer",
+    "Batch",
     "BoundStart",
     "BrokerAdmin",
     "BrokerStatistics",
     "BuiltInPartitioner",
     "ClientConfig",
+    "Confirmed",
     "ConsumePosition",
     "ConsumerConfig",
     "CustomPartitioner",
@@ -47,6 +52,7 @@ __all__ = [
     "MasterAdmin",
     "MessageHeader",
     "Node",
+    "PartitionStatus",
     "Producer",
     "ProducerStatistics",
     "Receipt",
@@ -62,11 +68,14 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "AssignedConsumer": "tubemq_spark.client.assigned_consumer",
+    "Batch": "tubemq_spark.client.assigned_values",
     "BoundStart": "tubemq_spark.client.subscription",
     "BrokerAdmin": "tubemq_spark.client.admin",
     "BrokerStatistics": "tubemq_spark.client.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.partitioners",
     "ClientConfig": "tubemq_spark.client.config",
+    "Confirmed": "tubemq_spark.client.assigned_values",
     "ConsumePosition": "tubemq_spark.client.consumer_config",
     "ConsumerConfig": "tubemq_spark.client.consumer_config",
     "CustomPartitioner": "tubemq_spark.client.partitioners",
@@ -74,6 +83,7 @@ _MODULES: Final = {
     "MasterAdmin": "tubemq_spark.client.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
+    "PartitionStatus": "tubemq_spark.client.assigned_values",
     "Producer": "tubemq_spark.client.producer",
     "ProducerStatistics": "tubemq_spark.client.statistics",
     "Receipt": "tubemq_spark.receipts",

@@ -1,17 +1,20 @@
 """The entry to TubeMQ without Spark: one object that owns the connections."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from tubemq_spark.client.admin import MasterAdmin
+from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.bounds import store_bounds
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
+from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.records import Record, records
+from tubemq_spark.client.settings import bad_setting
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.threaded_producer import ThreadedProducer
 from tubemq_spark.client.topics import publishable
@@ -171,6 +174,47 @@ class TubeMQClient:
             partitioner=partitioner,
         )
         return ThreadedProducer(config, self._pool, name=name)
+
+    def assigned_consumer(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None = None,
+        source_count: int | None = None,
+        node_id: int | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        follow_resets: bool = False,
+        settings: ConsumerConfig | None = None,
+    ) -> AssignedConsumer:
+        """Return a new consumer of partitions that you name; open and close it with a ``with`` block.
+
+        Args:
+            topics: the topics; one text is one topic. By default those of the client's URL.
+            message_types: the message types to read, for some of the topics or none.
+            source_count: how many consumers the group has, if the master is to check that; with ``node_id``.
+            node_id: the number of this one, from 0 on; see ``AssignedConsumer.share``.
+            on_loss: what to do about records that are gone or damaged; by default it is an error.
+            follow_resets: whether the consumer goes behind the last messages when an administrator wants its
+                group to.
+            settings: how the consumer waits and confirms; by default the client's.
+
+        Raises:
+            OptionError: a topic, a filter, a number or a setting cannot be used.
+        """
+        subscription = self.subscription if topics is None else Subscription.of(topics, message_types)
+        if subscription is None or (topics is None and message_types is not None):
+            raise bad_setting("topics", "missing", "given")
+        if subscription.start is not None:
+            raise bad_setting("session_key", "given", "left out: assigned consumers name their offsets")
+        node = self.node
+        if source_count is not None or node_id is not None:
+            if source_count is None or node_id is None:
+                raise bad_setting("source_count", source_count, "given together with node_id")
+            node = Node(source_count, node_id).validate()
+        config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
+        return AssignedConsumer(
+            config, self._pool, subscription, node=node, on_loss=on_loss, follow_resets=follow_resets
+        )
 
     def _changed(
         self, *, partitioner: str | BuiltInPartitioner | CustomPartitioner | None, **changes: object

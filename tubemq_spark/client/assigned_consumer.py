@@ -1,0 +1,405 @@
+"""A consumer that reads the partitions its user names, from the offsets its user names.
+
+A consumer is in one of these states; it never goes back:
+
+========  ====================================================================================================
+state     meaning
+========  ====================================================================================================
+new       made; nothing was asked of any server. ``open`` may be tried again when it failed
+open      registered at the master, which knows its topics, its number and what it holds
+closed    given up everything; every call but ``close`` is refused
+========  ====================================================================================================
+
+A forked child of the process has no part in it: there every call is refused, and ``close`` does nothing.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from tubemq_spark.client.assigned_connecting import Connecting, is_subscribable
+from tubemq_spark.client.assigned_fetching import Fetching
+from tubemq_spark.client.assigned_partition import Reader
+from tubemq_spark.client.assigned_session import AssignedSession
+from tubemq_spark.client.assigned_share import share_of
+from tubemq_spark.client.assigned_state import AssignedState
+from tubemq_spark.client.assigned_upkeep import Upkeep
+from tubemq_spark.client.assigned_values import Batch, Confirmed, PartitionStatus
+from tubemq_spark.client.balance_session import Layout
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.flow_control import FlowControl
+from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.errors import ConsumeError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.protocol.errcodes import ErrCode
+
+
+class AssignedConsumer:
+    """Reads the partitions that its user connects it to; threads may share it.
+
+    The master gives no partition to this consumer and takes none away: it says which there are
+    (``partitions``), and the user decides (``connect``, ``disconnect``), for example by number (``share``).
+    Batches come from all connected partitions in turn (``fetch``), one at a time from each, and are confirmed
+    (``confirm``).
+
+    **At least once**: what was not confirmed comes again, to whoever connects to the partition next without
+    an offset. Offsets kept elsewhere, with the results, make that exactly once: see ``Confirmed.offset``.
+
+    **Errors** of one partition do not hold up the others. A partition whose broker is away comes back by
+    itself; one that is lost for good is given up, and ``status`` says why.
+
+    As a context manager it opens and closes itself.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        subscription: Subscription,
+        *,
+        node: Node | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        follow_resets: bool = False,
+        wait: Wait = time.sleep,
+    ) -> None:
+        """Ask nothing of any server yet; ``TubeMQClient.assigned_consumer`` makes consumers.
+
+        Args:
+            config: the settings.
+            pool: the channels.
+            subscription: the topics, with the message types that are wanted.
+            node: which of how many consumers of the group this one is.
+            on_loss: what to do about records that are gone or damaged.
+            follow_resets: whether the partitions go behind their last messages when an administrator wants
+                the group to.
+            wait: how to wait between attempts to register.
+        """
+        self._config = config
+        self._subscription = subscription
+        self._node = node
+        self._owner = os.getpid()
+        self._control = FlowControl()
+        self._state = AssignedState(config, subscription, self._control)
+        self._state.refusal = self._not_open
+        self._session = AssignedSession(
+            config, pool, subscription, self._control, node=node, held=self._state.held, wait=wait
+        )
+        reader = Reader(config, pool, self._session, self._control, on_loss, self._endpoint_of)
+        self._connecting = Connecting(self._state, reader, self._known_layout, wait)
+        self._fetching = Fetching(self._state)
+        self._upkeep = Upkeep(
+            self._state, reader, self._connecting, self._refresh, follow_resets=follow_resets
+        )
+        self._life = threading.Lock()
+        """Held while the state changes."""
+        self._asking = threading.Lock()
+        """Held while the master is asked for the layout."""
+        self._layout: Layout | None = None
+        self._layout_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
+        self._check()
+        while True:
+            try:
+                batch = self.fetch()
+            except ConsumeError as error:
+                if error.code == ErrCode.CLIENT_SHUTDOWN:
+                    return
+                raise
+            if batch is not None:
+                yield batch
+
+    # Life.
+
+    def open(self) -> Self:
+        """Register at the master, and begin to keep what will be connected.
+
+        Raises:
+            RpcError: the master refuses: an unknown topic (431), a group that may not read it (450, 455),
+                other members with other settings (424 to 430), or wrong credentials (415).
+            TubeMQConnectionError: no master answered.
+            ConsumeError: the consumer is open already, or closed.
+        """
+        self._check_process()
+        with self._life:
+            if self._state.refusal != self._not_open:
+                raise self._refused("open already" if self._state.refusal is None else "closed")
+            self._session.open()
+            try:
+                self._refresh()
+            except BaseException:
+                self._session.close()
+                raise
+            self._state.refusal = None
+            self._upkeep.start()
+        return self
+
+    def close(self) -> None:
+        """Give everything up and leave the master; batches that are not confirmed will come again.
+
+        Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
+        """
+        if os.getpid() != self._owner:
+            return
+        with self._life:
+            was_open = self._state.refusal is None
+            self._state.end(lambda: self._refused("closed"))
+            if not was_open:
+                return
+            self._upkeep.stop()
+            self._connecting.release_all()
+            self._session.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer is not open: not yet, or not any more."""
+        return self._state.refusal is not None
+
+    # What it is.
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know this consumer."""
+        return self._session.client_id
+
+    @property
+    def config(self) -> ClientConfig:
+        """The settings."""
+        return self._config
+
+    @property
+    def subscription(self) -> Subscription:
+        """The topics, with the message types that are wanted."""
+        return self._subscription
+
+    @property
+    def node(self) -> Node | None:
+        """Which of how many consumers of the group this one is, if that was given."""
+        return self._node
+
+    @property
+    def registered_at(self) -> float | None:
+        """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
+        return self._session.registered_at
+
+    def is_filtered(self, topic: str) -> bool:
+        """Whether only some message types of a topic are wanted."""
+        return topic in self._subscription.filtered_topics
+
+    # Partitions.
+
+    def partitions(self) -> dict[TopicPartition, bool]:
+        """Return all partitions of the topics, each with whether it can be read now (``subscribable``).
+
+        The master is asked at most every ``layout_period_ms``; in between, this is what it said last.
+
+        Raises:
+            TubeMQError: the master had to be asked, and did not answer or refused.
+            ConsumeError: the consumer is not open.
+        """
+        self._check()
+        self._refresh()
+        layout = self._known_layout()
+        return {partition: is_subscribable(layout, partition) for partition in layout.partitions}
+
+    def share(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions that belong to this consumer's node and can be read now; without a node, all.
+
+        The nodes of a group split all partitions evenly, as TubeMQ's Java example does, so members of both
+        kinds can share a group.
+
+        Raises:
+            TubeMQError: as ``partitions``.
+        """
+        found = self.partitions()
+        mine = found if self._node is None else share_of(found, self._node)
+        return tuple(partition for partition in mine if found[partition])
+
+    def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
+        """Take a partition; its messages come with ``fetch`` from now on.
+
+        Args:
+            partition: one of ``partitions``.
+            offset: where to begin, in index bytes, and what the group's position becomes; None: where the
+                group stands. Where a group begins that has no position is told by ``consume_position``.
+
+        Returns:
+            Where the partition stands now. A partition that is connected already stays as it is.
+
+        Raises:
+            ConsumeError: the partition does not exist (404), cannot be read now (422), was refused less than
+                5 s ago (421), or is connected at another offset (400); or the consumer is not open (420).
+            OffsetFormatError: the offset is negative or not a multiple of 28.
+            DataLossError: the offset is not in the store, by ``on_loss``; the partition is not connected.
+            RpcError: another consumer of the group holds it (410), or the broker refuses otherwise.
+            TubeMQConnectionError: the broker cannot be reached.
+        """
+        self._check()
+        if partition not in self._known_layout().partitions:
+            self._refresh()
+        return self._connecting.connect(partition, offset)
+
+    def disconnect(self, partition: TopicPartition) -> bool:
+        """Give a partition up; return whether it was connected.
+
+        A batch that is out is waited for, up to ``rebalance_wait_ms``; then it counts as ``rollback`` says.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self._check()
+        return self._connecting.disconnect(partition)
+
+    def wait_until_ready(self, timeout_ms: int) -> bool:
+        """Wait until at least one partition is connected; return whether one is.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self._check()
+        state = self._state
+        with state.changed:
+            ready = state.changed.wait_for(lambda: state.refusal or state.connected, timeout_ms / 1000)
+            state.check_open()
+            return bool(ready)
+
+    @property
+    def connected(self) -> tuple[TopicPartition, ...]:
+        """What is connected now, sorted."""
+        return self._state.held()
+
+    def positions(self) -> dict[TopicPartition, ConsumedPosition]:
+        """Return where the connected partitions stand, as far as this consumer has heard; asks nobody."""
+        with self._state.changed:
+            return self._state.cache.positions()
+
+    def status(self) -> dict[TopicPartition, PartitionStatus]:
+        """Return what is known about each partition; asks nobody."""
+        layout = self._layout or Layout({}, frozenset())
+        state = self._state
+        with state.changed:
+            positions, troubles = state.cache.positions(), dict(state.troubles)
+            states = {partition: state.cache.state(partition) for partition in positions}
+        everything = sorted({*layout.partitions, *positions, *troubles})
+        found: dict[TopicPartition, PartitionStatus] = {}
+        for partition in everything:
+            position = positions.get(partition)
+            found[partition] = PartitionStatus(
+                subscribable=is_subscribable(layout, partition),
+                connected=position is not None,
+                state=states.get(partition),
+                offset=None if position is None else position.offset,
+                latest=None if position is None else position.latest,
+                heard_at=None if position is None else position.heard_at,
+                trouble=troubles.get(partition),
+            )
+        return found
+
+    # Messages.
+
+    def fetch(self, timeout_ms: int | None = None) -> Batch | None:
+        """Return messages of the partition that has waited longest; None when there were none in time.
+
+        ``consume_status`` says why there are none.
+
+        Args:
+            timeout_ms: how long to wait; 0: not at all, -1: until there are some. By default
+                ``ready_wait_ms``.
+
+        Raises:
+            ConsumeError: the consumer is not open, or was closed meanwhile (420).
+            DataLossError: records are gone or damaged, by ``on_loss``. Their partition was given up.
+            RpcError: a broker refuses a partition for good. It was given up.
+        """
+        self._check()
+        if timeout_ms is None:
+            timeout_ms = self._config.consumer.ready_wait_ms
+        return self._fetching.fetch(timeout_ms)
+
+    def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
+        """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
+
+        Args:
+            batch: the batch, or its ``context``.
+            consumed: False rolls it back.
+
+        Raises:
+            ConsumeError: the batch was confirmed before, or not in time (400), or its partition was given up
+                (404); the consumer is not open (420).
+            OptionError: the context is not one.
+            DataLossError: the broker passed over records, by ``on_loss``; the batch is confirmed.
+            TubeMQError: the broker did not confirm it. It comes again.
+        """
+        self._check()
+        context = batch.context if isinstance(batch, Batch) else batch
+        return self._fetching.confirm(context, consumed=consumed)
+
+    @property
+    def consume_status(self) -> ConsumeStatus:
+        """Whether messages can be had now, and if not, why."""
+        with self._state.changed:
+            return self._state.cache.status()
+
+    # Inside.
+
+    def _check(self) -> None:
+        self._check_process()
+        self._state.check_open()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._owner:
+            raise ConsumeError(
+                "TUBEMQ_CONSUMER_FORKED",
+                code=int(ErrCode.CLIENT_SHUTDOWN),
+                owner=self._owner,
+                process=os.getpid(),
+            )
+
+    def _not_open(self) -> ConsumeError:
+        return self._refused("not open yet")
+
+    def _refused(self, state: str) -> ConsumeError:
+        code = ErrCode.BAD_REQUEST if state == "open already" else ErrCode.CLIENT_SHUTDOWN
+        return ConsumeError(
+            "TUBEMQ_CONSUMER_CLOSED",
+            code=int(code),
+            group=self._config.group,
+            state=state,
+            advice=_ADVICE[state],
+        )
+
+    def _refresh(self) -> None:
+        """Ask the master where the partitions are, unless it said so a moment ago."""
+        with self._asking:
+            age_ms = (time.monotonic() - self._layout_at) * 1000
+            if self._layout is not None and age_ms < self._config.consumer.layout_period_ms:
+                return
+            # Only an answer counts: after an error the next caller asks again, and gets the error too.
+            self._layout = self._session.layout()
+            self._layout_at = time.monotonic()
+
+    def _known_layout(self) -> Layout:
+        return self._layout or Layout({}, frozenset())
+
+    def _endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
+        return self._known_layout().partitions.get(partition)
+
+
+_ADVICE: Mapping[str, str] = {
+    "not open yet": "open it first, or use it in a with block",
+    "open already": "a consumer is opened once",
+    "closed": "open a new one",
+}

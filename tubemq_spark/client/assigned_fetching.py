@@ -1,0 +1,221 @@
+"""Fetching and confirming batches of an assigned consumer; any number of threads may do both.
+
+A thread books the partition that has been idle longest, fetches outside of the lock, and hands the batch out
+or lets the partition rest. What goes wrong with one partition holds up no other:
+
+- Records that are gone: the partition is given up, and ``fetch`` raises, unless ``on_loss`` tolerates it.
+- Another consumer of the group holds the partition: it is given up, with a warning.
+- The broker is away, or has lost the lease: the partition rests, and is registered again where it stands.
+- The broker refuses for good: the partition is given up, and ``fetch`` raises.
+"""
+
+import logging
+from typing import Final
+
+from tubemq_spark.client.assigned_partition import AssignedPartition
+from tubemq_spark.client.assigned_state import AssignedState, is_taken
+from tubemq_spark.client.assigned_values import Batch, Confirmed
+from tubemq_spark.client.broker import Fetched, Position
+from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.cursor import Step
+from tubemq_spark.client.flow_control import FetchOutcome
+from tubemq_spark.client.partition_states import Booking, PartitionState, Selection, parse_context
+from tubemq_spark.client.records import Record, records
+from tubemq_spark.errors import (
+    ConsumeError,
+    DataLossError,
+    RemoteProtocolError,
+    RpcError,
+    TubeMQError,
+)
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+logger = logging.getLogger(__name__)
+
+_REST_MS: Final = 300
+"""How long a partition rests after an error, unless its code has a time of its own."""
+_RESTS_MS: Final[dict[int, int]] = {ErrCode.FORBIDDEN: 2_000, ErrCode.MOVED: 200}
+_PASSING: Final = frozenset({0, ErrCode.UNAUTHORIZED, ErrCode.FORBIDDEN, ErrCode.CERTIFICATE_FAILURE})
+"""Codes of errors that may pass, besides those that the table of codes calls retriable. 0: the broker failed
+while it read; 401: the lease was lost before a commit; 403: the broker starts, or the topic is being closed,
+which the master will say; 415: tokens change."""
+
+
+class Fetching:
+    """Fetches and confirms for one consumer."""
+
+    def __init__(self, state: AssignedState) -> None:
+        self._state = state
+
+    def fetch(self, timeout_ms: int) -> Batch | None:
+        """Return the next batch; None when there was none in time. See ``AssignedConsumer.fetch``."""
+        deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
+        while (turn := self._select(deadline)) is not None:
+            selection, partition = turn
+            with partition.lock:
+                batch = self._take_turn(selection, partition)
+            if batch is not None:
+                return batch
+        return None
+
+    def confirm(self, context: str, *, consumed: bool) -> Confirmed:
+        """Confirm a batch or roll it back; see ``AssignedConsumer.confirm``."""
+        booking = parse_context(context)
+        partition = self._state.connected.get(booking.partition)
+        if partition is None:
+            raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
+        with partition.lock:
+            self._check_in_use(booking, partition)
+            return self._end_batch(booking, partition, consumed=consumed)
+
+    def _select(self, deadline: Deadline | None) -> tuple[Selection, AssignedPartition] | None:
+        """Book a partition, or wait for one; None: there was none in time."""
+        state = self._state
+        with state.changed:
+            while True:
+                state.check_open()
+                state.cache.expire()
+                state.cache.wake()
+                selection = state.cache.select()
+                if selection is not None:
+                    return selection, state.connected[selection.booking.partition]
+                remaining = None if deadline is None else deadline.remaining()
+                if remaining == 0:
+                    return None
+                waits = [wait for wait in (remaining, state.cache.wait_s()) if wait is not None]
+                state.changed.wait(min(waits) if waits else None)
+
+    def _take_turn(self, selection: Selection, partition: AssignedPartition) -> Batch | None:
+        """Fetch once; None when that brought nothing for the user."""
+        booking = selection.booking
+        if partition.released:
+            return None
+        try:
+            found = partition.fetch(confirms=selection.confirms, own_limits=self._state.control.own_limits)
+            batch = self._batch(booking, partition, found) if isinstance(found, Fetched) else None
+            if isinstance(found, Fetched) and batch is None:
+                # Whatever it held, it was for others: nobody else will confirm it.
+                partition.confirm()
+        except TubeMQError as error:
+            self._fail(booking, partition, error)
+            return None
+        except BaseException:
+            self._let_rest(booking, partition, FetchOutcome(code=0))
+            raise
+        self._state.note_success(partition)
+        return self._book(booking, partition, found, batch)
+
+    def _batch(self, booking: Booking, partition: AssignedPartition, fetched: Fetched) -> Batch | None:
+        """Return what an answer holds for the user; None if nothing."""
+        columns = fetched.columns
+        if partition.types:
+            # Brokers compare hashes of types.
+            columns = columns.of_types(partition.types)
+        if not len(columns):
+            return None
+        # Its end is not known yet. Where every offset of the store is one of the records, counting gives it.
+        start = partition.position
+        whole = FetchedBatch(partition.partition, start, start, columns, dense=partition.own_store)
+        found: tuple[Record, ...] = tuple(records([whole], exact_offsets=partition.own_store))
+        latest = fetched.header.max_offset
+        return Batch(partition.partition, start, latest, found, partition.endpoint, booking.context)
+
+    def _book(
+        self, booking: Booking, partition: AssignedPartition, found: Fetched | Step, batch: Batch | None
+    ) -> Batch | None:
+        """Keep what a fetch brought; return the batch if it can be handed out."""
+        state, fetched = self._state, found if isinstance(found, Fetched) else found.fetched
+        position = Position(partition.position, fetched.header.max_offset)
+        with state.changed:
+            if not state.cache.is_current(booking):
+                return None
+            refused = fetched.refusal is not None
+            state.cache.record(booking, self._outcome(found), None if refused else position)
+            state.changed.notify_all()
+            if batch is not None and state.cache.is_wanted(booking.partition):
+                state.cache.deliver(booking)
+                return batch
+            if batch is None and not refused:
+                state.cache.book_position(booking, position)
+            state.cache.release(booking, consumed=False)
+            return None
+
+    def _outcome(self, found: Fetched | Step) -> FetchOutcome:
+        if isinstance(found, Fetched):
+            header, columns = found.header, found.columns
+            return FetchOutcome(ErrCode.SUCCESS, columns.nbytes, 0, header.data_lag, slow=header.require_slow)
+        if found.next != found.start:
+            # The broker passed over records of others, and there may be more.
+            return FetchOutcome(ErrCode.SUCCESS)
+        wait_ms = found.pause_ms or self._state.config.consumer.not_found_wait_ms
+        return FetchOutcome(found.fetched.header.err_code, 0, wait_ms)
+
+    def _fail(self, booking: Booking, partition: AssignedPartition, error: TubeMQError) -> None:
+        """Give a partition up or let it rest after an error; raise what the user must know."""
+        if is_taken(error):
+            logger.warning("%s is given up: %s", booking.partition, error)
+            self._state.release(partition, error)
+        elif _may_pass(error):
+            self._state.note_trouble(partition, error)
+            code = error.code if isinstance(error, RpcError) else 0
+            self._let_rest(booking, partition, FetchOutcome(code, 0, _RESTS_MS.get(code, _REST_MS)))
+        else:
+            self._state.release(partition, error)
+            raise error
+
+    def _let_rest(self, booking: Booking, partition: AssignedPartition, outcome: FetchOutcome) -> None:
+        partition.unplace()
+        with self._state.changed:
+            if self._state.cache.is_current(booking):
+                self._state.cache.record(booking, outcome)
+                self._state.cache.release(booking, consumed=False, rest_ms=outcome.wait_ms)
+            self._state.changed.notify_all()
+
+    def _check_in_use(self, booking: Booking, partition: AssignedPartition) -> None:
+        cache = self._state.cache
+        with self._state.changed:
+            self._state.check_open()
+            cache.expire()
+            in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
+            if partition.released or not in_use:
+                what = "it was confirmed before, or not in time, or its partition was given up"
+                raise _late(booking, ErrCode.BAD_REQUEST, what)
+
+    def _end_batch(self, booking: Booking, partition: AssignedPartition, *, consumed: bool) -> Confirmed:
+        locally = consumed and self._state.config.consumer.confirm_locally
+        latest = self._state.cache.positions()[booking.partition].latest
+        loss: DataLossError | None = None
+        try:
+            if not consumed:
+                partition.roll_back()
+            elif not locally:
+                partition.confirm()
+        except DataLossError as error:
+            loss = error
+        except BaseException as error:
+            if isinstance(error, TubeMQError):
+                self._state.note_trouble(partition, error)
+            self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=_REST_MS))
+            raise
+        with self._state.changed:
+            if not locally:
+                self._state.cache.book_position(booking, Position(partition.position, latest))
+            self._state.cache.release(booking, consumed=locally)
+            self._state.changed.notify_all()
+        if loss is not None:
+            raise loss
+        offset = None if locally else partition.position
+        return Confirmed(booking.partition, booking.context, offset, latest)
+
+
+def _late(booking: Booking, code: ErrCode, what: str) -> ConsumeError:
+    return ConsumeError("TUBEMQ_CONFIRM_LATE", code=int(code), partition=booking.partition, what=what)
+
+
+def _may_pass(error: TubeMQError) -> bool:
+    """Whether registering the partition again may help."""
+    if isinstance(error, RpcError):
+        return error.retriable or error.code in _PASSING
+    return error.retriable or isinstance(error, RemoteProtocolError)

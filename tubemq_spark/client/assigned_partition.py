@@ -1,0 +1,307 @@
+"""One partition that an assigned consumer is connected to: its lease, its position, and the way back to it.
+
+=========  ==================================================================================================
+state      meaning
+=========  ==================================================================================================
+unplaced   at the beginning, and after every error: the next thing to do is to register at ``position``
+placed     the cursor stands at ``position``, at the broker and here
+released   given up: nothing may be asked any more
+=========  ==================================================================================================
+
+Invariants:
+
+- Whoever uses a partition holds its ``lock``. So its requests follow each other, and a confirmation at the
+  last moment comes either before the next fetch or too late.
+- ``position`` is where the last confirmed batch ended. Only ``connect``, a confirmation, a reset and a loss
+  that ``on_loss`` tolerates move it. After any error the partition is registered there again, so nothing is
+  lost, and at most the batch that was not confirmed comes again.
+- A lease keeps the consumer's name: the broker knows it again after a lost connection, and refuses others.
+"""
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from tubemq_spark.client.assigned_session import AssignedSession
+from tubemq_spark.client.broker import MEMORY_TOO, BrokerSession, Claim, Fetched, Position
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.cursor import Cursor, Step
+from tubemq_spark.client.flow_control import FlowControl
+from tubemq_spark.client.lease import Lease, LeaseHolder
+from tubemq_spark.client.producer_session import is_token_refused
+from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
+from tubemq_spark.protocol.constants import ReadStatus
+
+logger = logging.getLogger(__name__)
+
+_BEHIND_EVERYTHING: Final = ((1 << 62) // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
+"""An offset that the broker moves back to the end of the store."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reader:
+    """What the partitions of one consumer share."""
+
+    config: ClientConfig
+    pool: ChannelPool
+    session: AssignedSession
+    control: FlowControl
+    on_loss: LossPolicy
+    endpoint_of: Callable[[TopicPartition], Endpoint | None]
+    """Returns a partition's broker, as the master said last."""
+
+
+class OwnHolder(LeaseHolder):
+    """Holds a partition under the consumer's own name, with whatever the master says now."""
+
+    def __init__(
+        self, reader: Reader, partition: TopicPartition, endpoint: Endpoint, types: frozenset[str]
+    ) -> None:
+        self.endpoint = endpoint
+        self._reader = reader
+        self._claim = Claim(partition, reader.config.group, reader.session.client_id)
+        self._types = tuple(sorted(types))
+        self._lease: Lease | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """The lease that ``acquire`` or ``resume`` made last.
+
+        Raises:
+            LocalProtocolError: there is none.
+        """
+        if self._lease is None:
+            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{self._claim.partition} is not leased")
+        return self._lease
+
+    def acquire(self, offset: int) -> Position:
+        """Hold the partition at an offset.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        return self._register(lambda lease: lease.register(offset))
+
+    def resume(self, read_status: ReadStatus) -> Position:
+        """Hold the partition where the group stands; a group without a position begins as the status says.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        return self._register(lambda lease: lease.renew(read_status))
+
+    def release(self, *, consumed: bool) -> None:
+        """Give the partition back, if its broker can be told without connecting to it again."""
+        channel = self._reader.pool.connected(self.endpoint, self._reader.config.tls)
+        if self._lease is None or channel is None:
+            return
+        self._lease.session = BrokerSession(channel, self._reader.config, *self._tokens())
+        self._lease.release(consumed=consumed)
+
+    def _register(self, register: Callable[[Lease], Position]) -> Position:
+        self.endpoint = self._reader.endpoint_of(self._claim.partition) or self.endpoint
+        try:
+            return register(self._make_lease())
+        except TubeMQError as error:
+            if not is_token_refused(error):
+                raise
+        self._reader.session.refresh_token()
+        return register(self._make_lease())
+
+    def _make_lease(self) -> Lease:
+        """Return the lease anew: channel, token and priority may have changed since."""
+        config, priority = self._reader.config, self._reader.control.query_priority
+        channel = self._reader.pool.get(self.endpoint, config.connect_timeout_ms, config.tls)
+        session = BrokerSession(channel, config, *self._tokens())
+        self._lease = Lease(
+            session,
+            self._claim,
+            # With a filter, brokers show by default only what is flushed, up to half a minute late.
+            query_priority=priority if priority >= 0 else MEMORY_TOO if self._types else None,
+            message_types=self._types,
+        )
+        return self._lease
+
+    def _tokens(self) -> tuple[int, None, str]:
+        session = self._reader.session
+        return session.visit_token, None, session.authorized_token
+
+
+class AssignedPartition:
+    """A partition of one consumer; see the module."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        partition: TopicPartition,
+        endpoint: Endpoint,
+        types: frozenset[str],
+        *,
+        own_store: bool,
+    ) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            reader: what all partitions of the consumer share.
+            partition: the partition.
+            endpoint: its broker.
+            types: the message types that are wanted; none means all.
+            own_store: whether every record of the store is wanted, so that offsets can be counted.
+        """
+        self.lock = threading.Lock()
+        self.partition = partition
+        self.types = types
+        self.own_store = own_store and not types
+        self.released = False
+        self._reader = reader
+        self._holder = OwnHolder(reader, partition, endpoint, types)
+        self._cursor = Cursor(self._holder, partition)
+        self._placed = False
+        self._reset_wanted = False
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The partition's broker."""
+        return self._holder.endpoint
+
+    @property
+    def position(self) -> int:
+        """Where the next batch begins."""
+        return self._cursor.position
+
+    def connect(self, offset: int | None, read_status: ReadStatus) -> Position:
+        """Hold the partition for the first time.
+
+        Args:
+            offset: where to begin; None: where the group stands.
+            read_status: where a group begins that has no position.
+
+        Raises:
+            DataLossError: the offset is not in the store, and ``on_loss`` does not tolerate it.
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        if offset is not None:
+            self._cursor.position = offset
+            return self._place()
+        found = self._holder.resume(read_status)
+        self._cursor.position, self._placed = found.current, True
+        return found
+
+    def unplace(self) -> None:
+        """Register again before anything else: something went wrong."""
+        self._placed = False
+
+    def fetch(self, *, confirms: bool, own_limits: bool) -> Fetched | Step:
+        """Fetch what comes next.
+
+        Args:
+            confirms: whether the last batch is confirmed by that.
+            own_limits: as for ``Cursor.start_fetch``.
+
+        Returns:
+            Messages, which begin at ``position``; or a step without any: there is nothing to read now.
+
+        Raises:
+            DataLossError: records are gone, and ``on_loss`` does not tolerate it.
+            TubeMQError: as ``Cursor.receive`` and ``Cursor.confirm``.
+        """
+        cursor = self._cursor
+        if self._reset_wanted:
+            self._go_to_the_end()
+        elif not self._placed:
+            self._place()
+        elif confirms and cursor.unconfirmed is not None:
+            self._accept(cursor.confirm_by(cursor.start_fetch(confirm=True, own_limits=own_limits)))
+        fetched = cursor.unconfirmed if confirms else None
+        if fetched is None:
+            fetched = cursor.receive(cursor.start_fetch(own_limits=own_limits))
+        if fetched.refusal is not None:
+            return cursor.confirm()
+        self._report_damage(fetched)
+        return fetched
+
+    def confirm(self) -> Step:
+        """Confirm the last batch at the broker.
+
+        Raises:
+            DataLossError: the broker passed over records, and ``on_loss`` does not tolerate it. The batch
+                is confirmed all the same.
+            TubeMQError: as ``Cursor.confirm``.
+        """
+        step = self._cursor.confirm()
+        self._accept(step)
+        return step
+
+    def roll_back(self) -> None:
+        """Let the broker forget the last batch, which then comes again.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.start_commit``.
+        """
+        lease = self._holder.lease
+        self._cursor.unconfirmed = None
+        found = lease.session.commit(lease.claim, consumed=False)
+        if found.current != self.position:
+            raise RemoteProtocolError(
+                "TUBEMQ_POSITION_MOVED",
+                partition=self.partition,
+                actual=found.current,
+                expected=self.position,
+            )
+
+    def reset(self) -> None:
+        """Continue behind the last message of the store, from the next fetch on; needs no lock."""
+        self._reset_wanted = True
+
+    def release(self, *, consumed: bool) -> None:
+        """Give the partition up; errors are logged only."""
+        self.released = True
+        self._holder.release(consumed=consumed)
+
+    def abandon(self) -> None:
+        """Give the partition up, which somebody else has taken."""
+        self.released = True
+
+    def _place(self) -> Position:
+        """Register at the position and see whether it is still there."""
+        wanted = self._cursor.position
+        found = self._cursor.seek(wanted)
+        if found.current > wanted:
+            self._report(Loss.EXPIRED, wanted, found.current, self._rows(wanted, found.current))
+        elif found.current < wanted:
+            self._report(Loss.MOVED_BACK, found.current, wanted, self._rows(found.current, wanted))
+        self._placed = True
+        return found
+
+    def _go_to_the_end(self) -> None:
+        was = self._cursor.position
+        self._cursor.seek(_BEHIND_EVERYTHING)
+        self._placed, self._reset_wanted = True, False
+        logger.warning(
+            "%s continues at offset %d, not at %d, as an administrator wants",
+            self.partition,
+            self._cursor.position,
+            was,
+        )
+
+    def _accept(self, step: Step) -> None:
+        if self.own_store and not step.dense:
+            # The broker passed over records without a word (MsgFileStore.getMessages).
+            missing = rows_between(step.start, step.next) - step.fetched.count
+            self._report(Loss.SKIPPED, step.start, step.next, missing)
+
+    def _report_damage(self, fetched: Fetched) -> None:
+        if damaged := len(fetched.corrupt):
+            self._report(Loss.CORRUPT, self.position, self._cursor.counted_end(fetched), damaged)
+
+    def _rows(self, start: int, end: int) -> int | None:
+        return rows_between(start, end) if self.own_store else None
+
+    def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
+        self._reader.on_loss(LossRecord(loss, self.partition, start, end, rows))

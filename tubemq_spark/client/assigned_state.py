@@ -1,0 +1,120 @@
+"""What the threads of one assigned consumer share: its partitions, and what each of them is doing.
+
+Invariants:
+
+- ``changed`` guards everything here; nobody holds it during a request. A partition's own lock is taken before
+  it, never after.
+- ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
+  the holder of the partition's own lock calls.
+- ``troubles`` has the last error of a partition, until it is read again.
+- Once ``refusal`` is set, it stays: whoever waits is woken and raises it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from tubemq_spark.client.assigned_partition import AssignedPartition
+from tubemq_spark.client.broker import Position
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.flow_control import FlowControl
+from tubemq_spark.client.partition_cache import PartitionCache
+from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.partition_strings import PartitionInfo
+
+logger = logging.getLogger(__name__)
+
+_TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
+
+
+class AssignedState:
+    """The partitions of one consumer."""
+
+    def __init__(self, config: ClientConfig, subscription: Subscription, control: FlowControl) -> None:
+        """Hold nothing yet."""
+        self.config = config
+        self.subscription = subscription
+        self.control = control
+        self.changed = threading.Condition()
+        self.cache = PartitionCache(
+            control,
+            filtered_topics=subscription.filtered_topics,
+            confirm_timeout_ms=config.consumer.confirm_timeout_ms,
+            rollback=config.consumer.rollback,
+        )
+        self.connected: dict[TopicPartition, AssignedPartition] = {}
+        self.troubles: dict[TopicPartition, TubeMQError] = {}
+        self.refusal: Callable[[], ConsumeError] | None = None
+
+    def held(self) -> tuple[TopicPartition, ...]:
+        """Return what is connected, sorted."""
+        with self.changed:
+            return tuple(sorted(self.connected))
+
+    def check_open(self) -> None:
+        """Do nothing as long as the consumer is open.
+
+        Raises:
+            ConsumeError: it is not.
+        """
+        if self.refusal is not None:
+            raise self.refusal()
+
+    def end(self, refusal: Callable[[], ConsumeError]) -> None:
+        """Refuse everything from now on, and wake those who wait."""
+        with self.changed:
+            self.refusal = refusal
+            self.changed.notify_all()
+
+    def add(self, partition: AssignedPartition, found: Position) -> None:
+        """Hold a partition that is registered."""
+        name = partition.partition
+        info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
+        with self.changed:
+            self.check_open()
+            self.connected[name] = partition
+            self.cache.add(info, found)
+            self.troubles.pop(name, None)
+            self.changed.notify_all()
+
+    def remove(self, partition: AssignedPartition) -> bool:
+        """Hold a partition no longer; return whether its broker has to commit what was fetched last."""
+        with self.changed:
+            given_up = self.cache.remove([partition.partition])
+            self.connected.pop(partition.partition, None)
+            self.changed.notify_all()
+        return any(one.confirms for one in given_up)
+
+    def release(self, partition: AssignedPartition, reason: TubeMQError | None = None) -> None:
+        """Give a partition up, at its broker too, unless somebody else has taken it. Hold its lock."""
+        if partition.released:
+            return
+        consumed = self.remove(partition)
+        if reason is not None:
+            self.troubles[partition.partition] = reason
+        if reason is not None and is_taken(reason):
+            partition.abandon()
+        else:
+            partition.release(consumed=consumed)
+
+    def note_trouble(self, partition: AssignedPartition, error: TubeMQError) -> None:
+        """Remember why a partition cannot be read; warn of the first of several errors."""
+        with self.changed:
+            first = self.troubles.get(partition.partition) is None
+            self.troubles[partition.partition] = error
+        if first:
+            logger.warning("%s cannot be read; it is tried again: %s", partition.partition, error)
+
+    def note_success(self, partition: AssignedPartition) -> None:
+        """Forget the trouble of a partition that answers."""
+        if self.troubles and self.troubles.pop(partition.partition, None) is not None:
+            logger.info("%s can be read again", partition.partition)
+
+
+def is_taken(error: TubeMQError) -> bool:
+    """Whether another consumer of the group holds the partition (410, 412)."""
+    return isinstance(error, RpcError) and error.code in _TAKEN
