@@ -127,18 +127,20 @@ class Fetching:
     ) -> Batch | None:
         """Keep what a fetch brought; return the batch if it can be handed out."""
         state, fetched = self._state, found if isinstance(found, Fetched) else found.fetched
-        position = Position(partition.position, fetched.header.max_offset)
         with state.changed:
             if not state.cache.is_current(booking):
                 return None
-            refused = fetched.refusal is not None
-            state.cache.record(booking, self._outcome(found), None if refused else position)
+            latest = fetched.header.max_offset
+            if latest is None:
+                latest = state.cache.positions()[booking.partition].latest
+            # Without a batch everything before the position is confirmed, also after a refusal.
+            position = Position(partition.position, latest)
+            state.cache.record(booking, self._outcome(found), position)
             state.changed.notify_all()
             if batch is not None and state.cache.is_wanted(booking.partition):
                 state.cache.deliver(booking)
                 return batch
-            if batch is None and not refused:
-                state.cache.book_position(booking, position)
+            state.cache.book_position(booking, position)
             state.cache.release(booking, consumed=False)
             return None
 

@@ -1,0 +1,66 @@
+"""Assigned consumers of an embedded server with three brokers: what their tests share."""
+
+import contextlib
+
+from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.model import Endpoint, TopicPartition
+
+TOPIC = "demo"
+ROW = 28
+QUICK = {"heartbeat_period_ms": 3_600_000, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
+"""Nothing happens by itself: tests call ``upkeep`` when it is due."""
+
+
+def client_of(server, group="etl", **changes):
+    consumer = {
+        "ready_wait_ms": 5_000,
+        "not_found_wait_ms": 20,
+        "layout_period_ms": 0,
+        "rebalance_wait_ms": 200,
+    }
+    consumer |= {name: changes.pop(name) for name in set(changes) & set(ConsumerConfig.__dataclass_fields__)}
+    position = consumer.pop("consume_position", ConsumePosition.FIRST)
+    settings = {**QUICK, **changes, "consumer": ConsumerConfig(consume_position=position, **consumer)}
+    return TubeMQClient(ClientConfig((Endpoint.parse(server.master),), group, **settings))
+
+
+@contextlib.contextmanager
+def consumer_of(server, topics=TOPIC, group="etl", **changes):
+    asked = {
+        name: changes.pop(name)
+        for name in ("message_types", "source_count", "node_id", "on_loss", "follow_resets")
+        if name in changes
+    }
+    with client_of(server, group, **changes) as client, client.assigned_consumer(topics, **asked) as consumer:
+        yield consumer
+
+
+def upkeep(consumer):
+    """Do what the consumer does by itself every heartbeat period."""
+    consumer._upkeep.run_once()
+
+
+def partition(broker=1, number=0, topic=TOPIC):
+    return TopicPartition(topic, broker, number)
+
+
+def produce(server, values, topic=TOPIC, where=None, **more):
+    with client_of(server) as client, client.producer() as producer:
+        for value in values:
+            producer.send(topic, value, partition=where and (where.broker_id, where.partition_id), **more)
+
+
+def numbered(count, start=0):
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def take(consumer, count, timeout_ms=5_000):
+    """Fetch and confirm until there were so many messages; return them in the order they came."""
+    values = []
+    while len(values) < count:
+        batch = consumer.fetch(timeout_ms)
+        assert batch is not None, (consumer.consume_status, len(values), consumer.status())
+        values += [record.value for record in batch]
+        consumer.confirm(batch)
+    return values
