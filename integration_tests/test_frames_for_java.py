@@ -45,7 +45,7 @@ def received(client, subscription, expected):
                 yield message
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [100, pytest.param(1024, marks=pytest.mark.nightly)])
 def test_the_java_consumer_gets_every_row_once_and_in_order(spark, real_brokers, java_client, size):
     count, topic = SIZES[size], f"frames_{size}"
     write(numbered(spark, count, size), server_of(real_brokers), topic=topic)

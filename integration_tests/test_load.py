@@ -71,6 +71,7 @@ def test_every_message_of_the_load_producer_is_read(spark, server, java_load, sh
             assert (of_one.offsets, of_one.first, of_one.last) == (of_one.rows, 0, 28 * (of_one.rows - 1))
 
 
+@pytest.mark.nightly
 def test_load_consumers_read_every_message(server, java_load):
     """The pull and the push consumer of the load consumer, each alone in its group, get all there is."""
     topic = server.fresh_topic("3x1")

@@ -19,7 +19,7 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 
-KILLS = form(short=5, long=20)
+KILLS = form(short=3, long=20)
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 FILLER = random.Random(0).randbytes(2 * MIB)
 PARTITIONS = (0, 1, 10_000)
