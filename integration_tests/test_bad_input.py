@@ -195,6 +195,7 @@ def test_a_topic_is_not_overwritten(spark, server, topic):
         ),
         ("map('a', 'x$msgType$')", "'x$msgType$' contains a name that TubeMQ reserves"),
         ("map('my$msgTime$', 'c')", "'my$msgTime$' contains a name that TubeMQ reserves"),
+        ("map('$msgTime$', 'a=b')", "its time 'a=b' contains ',' or '='"),
         ("map('a', cast(null as string))", "attribute a is blank"),
     ],
 )

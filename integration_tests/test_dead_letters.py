@@ -49,7 +49,7 @@ def test_a_topic_is_mirrored_with_its_odd_messages_apart(spark, server, tmp_path
         spark.createDataFrame([(f"{number}",) for number in range(50)], "value string"), server, topic=origin
     )
     frame = read_stream(spark, server, origin, includeAttributes="true")
-    odd = "if(value = '7', map('bad', ''), attributes)"
+    odd = "if(value = '7', map('bad', 'a,b'), if(value = '8', map('blank', ''), attributes))"
     query = (
         frame.selectExpr("cast(value as string) as value", f"{odd} as attributes")
         .writeStream.format("tubemq")
@@ -60,7 +60,10 @@ def test_a_topic_is_mirrored_with_its_odd_messages_apart(spark, server, tmp_path
     )
     query.awaitTermination()
 
-    values = {int(row.value) for row in read(spark, server, target).select("value").collect()}
-    assert values == set(range(50)) - {7}
+    found = read(spark, server, target, includeAttributes="true").select("value", "attributes").collect()
+    stored = {int(row.value): row.attributes for row in found}
+    assert len(found) == 49
+    assert stored.keys() == set(range(50)) - {7}
+    assert stored[8]["blank"] == "", "what other producers write otherwise goes through unchanged"
     (attributes,) = dead_letters(spark, server, dead).values()
     assert "bad" in attributes["deadLetterReason"]

@@ -19,7 +19,7 @@ from tubemq_spark.model import (
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.payload import encode_payload
+from tubemq_spark.protocol.payload import empty_value, encode_prefix
 from tubemq_spark.receipts import Receipt
 
 ROW = 28
@@ -112,15 +112,27 @@ class MemorySender(contextlib.AbstractContextManager):
     def send_batch(self, batch):
         for row in range(len(batch)):
             try:
-                self.send(**batch.message(row)._asdict())
+                self.send(**batch.message(row)._asdict(), foreign=batch.headers.value(row).foreign)
             except TubeMQError as error:
                 error.row = row
                 raise
 
-    def send(self, topic, value, *, key=None, partition=None, **header):
+    def send(
+        self,
+        topic,
+        value,
+        *,
+        key=None,
+        partition=None,
+        attributes=None,
+        message_type=None,
+        message_time=None,
+        foreign=False,
+    ):
         self._cluster.refuse_unknown_topic(topic)
-        payload = encode_payload(value, **header)
-        text = payload.data[4 : len(payload.data) - len(value)].decode() if payload.flag else None
+        if not value:
+            raise empty_value()
+        text = encode_prefix(attributes, message_type, message_time, foreign)[4:].decode() or None
         place = self._place(self._cluster.partitions[topic], key, partition)
         log = self._cluster.logs[place.store_id]
         self._offsets[place].append(ROW * len(log))
