@@ -24,6 +24,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol.constants import UNDEFINED
@@ -75,13 +76,13 @@ class AssignedSession(BalanceSession):
         """Whether a heartbeat was answered, so that what comes now was not there when we came."""
         self._reset = False
 
-    def open(self) -> Self:
+    def open(self, until: Deadline | None = None) -> Self:
         """Register and begin to send heartbeats, the first one at once.
 
         Raises:
             TubeMQError: as ``MasterSession.open``.
         """
-        super().open()
+        super().open(until)
         if self._heartbeats is not None:
             self._heartbeats.hasten()
         return self
