@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.assigned_consumer import AssignedConsumer
-    from tubemq_spark.client.assigned_values import Batch, Confirmed, PartitionStatus
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
+    from tubemq_spark.client.consumer_values import Batch, Confirmed, PartitionStatus
+    from tubemq_spark.client.group_consumer import GroupConsumer
     from tubemq_spark.client.latencies import Latency
     from tubemq_spark.client.outcomes import SendResult
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
@@ -48,6 +49,7 @@ __all__ = [
     "ConsumePosition",
     "ConsumerConfig",
     "CustomPartitioner",
+    "GroupConsumer",
     "Latency",
     "MasterAdmin",
     "MessageHeader",
@@ -69,21 +71,22 @@ __all__ = [
 
 _MODULES: Final = {
     "AssignedConsumer": "tubemq_spark.client.assigned_consumer",
-    "Batch": "tubemq_spark.client.assigned_values",
+    "Batch": "tubemq_spark.client.consumer_values",
     "BoundStart": "tubemq_spark.client.subscription",
     "BrokerAdmin": "tubemq_spark.client.admin",
     "BrokerStatistics": "tubemq_spark.client.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.partitioners",
     "ClientConfig": "tubemq_spark.client.config",
-    "Confirmed": "tubemq_spark.client.assigned_values",
+    "Confirmed": "tubemq_spark.client.consumer_values",
     "ConsumePosition": "tubemq_spark.client.consumer_config",
     "ConsumerConfig": "tubemq_spark.client.consumer_config",
     "CustomPartitioner": "tubemq_spark.client.partitioners",
+    "GroupConsumer": "tubemq_spark.client.group_consumer",
     "Latency": "tubemq_spark.client.latencies",
     "MasterAdmin": "tubemq_spark.client.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
-    "PartitionStatus": "tubemq_spark.client.assigned_values",
+    "PartitionStatus": "tubemq_spark.client.consumer_values",
     "Producer": "tubemq_spark.client.producer",
     "ProducerStatistics": "tubemq_spark.client.statistics",
     "Receipt": "tubemq_spark.receipts",

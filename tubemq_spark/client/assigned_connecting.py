@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.client.assigned_partition import AssignedPartition, Reader
-from tubemq_spark.client.assigned_state import AssignedState
 from tubemq_spark.client.balance_session import Layout
 from tubemq_spark.client.broker import Position
-from tubemq_spark.client.partition_states import ConsumedPosition, PartitionState
+from tubemq_spark.client.consumer_partition import ConsumerPartition, Reader
+from tubemq_spark.client.consumer_state import ConsumerState
+from tubemq_spark.client.partition_states import ConsumedPosition
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
-from tubemq_spark.model import Endpoint, TopicPartition, alone_in_store
+from tubemq_spark.model import TopicPartition, alone_in_store
 from tubemq_spark.net.deadline import Clock, Deadline
 from tubemq_spark.net.retry import FixedPauses, Wait, with_retries
 from tubemq_spark.offsets.units import require_aligned
@@ -26,8 +26,6 @@ _ATTEMPTS: Final = 2
 _BETWEEN_ATTEMPTS_MS: Final = 1_000
 _QUIET_MS: Final = 5_000
 """How long a partition is not asked for again after a refusal that another attempt does not mend."""
-_SILENCE_S: Final = 1.0
-"""A broker that takes longer to answer is not asked again while the consumer closes."""
 _LASTING: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.CERTIFICATE_FAILURE})
 
 
@@ -36,7 +34,7 @@ class Connecting:
 
     def __init__(
         self,
-        state: AssignedState,
+        state: ConsumerState,
         reader: Reader,
         layout: Callable[[], Layout],
         wait: Wait = time.sleep,
@@ -88,7 +86,7 @@ class Connecting:
             made = self._state.connected.get(partition)
             if made is None:
                 return False
-            self._wait_for_batch(partition)
+            self._state.wait_for_batches([partition])
             with made.lock:
                 self._state.release(made, reason)
             return True
@@ -99,20 +97,6 @@ class Connecting:
         for partition in self._state.held():
             if not is_subscribable(layout, partition):
                 self.disconnect(partition, self._not_subscribable(partition))
-
-    def release_all(self) -> None:
-        """Give everything up at once; a broker that does not answer costs no more than one time-out."""
-        silent: set[Endpoint] = set()
-        for made in list(self._state.connected.values()):
-            with made.lock:
-                if made.endpoint in silent:
-                    self._state.remove(made)
-                    made.abandon()
-                    continue
-                began = self._clock()
-                self._state.release(made)
-                if self._clock() - began > _SILENCE_S:
-                    silent.add(made.endpoint)
 
     def _intent(self, partition: TopicPartition) -> threading.Lock:
         with self._state.changed:
@@ -152,13 +136,13 @@ class Connecting:
             )
         del self._refused[partition]
 
-    def _make(self, partition: TopicPartition) -> AssignedPartition:
+    def _make(self, partition: TopicPartition) -> ConsumerPartition:
         layout = self._layout()
         if partition not in layout.partitions:
             raise ConsumeError("TUBEMQ_CONNECT.UNKNOWN", code=int(ErrCode.NOT_FOUND), partition=partition)
         if not is_subscribable(layout, partition):
             raise self._not_subscribable(partition)
-        return AssignedPartition(
+        return ConsumerPartition(
             self._reader,
             partition,
             layout.partitions[partition],
@@ -166,7 +150,7 @@ class Connecting:
             own_store=partition.store_id in alone_in_store(layout.partitions),
         )
 
-    def _register(self, made: AssignedPartition, offset: int | None) -> Position:
+    def _register(self, made: ConsumerPartition, offset: int | None) -> Position:
         # A position that replaces offsets must not go with one: the broker would follow the position.
         status = ReadStatus.STORED_OR_EARLIEST
         if offset is None and not self._state.cache.registered(made.partition):
@@ -183,15 +167,6 @@ class Connecting:
             # Also after an error: the broker may have carried the request out.
             made.release(consumed=False)
             raise
-
-    def _wait_for_batch(self, partition: TopicPartition) -> None:
-        state = self._state
-        deadline = Deadline.after_ms(state.config.consumer.rebalance_wait_ms)
-        with state.changed:
-            state.cache.hold_back([partition])
-            while state.cache.state(partition) is PartitionState.IN_USE and not deadline.expired:
-                state.changed.wait(deadline.remaining())
-                state.cache.expire()
 
     def _not_subscribable(self, partition: TopicPartition) -> ConsumeError:
         return ConsumeError(

@@ -1,46 +1,26 @@
-"""A consumer that reads the partitions its user names, from the offsets its user names.
+"""A consumer that reads the partitions its user names, from the offsets its user names."""
 
-A consumer is in one of these states; it never goes back:
-
-========  ====================================================================================================
-state     meaning
-========  ====================================================================================================
-new       made; nothing was asked of any server. ``open`` may be tried again when it failed
-open      registered at the master, which knows its topics, its number and what it holds
-closed    given up everything; every call but ``close`` is refused
-========  ====================================================================================================
-
-A forked child of the process has no part in it: there every call is refused, and ``close`` does nothing.
-"""
-
-import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Self
 
 from tubemq_spark.client.assigned_connecting import Connecting, is_subscribable
-from tubemq_spark.client.assigned_fetching import Fetching
-from tubemq_spark.client.assigned_partition import Reader
 from tubemq_spark.client.assigned_session import AssignedSession
 from tubemq_spark.client.assigned_share import share_of
-from tubemq_spark.client.assigned_state import AssignedState
 from tubemq_spark.client.assigned_upkeep import Upkeep
-from tubemq_spark.client.assigned_values import Batch, Confirmed, PartitionStatus
 from tubemq_spark.client.balance_session import Layout
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.flow_control import FlowControl
-from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.consumer import Consumer
+from tubemq_spark.client.consumer_partition import Reader
+from tubemq_spark.client.consumer_values import PartitionStatus
+from tubemq_spark.client.partition_states import ConsumedPosition
 from tubemq_spark.client.subscription import Node, Subscription
-from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
-from tubemq_spark.protocol.errcodes import ErrCode
 
 
-class AssignedConsumer:
+class AssignedConsumer(Consumer):
     """Reads the partitions that its user connects it to; threads may share it.
 
     The master gives no partition to this consumer and takes none away: it says which there are
@@ -80,110 +60,25 @@ class AssignedConsumer:
                 the group to.
             wait: how to wait between attempts to register.
         """
-        self._config = config
-        self._subscription = subscription
+        super().__init__(config, subscription)
         self._node = node
-        self._owner = os.getpid()
-        self._control = FlowControl()
-        self._state = AssignedState(config, subscription, self._control)
-        self._state.refusal = self._not_open
         self._session = AssignedSession(
             config, pool, subscription, self._control, node=node, held=self._state.held, wait=wait
         )
         reader = Reader(config, pool, self._session, self._control, on_loss, self._endpoint_of)
         self._connecting = Connecting(self._state, reader, self._known_layout, wait)
-        self._fetching = Fetching(self._state)
         self._upkeep = Upkeep(
-            self._state, reader, self._connecting, self._refresh, follow_resets=follow_resets
+            self._state, reader, self._session, self._connecting, self._refresh, follow_resets=follow_resets
         )
-        self._life = threading.Lock()
-        """Held while the state changes."""
         self._asking = threading.Lock()
         """Held while the master is asked for the layout."""
         self._layout: Layout | None = None
         self._layout_at = 0.0
 
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
-        self._check()
-        while True:
-            try:
-                batch = self.fetch()
-            except ConsumeError as error:
-                if error.code == ErrCode.CLIENT_SHUTDOWN:
-                    return
-                raise
-            if batch is not None:
-                yield batch
-
-    # Life.
-
-    def open(self) -> Self:
-        """Register at the master, and begin to keep what will be connected.
-
-        Raises:
-            RpcError: the master refuses: an unknown topic (431), a group that may not read it (450, 455),
-                other members with other settings (424 to 430), or wrong credentials (415).
-            TubeMQConnectionError: no master answered.
-            ConsumeError: the consumer is open already, or closed.
-        """
-        self._check_process()
-        with self._life:
-            if self._state.refusal != self._not_open:
-                raise self._refused("open already" if self._state.refusal is None else "closed")
-            self._session.open()
-            try:
-                self._refresh()
-            except BaseException:
-                self._session.close()
-                raise
-            self._state.refusal = None
-            self._upkeep.start()
-        return self
-
-    def close(self) -> None:
-        """Give everything up and leave the master; batches that are not confirmed will come again.
-
-        Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
-        """
-        if os.getpid() != self._owner:
-            return
-        with self._life:
-            was_open = self._state.refusal is None
-            self._state.end(lambda: self._refused("closed"))
-            if not was_open:
-                return
-            self._upkeep.stop()
-            self._connecting.release_all()
-            self._session.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the consumer is not open: not yet, or not any more."""
-        return self._state.refusal is not None
-
-    # What it is.
-
     @property
     def client_id(self) -> str:
         """The name under which servers know this consumer."""
         return self._session.client_id
-
-    @property
-    def config(self) -> ClientConfig:
-        """The settings."""
-        return self._config
-
-    @property
-    def subscription(self) -> Subscription:
-        """The topics, with the message types that are wanted."""
-        return self._subscription
 
     @property
     def node(self) -> Node | None:
@@ -194,10 +89,6 @@ class AssignedConsumer:
     def registered_at(self) -> float | None:
         """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
         return self._session.registered_at
-
-    def is_filtered(self, topic: str) -> bool:
-        """Whether only some message types of a topic are wanted."""
-        return topic in self._subscription.filtered_topics
 
     # Partitions.
 
@@ -263,29 +154,6 @@ class AssignedConsumer:
         self._check()
         return self._connecting.disconnect(partition)
 
-    def wait_until_ready(self, timeout_ms: int) -> bool:
-        """Wait until at least one partition is connected; return whether one is.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-        """
-        self._check()
-        state = self._state
-        with state.changed:
-            ready = state.changed.wait_for(lambda: state.refusal or state.connected, timeout_ms / 1000)
-            state.check_open()
-            return bool(ready)
-
-    @property
-    def connected(self) -> tuple[TopicPartition, ...]:
-        """What is connected now, sorted."""
-        return self._state.held()
-
-    def positions(self) -> dict[TopicPartition, ConsumedPosition]:
-        """Return where the connected partitions stand, as far as this consumer has heard; asks nobody."""
-        with self._state.changed:
-            return self._state.cache.positions()
-
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks nobody."""
         layout = self._layout or Layout({}, frozenset())
@@ -308,78 +176,22 @@ class AssignedConsumer:
             )
         return found
 
-    # Messages.
-
-    def fetch(self, timeout_ms: int | None = None) -> Batch | None:
-        """Return messages of the partition that has waited longest; None when there were none in time.
-
-        ``consume_status`` says why there are none.
-
-        Args:
-            timeout_ms: how long to wait; 0: not at all, -1: until there are some. By default
-                ``ready_wait_ms``.
-
-        Raises:
-            ConsumeError: the consumer is not open, or was closed meanwhile (420).
-            DataLossError: records are gone or damaged, by ``on_loss``. Their partition was given up.
-            RpcError: a broker refuses a partition for good. It was given up.
-        """
-        self._check()
-        if timeout_ms is None:
-            timeout_ms = self._config.consumer.ready_wait_ms
-        return self._fetching.fetch(timeout_ms)
-
-    def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
-        """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
-
-        Args:
-            batch: the batch, or its ``context``.
-            consumed: False rolls it back.
-
-        Raises:
-            ConsumeError: the batch was confirmed before, or not in time (400), or its partition was given up
-                (404); the consumer is not open (420).
-            OptionError: the context is not one.
-            DataLossError: the broker passed over records, by ``on_loss``; the batch is confirmed.
-            TubeMQError: the broker did not confirm it. It comes again.
-        """
-        self._check()
-        context = batch.context if isinstance(batch, Batch) else batch
-        return self._fetching.confirm(context, consumed=consumed)
-
-    @property
-    def consume_status(self) -> ConsumeStatus:
-        """Whether messages can be had now, and if not, why."""
-        with self._state.changed:
-            return self._state.cache.status()
-
     # Inside.
 
-    def _check(self) -> None:
-        self._check_process()
-        self._state.check_open()
+    def _start(self) -> None:
+        self._session.open()
+        try:
+            self._refresh()
+        except BaseException:
+            self._session.close()
+            raise
+        self._state.refusal = None
+        self._upkeep.start()
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._owner:
-            raise ConsumeError(
-                "TUBEMQ_CONSUMER_FORKED",
-                code=int(ErrCode.CLIENT_SHUTDOWN),
-                owner=self._owner,
-                process=os.getpid(),
-            )
-
-    def _not_open(self) -> ConsumeError:
-        return self._refused("not open yet")
-
-    def _refused(self, state: str) -> ConsumeError:
-        code = ErrCode.BAD_REQUEST if state == "open already" else ErrCode.CLIENT_SHUTDOWN
-        return ConsumeError(
-            "TUBEMQ_CONSUMER_CLOSED",
-            code=int(code),
-            group=self._config.group,
-            state=state,
-            advice=_ADVICE[state],
-        )
+    def _stop(self) -> None:
+        self._upkeep.stop()
+        self._state.release_all()
+        self._session.close()
 
     def _refresh(self) -> None:
         """Ask the master where the partitions are, unless it said so a moment ago."""
@@ -396,10 +208,3 @@ class AssignedConsumer:
 
     def _endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
         return self._known_layout().partitions.get(partition)
-
-
-_ADVICE: Mapping[str, str] = {
-    "not open yet": "open it first, or use it in a with block",
-    "open already": "a consumer is opened once",
-    "closed": "open a new one",
-}

@@ -95,6 +95,15 @@ class GroupSession(MasterSession):
                 self._finished.append(finished)
         self._hasten()
 
+    def refresh_token(self) -> None:
+        """Ask the master for a visit token that brokers accept.
+
+        Raises:
+            TubeMQError: no master answered, or it refuses us.
+        """
+        with self._lock:
+            self._ask(self._heartbeat)
+
     def _pause_ms(self, misses: int) -> int:
         usual_ms = super()._pause_ms(misses)
         consumer = self._config.consumer

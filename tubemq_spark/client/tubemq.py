@@ -9,13 +9,14 @@ from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.bounds import store_bounds
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.group_consumer import GroupConsumer
 from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.client.records import Record, records
 from tubemq_spark.client.settings import bad_setting
-from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.threaded_producer import ThreadedProducer
 from tubemq_spark.client.topics import publishable
 from tubemq_spark.client.urls import parse_url
@@ -174,6 +175,36 @@ class TubeMQClient:
             partitioner=partitioner,
         )
         return ThreadedProducer(config, self._pool, name=name)
+
+    def group_consumer(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None = None,
+        start: BoundStart | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        settings: ConsumerConfig | None = None,
+    ) -> GroupConsumer:
+        """Return a new member of the client's group; open and close it with a ``with`` block.
+
+        Args:
+            topics: the topics; one text is one topic. By default those of the client's URL.
+            message_types: the message types to read, for some of the topics or none.
+            start: where a bound group starts.
+            on_loss: what to do about records that are gone or damaged; by default it is an error.
+            settings: how the consumer waits and confirms; by default the client's.
+
+        Raises:
+            OptionError: a topic, a filter, a number or a setting cannot be used.
+            OffsetFormatError: an offset of ``start`` is not one.
+        """
+        subscription = self.subscription if topics is None else Subscription.of(topics, message_types, start)
+        if subscription is None or (topics is None and (message_types is not None or start is not None)):
+            raise bad_setting("topics", "missing", "given")
+        if self.node is not None:
+            raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
+        config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
+        return GroupConsumer(config, self._pool, subscription, on_loss=on_loss)
 
     def assigned_consumer(
         self,

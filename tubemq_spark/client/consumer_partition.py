@@ -1,4 +1,4 @@
-"""One partition that an assigned consumer is connected to: its lease, its position, and the way back to it.
+"""One partition that a consumer holds: its lease, its position, and the way back to it.
 
 =========  ==================================================================================================
 state      meaning
@@ -22,9 +22,8 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from tubemq_spark.client.assigned_session import AssignedSession
 from tubemq_spark.client.broker import MEMORY_TOO, BrokerSession, Claim, Fetched, Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.cursor import Cursor, Step
@@ -44,13 +43,29 @@ _BEHIND_EVERYTHING: Final = ((1 << 62) // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
 """An offset that the broker moves back to the end of the store."""
 
 
+class ConsumerSession(Protocol):
+    """What partitions need of their consumer's session with the masters."""
+
+    client_id: str
+    """The name under which servers know the consumer."""
+    visit_token: int
+    authorized_token: str
+
+    def refresh_token(self) -> None:
+        """Ask the master for a visit token that brokers accept.
+
+        Raises:
+            TubeMQError: no master answered, or it refuses us.
+        """
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
     """What the partitions of one consumer share."""
 
     config: ClientConfig
     pool: ChannelPool
-    session: AssignedSession
+    session: ConsumerSession
     control: FlowControl
     on_loss: LossPolicy
     endpoint_of: Callable[[TopicPartition], Endpoint | None]
@@ -133,7 +148,7 @@ class OwnHolder(LeaseHolder):
         return session.visit_token, None, session.authorized_token
 
 
-class AssignedPartition:
+class ConsumerPartition:
     """A partition of one consumer; see the module."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the threads of one assigned consumer share: its partitions, and what each of them is doing.
+"""What the threads of one consumer share: its partitions, and what each of them is doing.
 
 Invariants:
 
@@ -12,26 +12,30 @@ Invariants:
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from typing import Final
 
-from tubemq_spark.client.assigned_partition import AssignedPartition
 from tubemq_spark.client.broker import Position
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer_partition import ConsumerPartition
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.partition_cache import PartitionCache
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Clock, Deadline
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 
 logger = logging.getLogger(__name__)
 
+_SILENCE_S: Final = 1.0
+"""A broker that takes longer to answer is not asked again while the consumer gives everything up."""
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
 
 
-class AssignedState:
+class ConsumerState:
     """The partitions of one consumer."""
 
     def __init__(self, config: ClientConfig, subscription: Subscription, control: FlowControl) -> None:
@@ -46,9 +50,11 @@ class AssignedState:
             confirm_timeout_ms=config.consumer.confirm_timeout_ms,
             rollback=config.consumer.rollback,
         )
-        self.connected: dict[TopicPartition, AssignedPartition] = {}
+        self.connected: dict[TopicPartition, ConsumerPartition] = {}
         self.troubles: dict[TopicPartition, TubeMQError] = {}
         self.refusal: Callable[[], ConsumeError] | None = None
+        self.on_loss: Callable[[], object] = _nothing
+        """Called when a partition was given up for an error; ``changed`` is not held then."""
 
     def held(self) -> tuple[TopicPartition, ...]:
         """Return what is connected, sorted."""
@@ -70,7 +76,7 @@ class AssignedState:
             self.refusal = refusal
             self.changed.notify_all()
 
-    def add(self, partition: AssignedPartition, found: Position) -> None:
+    def add(self, partition: ConsumerPartition, found: Position) -> None:
         """Hold a partition that is registered."""
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
@@ -81,7 +87,7 @@ class AssignedState:
             self.troubles.pop(name, None)
             self.changed.notify_all()
 
-    def remove(self, partition: AssignedPartition) -> bool:
+    def remove(self, partition: ConsumerPartition) -> bool:
         """Hold a partition no longer; return whether its broker has to commit what was fetched last."""
         with self.changed:
             given_up = self.cache.remove([partition.partition])
@@ -89,7 +95,7 @@ class AssignedState:
             self.changed.notify_all()
         return any(one.confirms for one in given_up)
 
-    def release(self, partition: AssignedPartition, reason: TubeMQError | None = None) -> None:
+    def release(self, partition: ConsumerPartition, reason: TubeMQError | None = None) -> None:
         """Give a partition up, at its broker too, unless somebody else has taken it. Hold its lock."""
         if partition.released:
             return
@@ -100,8 +106,35 @@ class AssignedState:
             partition.abandon()
         else:
             partition.release(consumed=consumed)
+        if reason is not None:
+            self.on_loss()
 
-    def note_trouble(self, partition: AssignedPartition, error: TubeMQError) -> None:
+    def release_all(self, clock: Clock = time.monotonic) -> None:
+        """Give everything up at once; a broker that does not answer costs no more than one time-out."""
+        silent: set[Endpoint] = set()
+        for held in list(self.connected.values()):
+            with held.lock:
+                if held.endpoint in silent:
+                    self.remove(held)
+                    held.abandon()
+                    continue
+                began = clock()
+                self.release(held)
+                if clock() - began > _SILENCE_S:
+                    silent.add(held.endpoint)
+
+    def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:
+        """Hand out nothing more of some partitions, and wait until what was handed out is confirmed.
+
+        That takes ``rebalance_wait_ms`` at most.
+        """
+        deadline = Deadline.after_ms(self.config.consumer.rebalance_wait_ms)
+        with self.changed:
+            while set(self.cache.hold_back(partitions)) & set(partitions) and not deadline.expired:
+                self.changed.wait(deadline.remaining())
+                self.cache.expire()
+
+    def note_trouble(self, partition: ConsumerPartition, error: TubeMQError) -> None:
         """Remember why a partition cannot be read; warn of the first of several errors."""
         with self.changed:
             first = self.troubles.get(partition.partition) is None
@@ -109,10 +142,14 @@ class AssignedState:
         if first:
             logger.warning("%s cannot be read; it is tried again: %s", partition.partition, error)
 
-    def note_success(self, partition: AssignedPartition) -> None:
+    def note_success(self, partition: ConsumerPartition) -> None:
         """Forget the trouble of a partition that answers."""
         if self.troubles and self.troubles.pop(partition.partition, None) is not None:
             logger.info("%s can be read again", partition.partition)
+
+
+def _nothing() -> None:
+    pass
 
 
 def is_taken(error: TubeMQError) -> bool:

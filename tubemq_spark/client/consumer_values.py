@@ -1,4 +1,4 @@
-"""What an assigned consumer hands to its user."""
+"""What consumers hand to their users."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Fetching and confirming batches of an assigned consumer; any number of threads may do both.
+"""Fetching and confirming batches of a consumer; any number of threads may do both.
 
 A thread books the partition that has been idle longest, fetches outside of the lock, and hands the batch out
 or lets the partition rest. What goes wrong with one partition holds up no other:
@@ -12,11 +12,11 @@ or lets the partition rest. What goes wrong with one partition holds up no other
 import logging
 from typing import Final
 
-from tubemq_spark.client.assigned_partition import AssignedPartition
-from tubemq_spark.client.assigned_state import AssignedState, is_taken
-from tubemq_spark.client.assigned_values import Batch, Confirmed
 from tubemq_spark.client.broker import Fetched, Position
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.consumer_partition import ConsumerPartition
+from tubemq_spark.client.consumer_state import ConsumerState, is_taken
+from tubemq_spark.client.consumer_values import Batch, Confirmed
 from tubemq_spark.client.cursor import Step
 from tubemq_spark.client.flow_control import FetchOutcome
 from tubemq_spark.client.partition_states import Booking, PartitionState, Selection, parse_context
@@ -46,11 +46,11 @@ which the master will say; 415: tokens change."""
 class Fetching:
     """Fetches and confirms for one consumer."""
 
-    def __init__(self, state: AssignedState) -> None:
+    def __init__(self, state: ConsumerState) -> None:
         self._state = state
 
     def fetch(self, timeout_ms: int) -> Batch | None:
-        """Return the next batch; None when there was none in time. See ``AssignedConsumer.fetch``."""
+        """Return the next batch; None when there was none in time. See ``Consumer.fetch``."""
         deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
         while (turn := self._select(deadline)) is not None:
             selection, partition = turn
@@ -61,7 +61,7 @@ class Fetching:
         return None
 
     def confirm(self, context: str, *, consumed: bool) -> Confirmed:
-        """Confirm a batch or roll it back; see ``AssignedConsumer.confirm``."""
+        """Confirm a batch or roll it back; see ``Consumer.confirm``."""
         booking = parse_context(context)
         partition = self._state.connected.get(booking.partition)
         if partition is None:
@@ -70,7 +70,7 @@ class Fetching:
             self._check_in_use(booking, partition)
             return self._end_batch(booking, partition, consumed=consumed)
 
-    def _select(self, deadline: Deadline | None) -> tuple[Selection, AssignedPartition] | None:
+    def _select(self, deadline: Deadline | None) -> tuple[Selection, ConsumerPartition] | None:
         """Book a partition, or wait for one; None: there was none in time."""
         state = self._state
         with state.changed:
@@ -87,7 +87,7 @@ class Fetching:
                 waits = [wait for wait in (remaining, state.cache.wait_s()) if wait is not None]
                 state.changed.wait(min(waits) if waits else None)
 
-    def _take_turn(self, selection: Selection, partition: AssignedPartition) -> Batch | None:
+    def _take_turn(self, selection: Selection, partition: ConsumerPartition) -> Batch | None:
         """Fetch once; None when that brought nothing for the user."""
         booking = selection.booking
         if partition.released:
@@ -107,7 +107,7 @@ class Fetching:
         self._state.note_success(partition)
         return self._book(booking, partition, found, batch)
 
-    def _batch(self, booking: Booking, partition: AssignedPartition, fetched: Fetched) -> Batch | None:
+    def _batch(self, booking: Booking, partition: ConsumerPartition, fetched: Fetched) -> Batch | None:
         """Return what an answer holds for the user; None if nothing."""
         columns = fetched.columns
         if partition.types:
@@ -123,7 +123,7 @@ class Fetching:
         return Batch(partition.partition, start, latest, found, partition.endpoint, booking.context)
 
     def _book(
-        self, booking: Booking, partition: AssignedPartition, found: Fetched | Step, batch: Batch | None
+        self, booking: Booking, partition: ConsumerPartition, found: Fetched | Step, batch: Batch | None
     ) -> Batch | None:
         """Keep what a fetch brought; return the batch if it can be handed out."""
         state, fetched = self._state, found if isinstance(found, Fetched) else found.fetched
@@ -154,7 +154,7 @@ class Fetching:
         wait_ms = found.pause_ms or self._state.config.consumer.not_found_wait_ms
         return FetchOutcome(found.fetched.header.err_code, 0, wait_ms)
 
-    def _fail(self, booking: Booking, partition: AssignedPartition, error: TubeMQError) -> None:
+    def _fail(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> None:
         """Give a partition up or let it rest after an error; raise what the user must know."""
         if is_taken(error):
             logger.warning("%s is given up: %s", booking.partition, error)
@@ -167,7 +167,7 @@ class Fetching:
             self._state.release(partition, error)
             raise error
 
-    def _let_rest(self, booking: Booking, partition: AssignedPartition, outcome: FetchOutcome) -> None:
+    def _let_rest(self, booking: Booking, partition: ConsumerPartition, outcome: FetchOutcome) -> None:
         partition.unplace()
         with self._state.changed:
             if self._state.cache.is_current(booking):
@@ -175,7 +175,7 @@ class Fetching:
                 self._state.cache.release(booking, consumed=False, rest_ms=outcome.wait_ms)
             self._state.changed.notify_all()
 
-    def _check_in_use(self, booking: Booking, partition: AssignedPartition) -> None:
+    def _check_in_use(self, booking: Booking, partition: ConsumerPartition) -> None:
         cache = self._state.cache
         with self._state.changed:
             self._state.check_open()
@@ -185,7 +185,7 @@ class Fetching:
                 what = "it was confirmed before, or not in time, or its partition was given up"
                 raise _late(booking, ErrCode.BAD_REQUEST, what)
 
-    def _end_batch(self, booking: Booking, partition: AssignedPartition, *, consumed: bool) -> Confirmed:
+    def _end_batch(self, booking: Booking, partition: ConsumerPartition, *, consumed: bool) -> Confirmed:
         locally = consumed and self._state.config.consumer.confirm_locally
         latest = self._state.cache.positions()[booking.partition].latest
         loss: DataLossError | None = None
