@@ -1,0 +1,477 @@
+"""Assigned consumers where things go wrong: nothing is lost, and what is confirmed does not come again.
+
+Some of it goes wrong in TubeMQ's Java client; the tests of that say so.
+"""
+
+import collections
+import logging
+import threading
+import time
+
+import pytest
+
+from tests.client.assigned import (
+    ROW,
+    TOPIC,
+    client_of,
+    consumer_of,
+    numbered,
+    partition,
+    produce,
+    take,
+    upkeep,
+)
+from tests.embedded.web import close_topic, remove_topic
+from tests.waiting import wait_until
+from tubemq_spark.client import ConsumePosition
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.offsets.loss import Loss, LossRecorder
+from tubemq_spark.protocol.constants import Method, OpType
+from tubemq_spark.protocol.errcodes import ErrCode
+
+COUNT = 24
+STEP = 4
+"""A fetch looks at so many records."""
+
+
+@pytest.fixture(params=[(1, 1), (1, 2)], ids=["own store", "shared store"])
+def server(request):
+    settings = EmbeddedSettings(max_entries=STEP)
+    with EmbeddedTubeMQ(topics={TOPIC: request.param}, brokers=3, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def dense():
+    settings = EmbeddedSettings(max_entries=STEP)
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as running:
+        yield running
+
+
+def fill(server):
+    """Put numbers in all partitions, and return them by partition."""
+    with client_of(server, "other") as client:
+        partitions = list(client.layout(TOPIC).partitions)
+    sent = {one: [b"%s %d" % (str(one).encode(), n) for n in range(COUNT)] for one in partitions}
+    with client_of(server) as client, client.producer() as producer:
+        for number in range(COUNT):
+            for one, values in sent.items():
+                producer.send(TOPIC, values[number], partition=(one.broker_id, one.partition_id))
+    return sent
+
+
+def connect_all(consumer):
+    for one in consumer.share():
+        consumer.connect(one)
+
+
+def read_through(consumer, sent):
+    """Read everything, whatever confirmations fail; return what was confirmed, and what came again."""
+    confirmed = collections.defaultdict(list)
+    doubtful = collections.defaultdict(set)
+    deadline = time.monotonic() + 30
+    while any(len(set(confirmed[one])) < len(values) for one, values in sent.items()):
+        assert time.monotonic() < deadline, consumer.status()
+        batch = consumer.fetch(200)
+        if batch is None:
+            continue
+        values = [record.value for record in batch]
+        try:
+            consumer.confirm(batch)
+        except TubeMQError:
+            doubtful[batch.partition].update(values)
+        else:
+            confirmed[batch.partition] += values
+    return confirmed, doubtful
+
+
+FAULTS = {
+    "503 to fetches": lambda faults: faults.answer(Method.GET_MESSAGE, 503, skip=2, times=4),
+    "500 to fetches": lambda faults: faults.answer(Method.GET_MESSAGE, 500, skip=2, times=3),
+    "301 to a fetch": lambda faults: faults.answer(Method.GET_MESSAGE, ErrCode.MOVED, skip=2, times=2),
+    "404 where there are messages": lambda faults: faults.answer(Method.GET_MESSAGE, 404, skip=2, times=3),
+    "a broker that failed while it read": lambda faults: faults.answer(
+        Method.GET_MESSAGE, 0, skip=1, times=2
+    ),
+    "lost leases": lambda faults: faults.answer(Method.GET_MESSAGE, ErrCode.HB_NO_NODE, skip=3, times=3),
+    "415 to fetches": lambda faults: faults.answer(
+        Method.GET_MESSAGE, ErrCode.CERTIFICATE_FAILURE, skip=3, times=2
+    ),
+    "lost fetches": lambda faults: faults.drop_connection(Method.GET_MESSAGE, skip=3, times=3),
+    "lost answers to fetches": lambda faults: faults.drop_connection(
+        Method.GET_MESSAGE, skip=3, times=3, carried_out=True
+    ),
+    "cut answers to fetches": lambda faults: faults.truncate(Method.GET_MESSAGE, skip=3, times=2),
+    "garbled answers to fetches": lambda faults: faults.corrupt(Method.GET_MESSAGE, 12, skip=3, times=2),
+    "lost commits": lambda faults: faults.drop_connection(Method.COMMIT_OFFSET, skip=2, times=3),
+    "lost answers to commits": lambda faults: faults.drop_connection(
+        Method.COMMIT_OFFSET, skip=2, times=3, carried_out=True
+    ),
+    "401 to commits": lambda faults: faults.answer(Method.COMMIT_OFFSET, 401, skip=1, times=3),
+    "503 to commits": lambda faults: faults.answer(Method.COMMIT_OFFSET, 503, skip=1, times=3),
+    "503 to registers": lambda faults: faults.answer(Method.PARTITION_REGISTER, 503, times=1),
+    "lost registers": lambda faults: faults.drop_connection(Method.PARTITION_REGISTER, times=1),
+    "lost answers to registers": lambda faults: faults.drop_connection(
+        Method.PARTITION_REGISTER, times=1, carried_out=True
+    ),
+    "415 to a register": lambda faults: faults.answer(
+        Method.PARTITION_REGISTER, ErrCode.CERTIFICATE_FAILURE, times=1
+    ),
+    "415 to a lease's heartbeat": lambda faults: faults.answer(
+        Method.PARTITION_HEARTBEAT, ErrCode.CERTIFICATE_FAILURE, times=1
+    ),
+    "lost leases' heartbeats": lambda faults: faults.drop_connection(Method.PARTITION_HEARTBEAT, times=3),
+    "a lost layout": lambda faults: faults.drop_connection(Method.BALANCE_PARTITION_META, times=2),
+    "a refused layout": lambda faults: faults.answer(Method.BALANCE_PARTITION_META, 500, skip=1, times=1),
+    "lost heartbeats": lambda faults: faults.drop_connection(Method.BALANCE_HEARTBEAT, times=2),
+    "411 to heartbeats": lambda faults: faults.answer(Method.BALANCE_HEARTBEAT, ErrCode.HB_NO_NODE, times=2),
+    "411 to the layout": lambda faults: faults.answer(
+        Method.BALANCE_PARTITION_META, ErrCode.HB_NO_NODE, times=1
+    ),
+    "a lost register at the master": lambda faults: faults.drop_connection(Method.BALANCE_REGISTER, times=1),
+    "a lost close": lambda faults: faults.drop_connection(Method.CONSUMER_CLOSE, times=1),
+}
+
+
+@pytest.mark.parametrize("locally", [False, True], ids=["remote", "local"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_trouble_at_any_request_loses_nothing(server, fault, locally):
+    sent = fill(server)
+    rule = FAULTS[fault](server.faults)
+    with consumer_of(
+        server, confirm_locally=locally, heartbeat_period_ms=50, rpc_timeout_ms=2_000
+    ) as consumer:
+        connect_all(consumer)
+        confirmed, doubtful = read_through(consumer, sent)
+        wait_until(lambda: rule.hits > 0 or fault == "a lost close" or (locally and "commits" in fault))
+    for one, values in sent.items():
+        once = list(dict.fromkeys(confirmed[one]))
+        assert once == values, "in order, and nothing is missing"
+        repeats = [value for value, count in collections.Counter(confirmed[one]).items() if count > 1]
+        # With a local confirmation the broker may not have heard of it.
+        assert locally or set(repeats) <= doubtful[one]
+    assert rule.hits > 0 or (locally and "commits" in fault)
+
+
+def test_a_killed_broker_costs_the_others_nothing_and_comes_back(server, caplog):
+    sent = fill(server)
+    with consumer_of(server, heartbeat_period_ms=50, rpc_timeout_ms=1_000) as consumer:
+        connect_all(consumer)
+        server.faults.stop_broker(2)
+        away = {one for one in sent if one.broker_id == 2}
+        rest = {one: values for one, values in sent.items() if one not in away}
+        confirmed, _ = read_through(consumer, rest)
+        assert {one: confirmed[one] for one in rest} == rest
+        wait_until(lambda: consumer.fetch(0) is None and away <= set(consumer.connected))
+        wait_until(lambda: consumer.fetch(0) is None and all(consumer.status()[one].trouble for one in away))
+        assert caplog.text.count("cannot be read; it is tried again") == len(away)
+        server.faults.start_broker(2)
+        back = {one: sent[one] for one in away}
+        confirmed, _ = read_through(consumer, back)
+        assert {one: confirmed[one] for one in away} == back
+        assert not any(one.trouble for one in consumer.status().values())
+
+
+def test_a_broker_that_hangs_costs_the_others_no_lease(dense):
+    """With Java's client each broker in turn is waited for, up to ten seconds."""
+    with consumer_of(dense, rpc_timeout_ms=2_000) as consumer:
+        connect_all(consumer)
+        dense.faults.freeze_broker(2)
+        heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
+        upkeep(consumer)
+        assert heard.hits == 2
+        assert len(consumer.connected) == 3
+        dense.faults.start_broker(2)
+
+
+def test_an_error_of_one_heartbeat_drops_no_partition(dense):
+    """With Java's client it drops all partitions of the broker."""
+    with consumer_of(dense) as consumer:
+        connect_all(consumer)
+        lost = dense.faults.drop_connection(Method.PARTITION_HEARTBEAT, times=3)
+        upkeep(consumer)
+        assert lost.hits == 3
+        assert len(consumer.connected) == 3
+        sent = fill(dense)
+        confirmed, _ = read_through(consumer, sent)
+        assert confirmed == sent
+
+
+def test_leases_are_kept_while_nobody_fetches():
+    settings = EmbeddedSettings(lease_timeout_ms=400, scan_period_ms=50)
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as server,
+        consumer_of(server, heartbeat_period_ms=50) as consumer,
+        consumer_of(server) as other,
+    ):
+        consumer.connect(partition())
+        heartbeats = server.faults.delay(Method.PARTITION_HEARTBEAT, 0)
+        wait_until(lambda: heartbeats.hits >= 20)
+        with pytest.raises(RpcError, match="410"):
+            other.connect(partition())
+
+
+def test_a_heartbeat_finds_out_that_a_lease_was_lost(dense, caplog):
+    caplog.set_level(logging.INFO)
+    sent = fill(dense)
+    with consumer_of(dense) as consumer:
+        connect_all(consumer)
+        dense.faults.forget_leases()
+        upkeep(consumer)
+        assert caplog.text.count("is registered again: its broker has forgotten us") == 3
+        confirmed, _ = read_through(consumer, sent)
+        assert confirmed == sent
+
+
+@pytest.mark.parametrize("how", ["fetch", "heartbeat"])
+def test_a_partition_that_another_consumer_took_is_given_up(dense, how, caplog):
+    with consumer_of(dense) as consumer:
+        connect_all(consumer)
+        dense.faults.give_leases_away(broker=2)
+        if how == "heartbeat":
+            upkeep(consumer)
+        else:
+            while consumer.fetch(0) is not None or len(consumer.connected) == 3:
+                pass
+        assert consumer.connected == (partition(1), partition(3))
+        assert consumer.status()[partition(2)].trouble.code in (410, 412)
+        assert "demo/2:0 is given up" in caplog.text
+
+
+def test_a_given_up_partition_is_told_to_brokers_no_more(dense):
+    """With Java's client it is in one more heartbeat, and comes back as lost."""
+    with consumer_of(dense) as consumer:
+        connect_all(consumer)
+        consumer.disconnect(partition(2))
+        heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0, broker=2)
+        upkeep(consumer)
+        assert heard.hits == 0
+
+
+def test_a_batch_that_is_not_confirmed_in_time_comes_again(dense):
+    """With Java's client it blocks its partition for ever."""
+    produce(dense, numbered(3), where=partition())
+    with consumer_of(dense, confirm_timeout_ms=50) as consumer:
+        consumer.connect(partition())
+        first = consumer.fetch()
+        again = consumer.fetch(5_000)
+        assert again.records == first.records
+        with pytest.raises(ConsumeError, match="in time") as late:
+            consumer.confirm(first)
+        assert late.value.code == 400
+        assert consumer.confirm(again).offset == 3 * ROW
+
+
+def test_a_batch_that_is_not_confirmed_in_time_may_count_as_consumed(dense):
+    produce(dense, numbered(3), where=partition())
+    with consumer_of(dense, confirm_timeout_ms=50, rollback=False) as consumer:
+        consumer.connect(partition())
+        assert [record.value for record in consumer.fetch()] == numbered(3)
+        produce(dense, [b"next"], where=partition())
+        assert [record.value for record in consumer.fetch()] == [b"next"]
+
+
+def test_an_error_of_the_layout_is_told_and_hides_behind_no_cache(dense):
+    """With Java's client the next ten seconds answer with what was known, as if all were well."""
+    with consumer_of(dense, layout_period_ms=3_600_000) as consumer:
+        before = consumer.partitions()
+        consumer._layout_at -= 3_600
+        dense.faults.answer(Method.BALANCE_PARTITION_META, ErrCode.BAD_REQUEST, times=2)
+        for _ in range(2):
+            with pytest.raises(RpcError, match="400"):
+                consumer.partitions()
+        assert consumer.partitions() == before
+
+
+def test_the_master_is_not_asked_for_the_layout_all_the_time(dense):
+    with consumer_of(dense, layout_period_ms=3_600_000) as consumer:
+        asked = dense.faults.delay(Method.BALANCE_PARTITION_META, 0)
+        threads = [threading.Thread(target=consumer.partitions) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert asked.hits == 0
+        consumer._layout_at -= 3_600
+        assert consumer.partitions()
+        assert consumer.partitions()
+        assert asked.hits == 1
+
+
+def test_a_master_that_forgot_the_consumer_answers_for_the_layout_at_once(dense):
+    """With Java's client only a heartbeat registers again."""
+    with consumer_of(dense) as consumer:
+        dense.faults.forget_clients()
+        assert len(consumer.partitions()) == 3
+
+
+def test_a_register_that_fails_once_still_begins_where_it_should(dense):
+    """With Java's client the second attempt begins with the first message instead of the last."""
+    produce(dense, numbered(5), where=partition())
+    with consumer_of(dense, consume_position=ConsumePosition.LATEST) as consumer:
+        consumer._connecting._wait = lambda seconds: None
+        failed = dense.faults.answer(Method.PARTITION_REGISTER, 503, times=1)
+        assert consumer.connect(partition()).offset == 5 * ROW
+        assert failed.hits == 1
+
+
+@pytest.mark.parametrize(("code", "tries"), [(410, 1), (503, 2), (403, 1), (400, 1)])
+def test_a_register_is_repeated_only_if_that_may_help(dense, code, tries):
+    """With Java's client it is always repeated."""
+    with consumer_of(dense) as consumer:
+        consumer._connecting._wait = lambda seconds: None
+        refused = dense.faults.answer(
+            Method.PARTITION_REGISTER, code, only=lambda request: request.opType == OpType.REGISTER
+        )
+        with pytest.raises(RpcError, match=str(code)) as error:
+            consumer.connect(partition())
+        assert refused.hits == tries
+        assert "a test asked for this answer" in str(error.value)
+
+
+def test_two_threads_connect_to_a_partition_once(dense):
+    """With Java's client both register it."""
+    with consumer_of(dense) as consumer:
+        held = dense.faults.hold(Method.PARTITION_REGISTER)
+        threads = [threading.Thread(target=consumer.connect, args=[partition()]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: held.hits == 1)
+        held.release()
+        for thread in threads:
+            thread.join(5)
+        assert held.hits == 1
+        assert consumer.connected == (partition(),)
+
+
+def test_closing_while_a_fetch_hangs_ends_soon(dense):
+    with client_of(dense, rpc_timeout_ms=500) as client:
+        consumer = client.assigned_consumer(TOPIC).open()
+        consumer.connect(partition())
+        held = dense.faults.hold(Method.GET_MESSAGE)
+        errors = []
+
+        def fetch():
+            try:
+                consumer.fetch(-1)
+            except ConsumeError as error:
+                errors.append(error.code)
+
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        wait_until(lambda: held.hits >= 1)
+        consumer.close()
+        thread.join(5)
+        assert errors == [420]
+
+
+def test_closing_beside_a_broker_that_hangs_ends_soon():
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 20)}, brokers=3) as server:
+        with consumer_of(server, rpc_timeout_ms=1_200) as consumer:
+            connect_all(consumer)
+            assert len(consumer.connected) == 60
+            server.faults.freeze_broker(2)
+            began = time.monotonic()
+        assert time.monotonic() - began < 20, "not a time-out for each of its partitions"
+        server.faults.start_broker(2)
+
+
+def test_expired_records_are_a_loss_and_the_others_go_on(dense):
+    sent = fill(dense)
+    with consumer_of(dense) as consumer:
+        connect_all(consumer)
+        consumer.confirm(consumer.fetch())
+        dense.faults.apply_retention(TOPIC)
+        left = set(sent)
+        for _ in sent:
+            with pytest.raises(DataLossError, match="EXPIRED"):
+                consumer.fetch()
+            (lost,) = left - set(consumer.connected)
+            left.remove(lost)
+            assert isinstance(consumer.status()[lost].trouble, DataLossError)
+        # Whoever connects without an offset begins where the log does.
+        assert consumer.connect(partition()).offset == COUNT * ROW
+
+
+def test_expired_records_can_be_passed_over(dense):
+    losses = LossRecorder()
+    fill(dense)
+    with consumer_of(dense, on_loss=losses) as consumer:
+        connect_all(consumer)
+        dense.faults.apply_retention(TOPIC)
+        produce(dense, [b"after"], where=partition())
+        assert take(consumer, 1) == [b"after"]
+    assert (Loss.EXPIRED, 0, COUNT * ROW, COUNT) in [
+        (loss.loss, loss.start, loss.end, loss.rows) for loss in losses.records
+    ]
+
+
+def test_a_damaged_message_is_a_loss(dense):
+    """With Java's client it vanishes."""
+    produce(dense, [b"good", b"bad and evil", b"fine"], where=partition())
+    losses = LossRecorder()
+    dense.faults.corrupt(Method.GET_MESSAGE, b"bad and evil")
+    with consumer_of(dense) as consumer:
+        consumer.connect(partition())
+        with pytest.raises(DataLossError, match="CORRUPT"):
+            consumer.fetch()
+        assert consumer.connected == ()
+    with consumer_of(dense, on_loss=losses) as consumer:
+        consumer.connect(partition())
+        assert take(consumer, 2) == [b"good", b"fine"]
+    assert [(loss.loss, loss.rows) for loss in losses.records] == [(Loss.CORRUPT, 1)]
+
+
+def test_a_log_that_was_cut_is_a_loss(dense):
+    produce(dense, numbered(8), where=partition())
+    with consumer_of(dense) as consumer:
+        consumer.connect(partition())
+        take(consumer, 8)
+        dense.faults.lose_messages(TOPIC, 3)
+        with pytest.raises(DataLossError, match="MOVED_BACK"):
+            consumer.fetch()
+
+
+def test_a_topic_that_is_removed_is_released(dense):
+    with consumer_of(dense, heartbeat_period_ms=50) as consumer:
+        connect_all(consumer)
+        close_topic(dense, TOPIC)
+        remove_topic(dense, TOPIC)
+        deadline = time.monotonic() + 10
+        while partition(1) in consumer.connected:
+            assert time.monotonic() < deadline
+            consumer.fetch(20)
+        assert consumer.connected == (partition(2), partition(3))
+
+
+def test_a_refusal_for_good_gives_the_partition_up_and_is_told(dense):
+    with consumer_of(dense) as consumer:
+        connect_all(consumer)
+        dense.faults.answer(Method.GET_MESSAGE, ErrCode.BAD_REQUEST, broker=2)
+        with pytest.raises(RpcError, match="400"):
+            take(consumer, 1)
+        assert consumer.connected == (partition(1), partition(3))
+
+
+def test_a_broker_that_is_away_is_told_when_connecting(dense):
+    with consumer_of(dense) as consumer:
+        consumer._connecting._wait = lambda seconds: None
+        dense.faults.stop_broker(2)
+        with pytest.raises(TubeMQConnectionError):
+            consumer.connect(partition(2))
+        dense.faults.start_broker(2)
+        consumer.connect(partition(2))
+
+
+def test_tokens_that_expired_are_renewed():
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3) as server, consumer_of(server) as consumer:
+        connect_all(consumer)
+        refused = server.faults.answer(
+            Method.PARTITION_REGISTER, ErrCode.CERTIFICATE_FAILURE, times=1, skip=1
+        )
+        renewed = server.faults.delay(Method.BALANCE_HEARTBEAT, 0)
+        consumer.disconnect(partition(1))
+        consumer.connect(partition(1))
+        assert refused.hits == 1
+        assert renewed.hits == 1
