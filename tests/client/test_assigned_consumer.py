@@ -535,6 +535,14 @@ def test_a_batch_that_is_rolled_back_comes_again(server):
         assert consumer.fetch(50) is None
 
 
+@pytest.mark.parametrize("timeout_ms", [0, 30])
+def test_a_fetch_ends_in_time_though_partitions_do_not_rest(server, timeout_ms):
+    with consumer_of(server, not_found_wait_ms=0) as consumer:
+        for one in consumer.share():
+            consumer.connect(one)
+        assert consumer.fetch(timeout_ms) is None
+
+
 @pytest.mark.parametrize("context", ["", "1:demo:0", "demo", "1:demo:0@", "x:demo:0@1", "1::0@1"])
 def test_a_context_that_is_none_is_refused(server, context):
     with consumer_of(server) as consumer:

@@ -52,12 +52,17 @@ class Fetching:
     def fetch(self, timeout_ms: int) -> Batch | None:
         """Return the next batch; None when there was none in time. See ``Consumer.fetch``."""
         deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
+        turns = 0
         while (turn := self._select(deadline)) is not None:
             selection, partition = turn
             with partition.lock:
                 batch = self._take_turn(selection, partition)
+            turns += 1
             if batch is not None:
                 return batch
+            # In time or not, each partition had its turn.
+            if deadline is not None and deadline.expired and turns >= len(self._state.connected):
+                break
         return None
 
     def confirm(self, context: str, *, consumed: bool) -> Confirmed:
