@@ -1,4 +1,4 @@
-"""Assigned consumers on two Java brokers: they split partitions, begin where they are told, and lose nothing."""
+"""Assigned consumers on two Java brokers: they split partitions, begin as they are told, and lose nothing."""
 
 import collections
 import concurrent.futures
