@@ -27,7 +27,7 @@ MATRIX_STORES: Final = 3
 """Further topics of `real_brokers`, with so many stores on each broker."""
 FRAMES_TOPICS: Final = ("frames_100", "frames_1024")
 """Further topics of `real_brokers`, which take messages at full speed."""
-ASSIGNED_TOPICS: Final = ("assigned", "assigned_in_turn")
+CONSUMER_TOPICS: Final = ("assigned", "assigned_in_turn", "grouped")
 """Further topics of `real_brokers`, with six partitions on each broker, of which two share a store."""
 
 JavaClients: TypeAlias = Callable[[str], JavaClient]
@@ -56,9 +56,9 @@ def real_brokers() -> Iterator[RealTubeMQ]:
     require_real_tubemq()
     matrix = dict.fromkeys(MATRIX_TOPICS, TopicSpec(stores=MATRIX_STORES))
     frames = dict.fromkeys(FRAMES_TOPICS, TopicSpec(properties=PATIENT))
-    assigned = dict.fromkeys(ASSIGNED_TOPICS, TopicSpec(stores=3, partitions=2))
+    consumers = dict.fromkeys(CONSUMER_TOPICS, TopicSpec(stores=3, partitions=2))
     usual = dict.fromkeys(BROKERS_TOPICS, TopicSpec())
-    with RealTubeMQ(usual | matrix | frames | assigned, brokers=2) as cluster:
+    with RealTubeMQ(usual | matrix | frames | consumers, brokers=2) as cluster:
         yield cluster
 
 
