@@ -1,6 +1,7 @@
 """The entry to TubeMQ without Spark: one object that owns the connections."""
 
 import dataclasses
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -52,6 +53,7 @@ class TubeMQClient:
         self.subscription = subscription
         self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)
+        self._consumers: weakref.WeakSet[AssignedConsumer] = weakref.WeakSet()
 
     @classmethod
     def connect(
@@ -105,7 +107,9 @@ class TubeMQClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; reads that are under way end with an error."""
+        """Close consumers and connections; reads that are under way end with an error."""
+        for consumer in list(self._consumers):
+            consumer.close()
         self._pool.close()
 
     def producer(
@@ -243,9 +247,11 @@ class TubeMQClient:
                 raise bad_setting("source_count", source_count, "given together with node_id")
             node = Node(source_count, node_id).validate()
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
-        return AssignedConsumer(
+        consumer = AssignedConsumer(
             config, self._pool, subscription, node=node, on_loss=on_loss, follow_resets=follow_resets
         )
+        self._consumers.add(consumer)
+        return consumer
 
     def _changed(
         self, *, partitioner: str | BuiltInPartitioner | CustomPartitioner | None, **changes: object
