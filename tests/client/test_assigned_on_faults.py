@@ -173,6 +173,35 @@ def test_a_killed_broker_costs_the_others_nothing_and_comes_back(server, caplog)
         assert not any(one.trouble for one in consumer.status().values())
 
 
+def test_partitions_of_a_broker_that_the_master_gave_up_are_given_up_all_at_once(caplog):
+    settings = EmbeddedSettings(broker_timeout_ms=0)
+    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as server:
+        sent = fill(server)
+        with consumer_of(server, rebalance_wait_ms=400) as consumer:
+            connect_all(consumer)
+            out = [consumer.fetch() for _ in sent]
+            assert len({batch.partition for batch in out}) == 12
+            server.faults.stop_broker(2)
+            waits = []
+            wait = consumer._state.wait_for_batches
+            consumer._state.wait_for_batches = lambda partitions: (
+                waits.append(partitions),
+                wait(partitions),
+            )
+            upkeep(consumer)
+            assert [len(partitions) for partitions in waits] == [4], "one wait for all"
+            assert {one.broker_id for one in consumer.connected} == {1, 3}
+            assert caplog.text.count("is given up") == 4
+            server.faults.start_broker(2)
+            for batch in out:
+                if batch.partition.broker_id != 2:
+                    consumer.confirm(batch)
+            wait_until(lambda: len(consumer.share()) == 12)
+            connect_all(consumer)
+            back = {one: values for one, values in sent.items() if one.broker_id == 2}
+            assert read_through(consumer, back)[0] == back
+
+
 def test_a_broker_that_hangs_costs_the_others_no_lease(dense):
     """With Java's client each broker in turn is waited for, up to ten seconds."""
     with consumer_of(dense, rpc_timeout_ms=2_000) as consumer:

@@ -4,6 +4,7 @@ For each partition there is one lock of *intent*: of two threads that connect to
 and one disconnects, the second waits for the first. It is taken before the partition's own lock.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from tubemq_spark.net.retry import FixedPauses, Wait, with_retries
 from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
+
+logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 2
 _BETWEEN_ATTEMPTS_MS: Final = 1_000
@@ -76,27 +79,31 @@ class Connecting:
                     raise
             return ConsumedPosition(found.current, found.latest, time.time())
 
-    def disconnect(self, partition: TopicPartition, reason: TubeMQError | None = None) -> bool:
+    def disconnect(self, partition: TopicPartition) -> bool:
         """Give a partition up, after its batch was confirmed or ``rebalance_wait_ms`` have passed.
 
         Returns:
             Whether it was connected.
         """
         with self._intent(partition):
-            made = self._state.connected.get(partition)
-            if made is None:
-                return False
             self._state.wait_for_batches([partition])
-            with made.lock:
-                self._state.release(made, reason)
-            return True
+            return self._give_up(partition)
 
     def release_unsubscribable(self) -> None:
-        """Give up the partitions that the master does not list as subscribable any more."""
+        """Give up the partitions that the master does not list as subscribable any more.
+
+        Their batches are waited for together: whoever calls this has leases to keep.
+        """
         layout = self._layout()
-        for partition in self._state.held():
-            if not is_subscribable(layout, partition):
-                self.disconnect(partition, self._not_subscribable(partition))
+        closed = [one for one in self._state.held() if not is_subscribable(layout, one)]
+        if not closed:
+            return
+        self._state.wait_for_batches(closed)
+        for partition in closed:
+            with self._intent(partition):
+                reason = self._not_subscribable(partition)
+                if self._give_up(partition, reason):
+                    logger.warning("%s is given up: %s", partition, reason)
 
     def _intent(self, partition: TopicPartition) -> threading.Lock:
         with self._state.changed:
@@ -167,6 +174,15 @@ class Connecting:
             # Also after an error: the broker may have carried the request out.
             made.release(consumed=False)
             raise
+
+    def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> bool:
+        """Give a partition up; return whether it was connected. Hold its intent."""
+        made = self._state.connected.get(partition)
+        if made is None:
+            return False
+        with made.lock:
+            self._state.release(made, reason)
+        return True
 
     def _not_subscribable(self, partition: TopicPartition) -> ConsumeError:
         return ConsumeError(

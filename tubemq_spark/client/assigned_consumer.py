@@ -31,8 +31,9 @@ class AssignedConsumer(Consumer):
     **At least once**: what was not confirmed comes again, to whoever connects to the partition next without
     an offset. Offsets kept elsewhere, with the results, make that exactly once: see ``Confirmed.offset``.
 
-    **Errors** of one partition do not hold up the others. A partition whose broker is away comes back by
-    itself; one that is lost for good is given up, and ``status`` says why.
+    **Errors** of one partition do not hold up the others. A partition whose broker is away for a moment comes
+    back by itself. One that the master does not call readable any more, or that another consumer has taken,
+    is given up, and ``status`` says why.
 
     As a context manager it opens and closes itself.
     """
@@ -55,7 +56,7 @@ class AssignedConsumer(Consumer):
             pool: the channels.
             subscription: the topics, with the message types that are wanted.
             node: which of how many consumers of the group this one is.
-            on_loss: what to do about records that are gone or damaged.
+            on_loss: what to do about records that are gone or damaged. It must not call the consumer.
             follow_resets: whether the partitions go behind their last messages when an administrator wants
                 the group to.
             wait: how to wait between attempts to register.

@@ -101,7 +101,8 @@ class ConsumerState:
             return
         consumed = self.remove(partition)
         if reason is not None:
-            self.troubles[partition.partition] = reason
+            with self.changed:
+                self.troubles[partition.partition] = reason
         if reason is not None and is_taken(reason):
             partition.abandon()
         else:
@@ -144,7 +145,11 @@ class ConsumerState:
 
     def note_success(self, partition: ConsumerPartition) -> None:
         """Forget the trouble of a partition that answers."""
-        if self.troubles and self.troubles.pop(partition.partition, None) is not None:
+        if not self.troubles:  # as a rule, and then without the lock
+            return
+        with self.changed:
+            trouble = self.troubles.pop(partition.partition, None)
+        if trouble is not None:
             logger.info("%s can be read again", partition.partition)
 
 

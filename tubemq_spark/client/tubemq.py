@@ -228,7 +228,8 @@ class TubeMQClient:
             message_types: the message types to read, for some of the topics or none.
             source_count: how many consumers the group has, if the master is to check that; with ``node_id``.
             node_id: the number of this one, from 0 on; see ``AssignedConsumer.share``.
-            on_loss: what to do about records that are gone or damaged; by default it is an error.
+            on_loss: what to do about records that are gone or damaged; by default it is an error. It must
+                not call the consumer.
             follow_resets: whether the consumer goes behind the last messages when an administrator wants its
                 group to.
             settings: how the consumer waits and confirms; by default the client's.
