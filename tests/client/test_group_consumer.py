@@ -277,6 +277,35 @@ def test_a_master_that_refuses_is_told_and_everything_is_given_back(server):
         wait_until(lambda: len(consumer.connected) == PARTITIONS, seconds=20)
 
 
+def test_closing_waits_for_no_rebalance_longer_than_it_may(server):
+    """One broker is frozen in the middle of the first rebalance."""
+    server.faults.freeze_broker(1)
+    with client_of(server, rpc_timeout_ms=60_000, shutdown_wait_ms=50) as client:
+        consumer = client.group_consumer(TOPIC).open()
+        wait_until(lambda: len(consumer.connected) == PARTITIONS * 2 // 3)
+        consumer.close()
+        rebalancing = consumer._rebalancing._thread
+        assert rebalancing.is_alive(), "it waits for the frozen broker"
+        server.faults.start_broker(1)
+        wait_until(lambda: not rebalancing.is_alive())
+        assert consumer.connected == ()
+    with member(server) as other:
+        assert shares(other) == [set(other.connected)], "what came too late was given back"
+
+
+def test_closing_waits_for_no_confirmation(server):
+    """A member that gives a partition up waits for its batch, unless it is closed meanwhile."""
+    produce(server, numbered(120))
+    with member(server, rebalance_wait_ms=600_000, shutdown_wait_ms=600_000) as first:
+        wait_until(lambda: len(first.connected) == PARTITIONS)
+        assert first.fetch() is not None
+        assert first.fetch() is not None
+        with member(server) as second:
+            wait_until(lambda: first._state.cache._leaving)
+            first.close()
+            assert all_of(second, 120) == numbered(120)
+
+
 def test_calls_are_refused_when_the_consumer_is_not_open(server):
     with client_of(server) as client:
         consumer = client.group_consumer(TOPIC)

@@ -78,7 +78,7 @@ class ConsumerConfig:
     rebalance_wait_ms: int = 3_000
     """How long a partition that is to be given up waits for the confirmation of its last batch."""
     shutdown_wait_ms: int = 10_000
-    """How long ``close`` waits for a rebalance that is under way, and for servers to answer."""
+    """How long closing a group consumer waits for a rebalance that is under way."""
     report_interval: int = 6
     """After so many heartbeats without it, the next one tells the master what is held."""
     misses_before_pause: int = 5

@@ -127,11 +127,13 @@ class ConsumerState:
     def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of some partitions, and wait until what was handed out is confirmed.
 
-        That takes ``rebalance_wait_ms`` at most.
+        That takes ``rebalance_wait_ms`` at most, and ends when the consumer closes: then nobody can confirm.
         """
         deadline = Deadline.after_ms(self.config.consumer.rebalance_wait_ms)
         with self.changed:
-            while set(self.cache.hold_back(partitions)) & set(partitions) and not deadline.expired:
+            while set(self.cache.hold_back(partitions)) & set(partitions):
+                if deadline.expired or self.refusal is not None:
+                    break
                 self.changed.wait(deadline.remaining())
                 self.cache.expire()
 

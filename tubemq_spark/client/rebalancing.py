@@ -61,11 +61,16 @@ class Rebalancing:
         self._thread.start()
 
     def stop(self) -> None:
-        """Carry out no more events, and wait for the one that is under way."""
+        """Carry out no more events, and wait for the one that is under way, up to ``shutdown_wait_ms``.
+
+        What it finds later, it finds closed, and gives back.
+        """
         self._stopped.set()
         self._events.put(None)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(self._reader.config.consumer.shutdown_wait_ms / 1000)
+            if self._thread.is_alive():
+                logger.warning("%s closes in the middle of a rebalance", self._session.client_id)
 
     def carry_out(self, event: RebalanceEvent) -> None:
         """Do what an event says, and tell the master."""
