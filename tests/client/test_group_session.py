@@ -188,6 +188,17 @@ def test_a_member_that_is_refused_later_knows_it_until_it_is_taken_again(pool):
             wait_until(lambda: member.session.refused is None)
 
 
+def test_a_member_that_is_refused_asks_once_per_heartbeat(pool):
+    """And less often after some of them: a refusal is no reason to hurry."""
+    registers = [member_registered(), member_registered(450, "group not authorized")]
+    with ScriptedMaster(consumer_register=registers, consumer_heartbeat=member_beat(411)) as master:
+        member = Member(pool, master, heartbeat_period_ms=5)
+        with member.session:
+            wait_until(lambda: member.session._heartbeats.period_s == 20)
+            asked = [method for method, _ in master.requests]
+    assert asked == [Method.CONSUMER_REGISTER, *[Method.CONSUMER_HEARTBEAT, Method.CONSUMER_REGISTER] * 5]
+
+
 def test_after_many_misses_heartbeats_come_less_often_and_never_too_late(pool):
     with ScriptedMaster(consumer_heartbeat=member_beat(500)) as master:
         member = Member(pool, master, heartbeat_period_ms=5)

@@ -3,12 +3,12 @@
 On the embedded server, which refuses with the words of the Java one.
 """
 
-import contextlib
 import time
 import types
 
 import pytest
 
+from testkit.certificates import Authority
 from tubemq_spark.client import proofs
 from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
@@ -18,9 +18,10 @@ from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.errors import RpcError
+from tubemq_spark.errors import RpcError, TlsError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.tls import ServerTls, TlsConfig
 
 ADMIN = {"confModAuthToken": "abc", "createUser": "me"}
 
@@ -128,24 +129,37 @@ def test_a_login_that_fails(pool, login, condition, kind):
     settings = EmbeddedSettings(
         authenticate_consumers=True, authenticate_producers=True, users={"reader": "secret"}
     )
-    with EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=3, settings=settings) as server:
-        if kind == "member":
-            error = refusal(member(server, pool, **login))
-        elif kind == "assigned":
-            error = refusal(BalanceSession(config(server, **login), pool, ["demo"], wait=no_wait))
-        else:
-            error = producer_refusal(config(server, **login))
+    running = EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=3, settings=settings)
+    with running as server, pytest.raises(RpcError) as caught:
+        begin(kind, server, pool, **login)
+    error = caught.value
     assert error.condition == f"TUBEMQ_NOT_AUTHENTICATED.{condition}"
     for secret in ("wrong", "secret"):
         assert secret not in str(error) + repr(error.parameters)
 
 
-def producer_refusal(settings):
-    with TubeMQClient(settings) as client, contextlib.ExitStack() as stack:
-        with pytest.raises(RpcError) as caught:
-            stack.enter_context(client.producer()).send("demo", b"x")
-        stack.pop_all()
-    return caught.value
+def begin(kind, server, pool, **changes):
+    """Begin to be a client of that kind; only for those that cannot."""
+    if kind == "member":
+        member(server, pool, **changes).open()
+    elif kind == "assigned":
+        BalanceSession(config(server, **changes), pool, ["demo"], wait=no_wait).open()
+    else:
+        with TubeMQClient(config(server, **changes)) as client:
+            client.producer().send("demo", b"x")
+
+
+@pytest.mark.parametrize("kind", ["member", "assigned", "producer"])
+def test_a_certificate_that_has_expired(pool, tmp_path, kind):
+    authority = Authority(tmp_path)
+    pair = authority.issue("old", expired=True)
+    settings = EmbeddedSettings(tls=ServerTls(str(pair.cert), str(pair.key)))
+    tls = TlsConfig(str(authority.cert))
+    running = EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=2, settings=settings)
+    with running as server, pytest.raises(TlsError, match="it has expired, or its CA's has") as caught:
+        begin(kind, server, pool, tls=tls)
+    assert caught.value.condition == "TUBEMQ_TLS_CERTIFICATE"
+    assert not caught.value.retriable
 
 
 def test_a_proof_of_another_time(pool, monkeypatch):

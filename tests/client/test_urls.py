@@ -9,6 +9,7 @@ import urllib.parse
 import pytest
 from hypothesis import given, strategies as st
 
+from testkit.certificates import Authority
 from tubemq_spark.client import urls
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
@@ -16,10 +17,11 @@ from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.client.subscription import BoundStart, Node
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.client.urls import UrlSettings, parse_url
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.tls import TlsConfig, TlsVersion
+from tubemq_spark.net.tls import ServerTls, TlsConfig, TlsVersion
 
 MASTERS = (Endpoint("m1", 8715), Endpoint("m2", 9000))
 SECRET = "sq&uib=a%d+vozz"
@@ -39,6 +41,12 @@ def test_masters_alone_are_a_client_with_the_usual_settings():
         "tubemq://m1,m2:9000?",
     ):
         assert parse_url(text) == usual
+
+
+def test_masters_keep_their_order_and_may_share_a_host():
+    """The C++ client keeps one of them, and sorts what is left."""
+    found = parse_url("tubemq://m2:8715,m1:8715,m2:8725").config.masters
+    assert found == (Endpoint("m2", 8715), Endpoint("m1", 8715), Endpoint("m2", 8725))
 
 
 def test_what_consumers_ask_for():
@@ -96,31 +104,57 @@ def test_every_setting_of_a_client_can_be_given(key):
     assert getattr(found, key) == value
 
 
-@pytest.fixture
-def pem(tmp_path):
-    """Files that TLS takes as they are."""
-    import trustme
+def test_every_setting_of_tls_can_be_given(tmp_path):
+    authority = Authority(tmp_path)
+    pair = authority.issue("client")
+    given_ = {
+        "ca_file": str(authority.cert),
+        "cert_file": str(pair.cert),
+        "key_file": str(pair.encrypted_key(SECRET)),
+        "key_password": SECRET,
+        "server_name": "cluster",
+        "min_version": "TLSv1.3",
+    }
 
-    authority = trustme.CA()
-    pair = authority.issue_cert("m1")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    pair.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    pair.private_key_pem.write_to_path(tmp_path / "key.pem")
-    return tmp_path
-
-
-def test_every_setting_of_tls_can_be_given(pem):
-    files = {f"{name}_file": str(pem / f"{name}.pem") for name in ("ca", "cert", "key")}
-    given_ = {**files, "server_name": "cluster", "key_password": SECRET, "min_version": "TLSv1.3"}
-    query = urllib.parse.urlencode(
-        {f"tls_{name}": value for name, value in given_.items()}, quote_via=urllib.parse.quote
-    )
-
-    found = parse_url(url(query, masters="m1,m2:9000")).config
+    found = parse_url(
+        url(encoded({f"tls_{name}": value for name, value in given_.items()}), "m1,m2:9000")
+    ).config
 
     assert found.tls == TlsConfig(**{**given_, "min_version": TlsVersion.V1_3})
     assert given_.keys() == {field.name for field in dataclasses.fields(TlsConfig)}
     assert found.masters == (Endpoint("m1", 8716), Endpoint("m2", 9000))
+
+
+def encoded(values):
+    return urllib.parse.urlencode(values, quote_via=urllib.parse.quote)
+
+
+def test_a_url_reaches_a_cluster_that_wants_certificates_and_a_login(tmp_path):
+    authority = Authority(tmp_path)
+    server_pair, pair = authority.issue("server", "tube.example"), authority.issue("client")
+    tls = ServerTls(str(server_pair.cert), str(server_pair.key), client_ca_file=str(authority.cert))
+    settings = EmbeddedSettings(
+        tls=tls, authenticate_producers=True, authenticate_consumers=True, users={"me": SECRET}
+    )
+    query = {
+        "tls_ca_file": authority.cert,
+        "tls_cert_file": pair.cert,
+        "tls_key_file": pair.encrypted_key(SECRET),
+        "tls_key_password": SECRET,
+        "tls_server_name": "tube.example",
+        "username": "me",
+        "password": SECRET,
+    }
+    with EmbeddedTubeMQ(topics={"letters": (1, 1)}, brokers=2, settings=settings) as server:
+        with TubeMQClient.from_url(f"{server.master}?{encoded(query)}") as client:
+            with client.producer() as producer:
+                producer.send("letters", b"home")
+            assert [record.value for record in client.read("letters")] == [b"home"]
+        del query["username"], query["password"]
+        with TubeMQClient.from_url(f"{server.master}?{encoded(query)}") as client:
+            with pytest.raises(RpcError) as caught:
+                client.layout("letters")
+            assert caught.value.condition == "TUBEMQ_NOT_AUTHENTICATED.NO_CREDENTIALS"
 
 
 def test_tls_is_on_when_something_says_so():
