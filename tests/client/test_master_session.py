@@ -1,6 +1,7 @@
 """Sessions with masters that stand by, refuse, forget, restart and are too old."""
 
 import socket
+import threading
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from tests.client.scripted_master import (
     balance,
     beat,
     config_for,
+    meta,
     registered,
     token,
 )
@@ -247,6 +249,32 @@ def test_a_forgotten_session_registers_again(pool):
         master.wait_for(Method.BALANCE_HEARTBEAT, 3)
         assert len(master.of(Method.BALANCE_REGISTER)) == 2
         assert {request.clientId for request in master.of(Method.BALANCE_REGISTER)} == {session.client_id}
+
+
+def test_while_a_session_registers_again_nobody_else_asks_or_registers(pool):
+    """Threads that share a session, one of which finds that the master has forgotten it."""
+    other = []
+
+    def register_slowly(_):
+        if len(master.of(Method.BALANCE_REGISTER)) == 2:
+            other.append(threading.Thread(target=session.layout))
+            other[0].start()
+            time.sleep(0.05)
+        return registered(authorizedInfo=token())
+
+    answers = {
+        "balance_register": register_slowly,
+        "balance_partition_meta": [meta(code=411), meta("demo#1:1:1:1")],
+    }
+    with (
+        ScriptedMaster(**answers) as master,
+        balance(config_for(master, heartbeat_period_ms=600_000), pool) as session,
+    ):
+        session.layout()
+        other[0].join()
+        asked = [method for method, _ in master.requests]
+    register, ask = Method.BALANCE_REGISTER, Method.BALANCE_PARTITION_META
+    assert asked == [register, ask, register, ask, ask]
 
 
 def test_a_session_goes_over_to_the_master_that_took_over(pool):
