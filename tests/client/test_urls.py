@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from testkit.certificates import Authority
-from tubemq_spark.client import urls
+from tubemq_spark.client import consumer_config, urls
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
@@ -312,6 +312,24 @@ def test_what_was_read_shows_no_password():
 def test_any_password_can_be_written(password):
     found = parse_url(url(f"username=me&password={urllib.parse.quote(password, safe='')}"))
     assert found.config.password == password
+
+
+consumers = st.builds(
+    ConsumerConfig,
+    consume_position=st.sampled_from(ConsumePosition),
+    rollback=st.booleans(),
+    confirm_locally=st.booleans(),
+    **{name: st.integers(*bounds) for name, bounds in consumer_config._BOUNDS.items()},
+)
+
+
+@given(consumers)
+def test_any_settings_can_be_written(consumer):
+    values = {
+        name: str(getattr(value, "value", value)).replace("True", "true").replace("False", "false")
+        for name, value in dataclasses.asdict(consumer).items()
+    }
+    assert parse_url(url(encoded(values))).config.consumer == consumer
 
 
 @given(st.text(max_size=60))

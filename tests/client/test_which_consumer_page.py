@@ -4,7 +4,14 @@ import dataclasses
 import re
 from pathlib import Path
 
-from tubemq_spark.client import ClientConfig, ConsumePosition, ConsumerConfig, TubeMQClient, urls
+from tubemq_spark.client import (
+    ClientConfig,
+    ConsumePosition,
+    ConsumerConfig,
+    TubeMQClient,
+    consumer_config,
+    urls,
+)
 from tubemq_spark.client.flow_rules import parse_flow_rules
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
@@ -35,7 +42,10 @@ def test_the_settings_are_those_of_consumers():
     for field in dataclasses.fields(ConsumerConfig):
         default = getattr(usual, field.name)
         expected[field.name] = str(getattr(default, "value", default))
-    assert {row[0].strip("`"): row[1].strip("`") for row in rows("Settings of consumers")} == expected
+    page = rows("Settings of consumers")
+    assert {row[0].strip("`"): row[1].strip("`") for row in page} == expected
+    ranges = {row[0].strip("`"): row[2] for row in page if " to " in row[2]}
+    assert ranges == {name: f"{least} to {most}" for name, (least, most) in consumer_config._BOUNDS.items()}
 
 
 def test_the_positions_are_those_that_there_are():
