@@ -401,7 +401,7 @@ def test_a_name_is_resolved_at_every_connect(monkeypatch):
     with RpcServer(echo) as first, RpcServer(echo) as second:
         places = [first.endpoint, second.endpoint]
 
-        def resolve(host, port, *_):
+        def resolve(host, port, **_):
             assert (host, port) == ("master.test", 8715)
             place = places.pop(0)
             return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (place.host, place.port))]

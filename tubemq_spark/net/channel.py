@@ -17,6 +17,7 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import addresses
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.net.retry import Wait
@@ -156,7 +157,7 @@ class RpcChannel:
         """
         deadline = Deadline.after_ms(connect_timeout_ms)
         try:
-            connected = socket.create_connection((endpoint.host, endpoint.port), connect_timeout_ms / 1000)
+            connected = addresses.connect(endpoint, connect_timeout_ms / 1000)
         except OSError as error:
             raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error) from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -17,6 +17,7 @@ from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import addresses
 from tubemq_spark.net.waker import Waker
 
 _RECEIVE_BYTES: Final = 1 << 16
@@ -49,7 +50,7 @@ class Pipeline:
         self._connecting = True
         self._unsent = memoryview(b"")
         self._report_at = 1
-        self._addresses: collections.deque[tuple[int, int, int, tuple[object, ...]]] = collections.deque()
+        self._addresses: collections.deque[addresses.Address] = collections.deque()
         self._last_cause = "the name has no address"
         self._write_error = ""
         self._start()
@@ -139,12 +140,9 @@ class Pipeline:
         No deadline can bound that short of a thread for each name; masters list brokers by address.
         """
         try:
-            found = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
+            self._addresses.extend(addresses.addresses_of(self.endpoint))
         except OSError as error:
             raise self.fail(str(error)) from error
-        self._addresses.extend(
-            (family, kind, protocol, address) for family, kind, protocol, _, address in found
-        )
         self._connect_to_next_address()
 
     def _connect_to_next_address(self) -> None:
@@ -173,6 +171,7 @@ class Pipeline:
             self._last_cause = os.strerror(code)
             self._connect_to_next_address()
             return
+        addresses.note_reached(self.endpoint, made)
         self._connected()
 
     def _connected(self) -> None:

@@ -1,0 +1,64 @@
+"""The addresses behind host names.
+
+A name is resolved for every connection, so that a server may move. While the resolver fails, the address that
+was reached last counts: an outage of DNS must not cut off servers that run.
+"""
+
+import contextlib
+import logging
+import socket
+from typing import Any, Final
+
+from tubemq_spark.model import Endpoint
+
+logger = logging.getLogger(__name__)
+
+Address = tuple[int, int, int, tuple[Any, ...]]
+"""Family, type and protocol of a socket, and what to connect it to."""
+
+_reached: Final[dict[Endpoint, Address]] = {}
+"""By endpoint, where it was reached last; shared by all connections of this process."""
+
+
+def addresses_of(endpoint: Endpoint) -> list[Address]:
+    """Return the addresses to try, in order. This may block for as long as the system's resolver is set to.
+
+    Raises:
+        OSError: the name cannot be resolved, and was never reached.
+    """
+    try:
+        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        last = _reached.get(endpoint)
+        if last is None:
+            raise
+        logger.warning("%s cannot be resolved (%s); trying its last address %s", endpoint, error, last[3][0])
+        return [last]
+    return [(family, kind, protocol, address) for family, kind, protocol, _, address in found]
+
+
+def note_reached(endpoint: Endpoint, connected: socket.socket) -> None:
+    """Remember where a connection was made to."""
+    with contextlib.suppress(OSError):  # the peer has hung up since, which its user will be told
+        _reached[endpoint] = connected.family, connected.type, connected.proto, connected.getpeername()
+
+
+def connect(endpoint: Endpoint, timeout_s: float) -> socket.socket:
+    """Return a connection to the first address that takes it; each may use up the time.
+
+    Raises:
+        OSError: none does, or the name cannot be resolved.
+    """
+    last_error: OSError | None = None
+    for family, kind, protocol, address in addresses_of(endpoint):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(timeout_s)
+            made.connect(address)
+            note_reached(endpoint, made)
+        except OSError as error:
+            made.close()
+            last_error = error
+        else:
+            return made
+    raise last_error or OSError("the name has no address")
