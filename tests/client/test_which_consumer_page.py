@@ -13,6 +13,7 @@ from tubemq_spark.client import (
     urls,
 )
 from tubemq_spark.client.flow_rules import parse_flow_rules
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "which-consumer.md"
@@ -29,11 +30,15 @@ def rows(heading):
 def test_the_examples_run(capsys):
     program = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
     assert "127.0.0.1:8715" in program
-    with EmbeddedTubeMQ(topics={"clicks": (1, 1), "orders": (1, 1)}, brokers=3) as server:
+    # Partitions come with heartbeats.
+    program = program.replace("consume_position=first", "consume_position=first&heartbeat_period_ms=50")
+    topics, settings = {"clicks": (1, 1), "orders": (1, 1)}, EmbeddedSettings(balance_period_ms=100)
+    with EmbeddedTubeMQ(topics=topics, brokers=3, settings=settings) as server:
         exec(compile(program.replace("127.0.0.1:8715", server.master), str(PAGE), "exec"), {})
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == "('clicks', 'orders')"
-    assert second.endswith("0 b'1 book'")
+    topics, consumed, read = capsys.readouterr().out.splitlines()
+    assert topics == "('clicks', 'orders')"
+    assert re.fullmatch(r"orders/\d:0 b'1 book'", consumed)
+    assert read == consumed.replace(" b'", " 0 b'")
 
 
 def test_the_settings_are_those_of_consumers():
