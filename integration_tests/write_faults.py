@@ -124,7 +124,7 @@ class Writing:
         """Compare what was read from all topics with what was written; fail if a row is missing."""
         assert not self._thread.is_alive()
         assert self.longest_call_s <= self.delivery_s + GRACE_S
-        copies = collections.Counter(int(value) for value in values)
+        copies = collections.Counter(int(value.lstrip(b"0") or b"0") for value in values)
         acknowledged = sum(receipt.count for receipt in self.receipts)
         told = sum(receipt.unanswered for receipt in self.receipts)
         extra = copies.total() - len(copies)
