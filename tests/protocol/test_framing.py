@@ -151,6 +151,16 @@ def test_a_frame_of_exactly_28_mib_in_unequal_chunks_is_awaited():
     assert decoder.mid_frame
 
 
+def test_full_chunks_beyond_28_mib_are_refused():
+    """Also where they could be taken at once."""
+    most = MAX_FRAME_BYTES - 4 * CHUNK_BYTES
+    decoder = FrameDecoder()
+    assert decoder.receive_data(header(7) + struct.pack(">i", most) + bytes(most)) == []
+    full_chunk = struct.pack(">i", CHUNK_BYTES) + bytes(CHUNK_BYTES)
+    with pytest.raises(RemoteProtocolError, match=f"a chunk of 8192 bytes after {MAX_FRAME_BYTES}"):
+        decoder.receive_data(full_chunk * 5)
+
+
 def test_each_frame_has_a_limit_of_its_own():
     decoder = FrameDecoder()
     decoder.receive_data(raw_frame(1, [b"first"]))
