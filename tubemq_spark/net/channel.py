@@ -30,7 +30,8 @@ from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS
 
 logger = logging.getLogger(__name__)
 
-_RECEIVE_BYTES: Final = 1 << 18
+_RECEIVE_BYTES: Final = 1 << 19
+"""The answer to a fetch is about as long, so that all of it can be received at once."""
 _IO_TIMEOUT_S: Final = 10.0
 """A peer that accepts no byte for so long is gone. (Reading has no limit: an idle channel is fine.)"""
 _SILENT_TIMEOUTS: Final = 2
