@@ -77,9 +77,8 @@ def encode_request(request: Request) -> bytes:
         raise LocalProtocolError(
             "TUBEMQ_PROTOCOL_MISUSE", what=f"a request with time-out {request.timeout_ms} ms"
         )
-    header = rpc_pb2.RequestHeader(serviceType=request.service, protocolVer=request.protocol_version)
-    body = rpc_pb2.RequestBody(method=request.method, timeout=request.timeout_ms, request=request.body)
-    return b"".join((_REQUEST_FLAG, _delimited(header), _delimited(body)))
+    _, service, method, timeout_ms, body, version = request
+    return _request_head(service, method, timeout_ms, len(body), version) + body
 
 
 def encode_response(response: Response) -> bytes:
@@ -203,6 +202,15 @@ def _text_fields(descriptor: Descriptor) -> tuple[tuple[str, bool, bool], ...]:
         if nested or field.type == FieldDescriptor.TYPE_STRING:
             fields.append((field.name, is_repeated(field), nested))
     return tuple(fields)
+
+
+@functools.lru_cache(_CACHED_HEADS)
+def _request_head(service: int, method: int, timeout_ms: int, size: int, version: int) -> bytes:
+    """Return what precedes a message of so many bytes in the stream of a request."""
+    header = rpc_pb2.RequestHeader(serviceType=service, protocolVer=version)
+    body = rpc_pb2.RequestBody(method=method, timeout=timeout_ms, request=b"").SerializeToString()
+    body = body[:-1] + encode_varint(size)
+    return b"".join((_REQUEST_FLAG, _delimited(header), encode_varint(len(body) + size), body))
 
 
 @functools.lru_cache(_CACHED_HEADS)
