@@ -31,6 +31,8 @@ _ATTRIBUTE_LENGTH_BYTES: Final = 4
 _LEAST_MESSAGE_BYTES: Final = 8
 """Four fields with a tag and at least one byte each: no sound message is shorter."""
 _CRC_MASK: Final = 0x7FFFFFFF
+_DAMAGED: Final = b"\x01"
+"""A damaged message among the marks of ``scan_fetch``."""
 _NO_ROWS: Final = np.empty(0, np.int64)
 
 
@@ -163,6 +165,8 @@ def _columns_of(
         value_start,
         attribute_start < value_start,
     )
+    if _DAMAGED not in damaged:
+        return columns, _NO_ROWS
     return _without_damaged(columns, np.frombuffer(damaged, np.bool_))
 
 
