@@ -38,18 +38,19 @@ class Patience:
         """
         self._asked = asked
         self._timeout_ms = timeout_ms
-        self._wait = wait
         self._clock = clock
+        self._backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=wait)
         self._warned = False
         self.restart()
 
     def restart(self) -> None:
-        """Start the clock again: the broker is not to blame for the time until now."""
+        """Start the clock again: the broker is not to blame for the time until now.
+
+        This is done for every fetch, so what only pauses need is made by them.
+        """
         self.pauses = 0
         """How often the reader has waited since the last progress."""
         self._since = self._clock()
-        self._deadline = Deadline.after_ms(self._timeout_ms, self._clock)
-        self._backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
 
     def progress(self) -> None:
         """Note that something was read."""
@@ -66,11 +67,17 @@ class Patience:
             TubeMQTimeoutError: ``TUBEMQ_NO_PROGRESS``: there was none for too long.
         """
         self._warn(trouble, position)
+        if self.pauses == 0:
+            self._backoff.reset()
         if not self._backoff.wait(self._deadline):
             raise self._no_progress(trouble, position) from (
                 trouble if isinstance(trouble, TubeMQError) else None
             )
         self.pauses += 1
+
+    @property
+    def _deadline(self) -> Deadline:
+        return Deadline(self._since + self._timeout_ms / 1000, self._clock)
 
     def _warn(self, trouble: TubeMQError | str, position: int) -> None:
         if self._warned or self._clock() - self._since < _WARN_AFTER_S:
