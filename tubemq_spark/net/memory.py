@@ -3,17 +3,21 @@
 import functools
 from typing import Final
 
-_KEPT_BYTES: Final = 4 << 20
+_FETCH_BYTES: Final = 4 << 20
+"""More than what a fetch makes on either side."""
 
 
 @functools.cache
-def keep_freed_memory() -> None:
-    """Let malloc keep pieces of up to 4 MiB for the next use instead of giving each back to the kernel.
+def keep_freed_memory(largest_bytes: int = _FETCH_BYTES) -> None:
+    """Let malloc keep freed pieces of up to so many bytes for the next use instead of giving each back.
 
     A fetch makes and frees several pieces of half a megabyte on either side. At first glibc maps and unmaps
     every one of them, and to touch new pages takes longer than to fill them: without this a reader gets two
     thirds. glibc raises its limits by itself (``M_MMAP_THRESHOLD`` in mallopt(3)) when something larger is
     freed, as is done here once a process; to other C libraries it means nothing. What each thread keeps
-    stays below 8 MiB.
+    stays below twice that size (``M_TRIM_THRESHOLD``).
+
+    Args:
+        largest_bytes: what is kept, at most 32 MiB; a smaller number than before changes nothing.
     """
-    bytes(_KEPT_BYTES)
+    bytes(largest_bytes)

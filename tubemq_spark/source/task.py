@@ -21,16 +21,19 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import RangeRequest
+from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.offsets.ledger import Origin
 from tubemq_spark.options import PayloadFormat, ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.inlong import InLongBuilder
 from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
 from tubemq_spark.source.partition import lost_of, requests_of
 from tubemq_spark.spark_worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
+_LARGEST_PIECE_BYTES: Final = 2 * TARGET_BYTES
+"""More than the values of one batch, unless a fetch is unusually long."""
 _POLL_SECONDS: Final = 0.1
 _MOST_AGE_SECONDS: Final = 0.1
 """How long a row may wait for others of its batch while fetches come; at full speed batches fill sooner."""
@@ -63,6 +66,7 @@ def read_rows(
         TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
     """
     spare_collector()
+    keep_freed_memory(_LARGEST_PIECE_BYTES)
     name = f"tubemq-read-{requests[0].range.partition}"
     yield from _ahead(lambda feed: _read(requests, options, schema, origin, feed), name)
 
