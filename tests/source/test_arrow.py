@@ -108,6 +108,18 @@ def test_an_offset_that_is_not_sure_is_null(dense, exact):
     assert one_column("offset", batch, exact_offsets=exact) == [None, None]
 
 
+def test_offsets_that_are_sure_stand_beside_others():
+    """Where partitions share a store, a fetch may hold records of others too."""
+    batches = [
+        fetched([(b"a", None), (b"b", None)], 280),
+        fetched([(b"c", None)], 336, dense=False),
+        fetched([(b"d", None)], 420),
+    ]
+    (made,) = build(batches, schema_of("offset"))
+
+    assert made.column("offset").to_pylist() == [280, 308, None, 420]
+
+
 def test_attributes_and_the_type_in_them():
     texts = ["$msgType$=news,$msgTime$=202402291234,k=v", "k=v", "", None]
     (batch,) = build([fetched([(b"x", text) for text in texts])])

@@ -11,6 +11,7 @@ import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -257,21 +258,14 @@ def _partition(rows: _Rows) -> pa.Array:
 
 
 def _offset(rows: _Rows) -> pa.Array:
-    return _joined([_offsets_of(fetch) for fetch in rows.fetches])
-
-
-def _offsets_of(fetch: _Fetch) -> pa.Array:
-    if fetch.first_offset is None:
-        return pa.nulls(len(fetch.columns), pa.int64())
-    return pa.array(fetch.first_offset + INDEX_ENTRY_BYTES * fetch.columns.ordinals)
+    offsets = [(first_offset or 0) + INDEX_ENTRY_BYTES * of.ordinals for _, of, first_offset in rows.fetches]
+    unknown = [first_offset is None for _, _, first_offset in rows.fetches]
+    mask = np.repeat(unknown, [len(some) for some in offsets]) if any(unknown) else None
+    return pa.array(np.concatenate(offsets), pa.int64(), mask)
 
 
 def _message_id(rows: _Rows) -> pa.Array:
-    return _joined([pa.array(fetch.columns.message_ids) for fetch in rows.fetches])
-
-
-def _joined(arrays: list[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    return pa.array(np.concatenate([fetch.columns.message_ids for fetch in rows.fetches]))
 
 
 def _timestamp(rows: _Rows) -> pa.Array:
