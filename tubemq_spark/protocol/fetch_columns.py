@@ -43,8 +43,8 @@ class MessageColumns:
     @property
     def nbytes(self) -> int:
         """Bytes of all values and attributes; ``len(data)`` is what the columns keep in memory."""
-        values = self.value_end - self.value_start
-        return int(values.sum() + (self.attribute_end - self.attribute_start).sum())
+        sizes = self.value_end - self.value_start + self.attribute_end - self.attribute_start
+        return int(sizes.sum())
 
     def slice(self, start: int, end: int) -> Self:
         """Return the rows ``start <= i < end``, without copying."""
