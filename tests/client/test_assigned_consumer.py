@@ -147,16 +147,19 @@ def test_closing_gives_everything_back_and_wakes_who_waits(server):
         assert after.fetch(100) is None
 
 
-def test_a_client_closes_its_consumers_and_opens_no_others(server):
+@pytest.mark.parametrize("kind", ["assigned", "group"])
+def test_a_client_closes_its_consumers_and_opens_no_others(server, kind):
     client = client_of(server)
-    consumer = client.assigned_consumer(TOPIC).open()
-    consumer.connect(partition())
+    make = client.assigned_consumer if kind == "assigned" else client.group_consumer
+    consumer = make(TOPIC).open()
+    if kind == "assigned":
+        consumer.connect(partition())
     client.close()
     assert consumer.closed
     with consumer_of(server) as other:
         other.connect(partition())
     with pytest.raises(TubeMQConnectionError, match="closed"):
-        client.assigned_consumer(TOPIC).open()
+        make(TOPIC).open()
 
 
 def test_what_was_not_confirmed_comes_again_after_closing(server):

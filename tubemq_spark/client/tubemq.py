@@ -9,6 +9,7 @@ from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.bounds import store_bounds
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
+from tubemq_spark.client.consumer import Consumer
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.group_consumer import GroupConsumer
 from tubemq_spark.client.layout import topics_layout
@@ -53,7 +54,7 @@ class TubeMQClient:
         self.subscription = subscription
         self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)
-        self._consumers: weakref.WeakSet[AssignedConsumer] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
     @classmethod
     def connect(
@@ -208,7 +209,9 @@ class TubeMQClient:
         if self.node is not None:
             raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
-        return GroupConsumer(config, self._pool, subscription, on_loss=on_loss)
+        consumer = GroupConsumer(config, self._pool, subscription, on_loss=on_loss)
+        self._consumers.add(consumer)
+        return consumer
 
     def assigned_consumer(
         self,
