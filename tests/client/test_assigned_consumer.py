@@ -542,6 +542,16 @@ def test_filters_are_checked_again_and_what_is_for_others_is_confirmed(shared):
         wait_until(lambda: consumer.fetch(0) is None and consumer.positions()[partition()].offset == 5 * ROW)
 
 
+def test_a_filter_does_not_delay_messages_until_they_are_flushed():
+    """By TubeMQ's defaults it does, for up to half a minute."""
+    settings = EmbeddedSettings(query_priority=301)
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as server:
+        produce(server, [b"new"], where=partition(), message_type="a")
+        with consumer_of(server, message_types={TOPIC: ["a"]}) as consumer:
+            consumer.connect(partition())
+            assert [record.value for record in consumer.fetch(0)] == [b"new"]
+
+
 def test_a_batch_that_is_rolled_back_comes_again(server):
     produce(server, numbered(3), where=partition())
     with consumer_of(server) as consumer:

@@ -158,9 +158,9 @@ class Connecting:
         )
 
     def _register(self, made: ConsumerPartition, offset: int | None) -> Position:
-        # A position that replaces offsets must not go with one: the broker would follow the position.
+        # It only counts without an offset, and goes out only then: a broker would follow it.
         status = ReadStatus.STORED_OR_EARLIEST
-        if offset is None and not self._state.cache.registered(made.partition):
+        if not self._state.cache.registered(made.partition):
             status = self._state.config.consumer.consume_position.read_status
         pauses = FixedPauses(_BETWEEN_ATTEMPTS_MS, _ATTEMPTS, self._wait)
         deadline = Deadline.after_ms(self._state.config.rpc_timeout_ms)
