@@ -62,6 +62,7 @@ def nodes(client, topic, settings, offsets=None):
         yield consumers
 
 
+@pytest.mark.nightly
 def test_two_consumers_split_twelve_partitions_and_begin_where_they_are_told(real_brokers):
     topic = "assigned"
     with TubeMQClient(client_config(real_brokers.master, "assigned_group")) as client:

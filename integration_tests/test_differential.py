@@ -5,7 +5,7 @@ the other has its default settings. All live for the whole module and get every 
 that their logs stay alike. What may differ is in ``differential/allowed.py`` and, argued, in
 docs/embedded-differences.md.
 
-``TUBEMQ_DIFFERENTIAL_SEQUENCES`` (200) and ``TUBEMQ_SEED`` (by the commit) ask for longer or other runs.
+``TUBEMQ_DIFFERENTIAL_SEQUENCES`` (100) and ``TUBEMQ_SEED`` (by the commit) ask for longer or other runs.
 The Java broker keeps the messages of some 5000 sequences in memory; more need several seeds.
 """
 
@@ -30,7 +30,7 @@ from integration_tests.real.waiting import wait_until
 from integration_tests.runs import choose_seed
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec as EmbeddedSpec
 
-SEQUENCES = int(os.environ.get("TUBEMQ_DIFFERENTIAL_SEQUENCES", "200"))
+SEQUENCES = int(os.environ.get("TUBEMQ_DIFFERENTIAL_SEQUENCES", "100"))
 FILE_SEQUENCES = max(SEQUENCES // 5, 1)
 LEAST_FROM_MEMORY = {"as java": 0.9, "by default": 0.8}
 LEAST_FROM_FILES = {"as java": 1.0, "by default": 0.4}

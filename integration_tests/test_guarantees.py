@@ -1,4 +1,4 @@
-"""The table of ``docs/guarantees.md`` through Spark: a dozen cells always, all of them nightly.
+"""The table of ``docs/guarantees.md`` through Spark: a few cells always, all of them nightly.
 
 The same cells below Spark are in ``tests/guarantees``. What a test expects is what the cell says.
 """
@@ -21,12 +21,8 @@ TOLERANT = {"failOnDataLoss": "false"}
 IMPATIENT = {"fetchOffset.numRetries": "3", "tubemq.fetchTimeoutMs": "400"}
 ALWAYS = {
     ("stream", "A broker is killed and restarted-first"),
-    ("stream", "A broker does not come back-first"),
-    ("stream", "Another master takes the lead-first"),
-    ("stream", "A topic is removed-first"),
     ("stream", "A topic is removed-second"),
     ("available_now", "A broker is frozen for a while-first"),
-    ("available_now", "A topic is removed and created again-second"),
     ("batch_read", "A broker does not come back-first"),
     ("planned_task", "A broker is killed and restarted-first"),
     ("batch_write", "A broker does not come back-second"),

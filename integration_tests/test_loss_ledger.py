@@ -23,6 +23,7 @@ def planned_only(*_):
     raise RuntimeError("this sink fails on purpose")
 
 
+@pytest.mark.nightly
 @on_embedded
 def test_a_gap_is_written_once_though_tasks_fail_and_the_query_is_killed(spark, server, tmp_path):
     """By attempts of a task, by the process that is killed, and by the one that repeats the micro-batch."""

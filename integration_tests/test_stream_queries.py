@@ -77,6 +77,7 @@ def test_a_join_of_a_stream_with_itself(spark, server, sources, tmp_path):
     assert [entry["topics"] for entry in offsets_logged(tmp_path)] == [{topic: {"1:0": 2800}}] * 2
 
 
+@pytest.mark.nightly
 def test_two_streams_with_limits_of_their_own_while_one_is_idle(spark, server, tmp_path):
     """The idle one neither holds up the other one nor loses its place, over a restart too."""
     busy, idle = server.fresh_topic(), server.fresh_topic()
@@ -142,6 +143,7 @@ def test_windows_are_closed_by_the_watermark(spark, server, tmp_path):
     assert_same_rows(found, [(0, 3), (5, 2), (10, 2)])
 
 
+@pytest.mark.nightly
 def test_streams_are_joined_by_time(spark, server, tmp_path):
     """An outer join, whose rows without a partner come when the watermark has passed them."""
     orders, payments, sink = server.fresh_topic(), server.fresh_topic(), Rows()
