@@ -390,6 +390,8 @@ def test_who_waits_for_room_is_released_when_the_producer_is_closed(cluster):
         sending = pool.submit(lambda: [producer.send("demo", b"x", partition=(1, 0)) for _ in range(20)])
         wait_until(lambda: producer.unacknowledged >= 4)
         flushing = pool.submit(producer.flush)
+        wait_until(flushing.running)
+        time.sleep(0.1)  # it waits, and so does the sender
         producer.close()
         for future in (sending, flushing):
             with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
