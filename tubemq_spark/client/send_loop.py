@@ -106,6 +106,8 @@ class SendLoop:
         self._closing = False
         self._ended = False
         self._abandoned = 0
+        self._gives_up = False
+        """Whether messages are being abandoned: one after the other, each as if it had ended well."""
         self.error: ProduceError | None = None
         """Why the loop has ended by itself."""
         self.room_wait_s = 0.0
@@ -187,7 +189,7 @@ class SendLoop:
             if self._oldest() <= target:
                 self._flush_to = max(self._flush_to, target)
                 self._wake()
-            while self._oldest() <= target and not self._ended:
+            while (self._oldest() <= target or self._gives_up) and not self._ended:
                 self._settled.wait()
             if not self._closing or self._abandoned:
                 self.refuse_if_ended()
@@ -357,6 +359,7 @@ class SendLoop:
             if not self._closing:
                 self.error = error
             left = self.unacknowledged
+            self._gives_up = left > 0
             waiting, self._waiting = self._waiting, collections.deque()
             under_way = list(self._open.values())
             self._room.notify_all()
