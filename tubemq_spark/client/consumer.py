@@ -218,7 +218,8 @@ class Consumer(abc.ABC):
                 (404); the consumer is not open (420).
             OptionError: the context is not one.
             DataLossError: the broker passed over records, by ``on_loss``; the batch is confirmed.
-            TubeMQError: the broker did not confirm it. It comes again.
+            TubeMQError: the broker did not confirm it, as far as is known. It comes again; to a member of a
+                group only if the broker has not carried the request out, of which just the answer was lost.
         """
         self._check()
         context = batch.context if isinstance(batch, Batch) else batch
