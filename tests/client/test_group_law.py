@@ -171,6 +171,20 @@ class GroupMachine(RuleBasedStateMachine):
     def lose_lease(self, where):
         self.running.faults.forget_leases(broker=where.broker_id)
 
+    @rule(where=each, number=who)
+    def let_another_read_on(self, where, number):
+        """Whoever held the partition was silent too long, and does not know it yet."""
+        self.running.faults.clear()
+        self.running.faults.forget_leases(broker=where.broker_id)
+        self.members[number].resume([where])
+        self.tell(number, EventType.ONLY_CONNECT, where)
+        for _ in PARTITIONS:
+            self.fetch(number)
+        if (number, where) in self.out:
+            self.end(number, where, consumed=True)
+        self.tell(number, EventType.ONLY_DISCONNECT, where)
+        self.look()
+
     @rule(number=who)
     def keep(self, number):
         upkeep(self.members[number])
