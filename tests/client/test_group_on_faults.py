@@ -312,3 +312,18 @@ def test_a_member_that_was_away_cannot_confirm_what_others_have_read(server):
                 away.confirm(batch)
             assert {one: where.offset for one, where in other.positions().items()} == before
             assert other.fetch(100) is None
+
+
+def test_a_token_that_brokers_refuse_costs_no_partition(server, caplog):
+    """With the Go and the C++ client all partitions of that broker are dropped."""
+    caplog.set_level(logging.INFO)
+    with member(server) as consumer:
+        shares(consumer)
+        registers = server.faults.delay(Method.PARTITION_REGISTER, 0)
+        refused = server.faults.answer(Method.PARTITION_HEARTBEAT, ErrCode.CERTIFICATE_FAILURE, times=3)
+        wait_until(lambda: refused.hits == 3)
+        heard = server.faults.delay(Method.PARTITION_HEARTBEAT, 0)
+        wait_until(lambda: heard.hits >= 6)
+        assert len(consumer.connected) == PARTITIONS
+        assert registers.hits == 0
+        assert "no lease at" in caplog.text
