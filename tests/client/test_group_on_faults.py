@@ -78,7 +78,12 @@ class Readers:
         for one, values in self._sent.items():
             seen = [value for value in self.seen[one] if value in set(values)]
             assert list(dict.fromkeys(seen)) == values, "in order, and nothing is missing"
-            assert not collections.Counter(seen) - collections.Counter(values) - self.failed[one] - self._forgotten[one]
+            assert (
+                not collections.Counter(seen)
+                - collections.Counter(values)
+                - self.failed[one]
+                - self._forgotten[one]
+            )
 
     def read(self, sent):
         """Wait until everything that was sent has come, and was confirmed as far as the answers tell."""
