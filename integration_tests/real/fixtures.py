@@ -19,7 +19,7 @@ BROKERS_TOPICS: Final = (
     *("stopped", "killed", "interrupted"),
     *("kept", "removed", "kept_too", "removed_too", "kept_now", "removed_now"),
     *("cell_stopped", "cell_killed", "cell_frozen", "closed", "grown", "joined", "remade"),
-    *("receipted", "threaded"),
+    *("receipted", "threaded", "commanded", "followed"),
 )
 """What `real_brokers` has from the start, one partition on each broker: a later topic restarts the master."""
 MATRIX_TOPICS: Final = tuple(f"matrix_{number:02d}" for number in range(36))

@@ -1,0 +1,116 @@
+"""The commands that produce and consume, and look at topics and offsets, on two Java brokers.
+
+``tests/cli/test_messages.py`` tries all their arguments on the embedded server.
+"""
+
+import itertools
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from integration_tests.real.waiting import wait_until
+from integration_tests.truth import assert_same_rows
+from tubemq_spark.cli import main as cli
+
+ROWS = 3_000
+OFFSETS_PER_MESSAGE = 28
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def run(real_brokers, capfdbinary):
+    """Run a command; return its exit code and what it writes to standard output."""
+
+    def command(*arguments):
+        capfdbinary.readouterr()
+        code = cli.main([*arguments, "--master", real_brokers.master])
+        return code, capfdbinary.readouterr().out
+
+    return command
+
+
+@pytest.fixture
+def told(run):
+    """Run a command that must succeed; return what it says as JSON."""
+
+    def command(*arguments):
+        code, out = run(*arguments, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    return command
+
+
+def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
+    real_brokers, java_client, run, told, tmp_path
+):
+    topic, group, web = "commanded", "commanded_java", ("--web", real_brokers.master_web)
+    lines = [b"line %d" % number for number in range(ROWS)]
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+
+    stored = told("produce", topic, str(file), "--attribute", "k=v", "--message-type", "red")
+    assert (stored["messages"], stored["bytes"]) == (ROWS, sum(map(len, lines)))
+    assert stored["extraCopiesAtMost"] == 0
+    assert {one["brokerId"] for one in stored["partitions"]} == {1, 2}
+
+    assert topic in told("topics", *web)["topics"]
+    stores = told("topics", topic, *web)["stores"]
+    assert {one["brokerId"]: one["messages"] for one in stores} == {
+        one["brokerId"]: one["messages"] for one in stored["partitions"]
+    }
+    assert {one["address"] for one in stores} == {
+        broker.address for number, broker in real_brokers.brokers.items() if number in (1, 2)
+    }
+
+    assert_same_rows(run("consume", topic)[1].splitlines(), lines)
+    code, out = run("consume", topic, "--json")
+    messages = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert_same_rows([message["value"].encode() for message in messages], lines)
+    assert {(message["attributes"]["k"], message["messageType"]) for message in messages} == {("v", "red")}
+    for one in stored["partitions"]:
+        offsets = [message["offset"] for message in messages if message["brokerId"] == one["brokerId"]]
+        assert (offsets[0], offsets[-1]) == (one["firstOffset"], one["lastOffset"])
+        assert all(first < second for first, second in itertools.pairwise(offsets))
+
+    where = ("offsets", topic, "--of-group", group, *web)
+    assert {one["committed"] for one in told(*where)["partitions"]} == {None}
+    received = java_client.read_all(real_brokers.master, topic, group, expected=ROWS)
+    assert_same_rows([message.body for message in received], lines)
+    wait_until(
+        lambda: all(one["lag"] == 0 for one in told(*where)["partitions"]),
+        timeout_s=PATIENCE_S,
+        what="the brokers to book the group's positions",
+    )
+    for one, partition in zip(told(*where)["partitions"], stored["partitions"], strict=True):
+        end = partition["lastOffset"] + OFFSETS_PER_MESSAGE
+        assert (one["brokerId"], one["latest"], one["committed"]) == (partition["brokerId"], end, end)
+
+
+def test_messages_are_followed_while_others_are_produced(real_brokers, run, tmp_path):
+    follower = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tubemq_spark", "consume", "followed", "--follow", "--from", "earliest"),
+            *("--master", real_brokers.master),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        for number in range(3):
+            file = tmp_path / f"{number}.txt"
+            file.write_bytes(b"%d\n" % number)
+            assert run("produce", "followed", str(file))[0] == 0
+            assert follower.stdout.readline() == b"%d\n" % number
+        follower.send_signal(signal.SIGINT)
+        _, err = follower.communicate(timeout=PATIENCE_S)
+        assert follower.returncode == 130
+        assert not re.search(rb"Traceback|\[TUBEMQ", err), err
+    finally:
+        follower.kill()
+        follower.communicate()
