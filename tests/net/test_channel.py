@@ -66,6 +66,24 @@ def test_a_call_brings_the_answer():
     assert channel.closed
 
 
+def test_a_connection_tells_what_it_was_used_for(caplog):
+    caplog.set_level("DEBUG", logger="tubemq_spark.net.channel")
+    with RpcServer(echo) as server, connected(server) as first, connected(server) as second:
+        unused = second.traffic
+        call(first)
+        call(first)
+        used = first.traffic
+    assert (unused.requests, unused.frames) == (0, 0)
+    assert (used.requests, used.frames) == (2, 2)
+    assert 0 <= used.silent_s <= used.age_s
+    assert unused.silent_s == unused.age_s
+    assert first.number != second.number
+    told = [record.getMessage() for record in caplog.records]
+    for channel, count in ((first, 2), (second, 0)):
+        start = f"connection {channel.number} to {server.endpoint} ended: it was closed ({count} requests"
+        assert any(text.startswith(start) for text in told), told
+
+
 def test_the_request_travels_whole():
     seen = []
 

@@ -1,16 +1,20 @@
+import gc
 import os
 import threading
 import time
+import types
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.rpc_server import RpcServer
+from tests.waiting import wait_until
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import pool as pool_module
+from tubemq_spark.net import channel as channel_module, pool as pool_module
 from tubemq_spark.net.pool import ChannelPool, process_pool
-from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.constants import IDLE_LIMIT_S, Method, ServiceType
 from tubemq_spark.protocol.pb import master_pb2
 
 
@@ -45,6 +49,90 @@ def test_a_lost_channel_is_replaced():
 
         assert pool.get(server.endpoint) is not channel
         assert call(pool.get(server.endpoint)) == "fine"
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def let_silence_last(monkeypatch, seconds):
+    later = time.monotonic() + seconds
+    monkeypatch.setattr(channel_module, "time", types.SimpleNamespace(monotonic=lambda: later))
+
+
+def test_whoever_asks_for_a_channel_has_those_closed_that_are_idle(monkeypatch):
+    clock = Clock()
+    with RpcServer(echo) as first, RpcServer(echo) as second, ChannelPool(1_000, clock) as pool:
+        idle, other = pool.get(first.endpoint), pool.get(second.endpoint)
+        let_silence_last(monkeypatch, IDLE_LIMIT_S)
+        assert call(other) == "fine"  # and so it was heard just now
+
+        clock.now = 19.9
+        assert pool.get(second.endpoint) is other
+        assert not idle.closed, "nobody looks so often"
+
+        clock.now = 20.0
+        assert pool.get(second.endpoint) is other
+        assert idle.closed
+        assert pool.connected(first.endpoint) is None
+        assert call(pool.get(first.endpoint)) == "fine"
+
+
+def test_a_channel_is_idle_only_after_a_long_silence(monkeypatch):
+    with RpcServer(echo) as server, ChannelPool(1_000) as pool:
+        channel = pool.get(server.endpoint)
+        let_silence_last(monkeypatch, IDLE_LIMIT_S - 1)
+        pool.sweep()
+        assert not channel.closed
+
+
+def test_a_channel_with_calls_under_way_is_not_idle(monkeypatch):
+    answer_now = threading.Event()
+
+    def slow(exchange):
+        assert answer_now.wait(60)
+        echo(exchange)
+
+    with RpcServer(slow) as server, ChannelPool(1_000) as pool, ThreadPoolExecutor(1) as other:
+        channel = pool.get(server.endpoint)
+        answer = other.submit(call, channel)
+        wait_until(lambda: channel.traffic.requests)
+        let_silence_last(monkeypatch, IDLE_LIMIT_S)
+        pool.sweep()
+        answer_now.set()
+        assert answer.result() == "fine"
+
+
+def test_a_sweep_does_not_wait_for_connections_that_are_being_made(monkeypatch):
+    under_way, given_up = threading.Event(), threading.Event()
+
+    def connect_in_the_end(endpoint, timeout_ms, tls=None):
+        under_way.set()
+        assert given_up.wait(60)
+        raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="timed out")
+
+    monkeypatch.setattr(pool_module.RpcChannel, "connect", connect_in_the_end)
+    with ChannelPool(5_000) as pool, ThreadPoolExecutor(1) as other:
+        failed = other.submit(pool.get, Endpoint("10.1.2.3", 8123))
+        assert under_way.wait(60)
+        pool.sweep()
+        assert not failed.done()
+        given_up.set()
+        with pytest.raises(TubeMQConnectionError):
+            failed.result()
+
+
+def test_a_sweep_forgets_channels_that_were_lost():
+    with RpcServer(echo) as server, ChannelPool(1_000) as pool:
+        lost = weakref.ref(pool.get(server.endpoint))
+        lost().close()
+        pool.sweep()
+        gc.collect()
+        assert lost() is None
 
 
 def test_closing_the_pool_closes_its_channels_for_good():

@@ -1,9 +1,16 @@
-"""One connection to a peer: calls from any thread, answers read by one thread of its own."""
+"""One connection to a peer: calls from any thread, answers read by one thread of its own.
+
+A channel is *open* from ``connect``, which returns only when the connection stands, until it is *closed*: by
+us, by the peer, or by an error. It never opens again; a pool replaces it.
+"""
 
 import contextlib
+import dataclasses
+import itertools
 import logging
 import socket
 import threading
+import time
 from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
@@ -39,6 +46,8 @@ _SILENT_TIMEOUTS: Final = 2
 
 _SLICE_S: Final = 0.1
 """How often a wait for an answer checks whether the answer is still wanted."""
+
+_numbers: Final = itertools.count(1)
 
 AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
 Cause = str | OSError | TubeMQError
@@ -132,6 +141,26 @@ class PendingCall:
         self._unsettled.release()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a connection was used for so far, for the log."""
+
+    requests: int
+    """How many were sent."""
+    frames: int
+    """How many whole frames the peer has sent."""
+    age_s: float
+    """For how long the connection has stood."""
+    silent_s: float
+    """How long ago the peer sent its last byte; as long as ``age_s`` if it sent none."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.requests} requests and {self.frames} answers in {self.age_s:.1f} s; "
+            f"the peer was last heard {self.silent_s:.1f} s ago"
+        )
+
+
 class RpcChannel:
     """A connection shared by any number of threads; ``connect`` opens one.
 
@@ -143,6 +172,10 @@ class RpcChannel:
         """Own a connected socket."""
         keep_freed_memory()
         self.endpoint = endpoint
+        self.number = next(_numbers)
+        """Tells the connections of this process apart in its log."""
+        self._opened_at = self._heard_at = time.monotonic()
+        self._requests = 0
         self._socket = connected
         self._connection = RpcConnection(Role.CLIENT)
         self._pending: dict[int, PendingCall] = {}
@@ -189,6 +222,13 @@ class RpcChannel:
     def heard(self) -> bool:
         """Whether the peer has sent a whole frame."""
         return self._connection.frame_count > 0
+
+    @property
+    def traffic(self) -> Traffic:
+        """What it was used for so far."""
+        now = time.monotonic()
+        frames = self._connection.frame_count
+        return Traffic(self._requests, frames, now - self._opened_at, now - self._heard_at)
 
     def call(
         self,
@@ -243,6 +283,7 @@ class RpcChannel:
                     raise _lost(self.endpoint, during, self._lost_because or "the peer broke the protocol")
                 pending.serial_no = self._connection.send_request(service, method, body, timeout_ms)
                 self._pending[pending.serial_no] = pending
+                self._requests += 1
                 data = self._connection.data_to_send()
             try:
                 self._socket.sendall(data)
@@ -273,6 +314,10 @@ class RpcChannel:
         if self._reader is not threading.current_thread():
             self._reader.join()
 
+    def close_if_idle(self, limit_s: float) -> None:
+        """Close the connection if nobody waits for an answer and the peer has been silent for so long."""
+        self._lose(f"it was idle for {limit_s:.0f} s", idle_s=limit_s)
+
     def abandon(self) -> None:
         """Drop the socket without telling the peer: in a forked child it belongs to the parent."""
         self._lost_because = self._lost_because or "it belongs to the parent process"
@@ -300,25 +345,32 @@ class RpcChannel:
     def _deliver_answers(self, data: bytes) -> None:
         with self._state:
             self._silent_timeouts = 0
+            self._heard_at = time.monotonic()
             events = self._connection.receive_data(data)
             answered = [(self._pending.pop(event.serial_no, None), event) for event in events]
         for pending, event in answered:
             if pending is not None and not isinstance(event, rpc.Request):
                 pending.settle(event)
 
-    def _lose(self, cause: Cause) -> None:
-        """Mark the connection as lost, wake the reader, and fail the calls in flight."""
+    def _lose(self, cause: Cause, *, idle_s: float | None = None) -> None:
+        """Mark the connection as lost, wake the reader, and fail the calls in flight.
+
+        With ``idle_s`` only if there are none, and the peer has been silent for so long.
+        """
         with self._state:
-            if self.closed:
+            if self.closed or (idle_s is not None and not self._is_idle(idle_s)):
                 return
             self._lost_because = cause
             orphans = list(self._pending.values())
             self._pending.clear()
-        logger.debug("connection to %s ended: %s", self.endpoint, cause)
+        logger.debug("connection %d to %s ended: %s (%s)", self.number, self.endpoint, cause, self.traffic)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for pending in orphans:
             pending.settle(cause)
+
+    def _is_idle(self, seconds: float) -> bool:
+        return not self._pending and time.monotonic() - self._heard_at >= seconds
 
 
 def _lost(endpoint: Endpoint, during: str, cause: Cause) -> TubeMQConnectionError:

@@ -10,8 +10,12 @@ from typing import Final, Self
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.deadline import Clock
 from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.protocol.constants import IDLE_LIMIT_S
 
+_SWEEP_PERIOD_S: Final = 20.0
+"""How often the pool looks at most for channels that are idle, as TubeMQ's C++ client does."""
 _DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
 
 
@@ -24,17 +28,31 @@ class _Slot:
         self.failure: TubeMQConnectionError | None = None
         self.failed_at = 0.0
 
+    def drop_if_idle(self) -> None:
+        """Close the channel if it was idle too long, and forget it if it is closed. Hold the lock."""
+        if self.channel is not None:
+            self.channel.close_if_idle(IDLE_LIMIT_S)
+            if self.channel.closed:
+                self.channel = None
+
 
 class ChannelPool:
     """One channel per peer, opened when it is first needed and again after it was lost.
 
     Whoever names other TLS settings, or none, gets another channel to the same peer.
 
+    A channel that was idle for ``IDLE_LIMIT_S`` is closed when anybody asks the pool for any channel: devices
+    on the way may have forgotten it. Whoever holds it still finds it lost, as after any other end.
+
     In a forked child the pools are empty: threads and connections stay with the parent.
     """
 
-    def __init__(self, connect_timeout_ms: int = _DEFAULT_CONNECT_TIMEOUT_MS) -> None:
+    def __init__(
+        self, connect_timeout_ms: int = _DEFAULT_CONNECT_TIMEOUT_MS, clock: Clock = time.monotonic
+    ) -> None:
         self._connect_timeout_ms = connect_timeout_ms
+        self._clock = clock
+        self._swept_at = clock()
         self._lock = threading.Lock()
         self._slots: dict[tuple[Endpoint, TlsConfig | None], _Slot] = {}
         self._closed = False
@@ -61,6 +79,7 @@ class ChannelPool:
             OptionError: a file of ``tls`` cannot be used.
         """
         asked_at = time.monotonic()
+        self._sweep_when_due()
         with self._lock:
             slot = self._slots.setdefault((endpoint, tls), _Slot())
         with slot.lock:
@@ -88,6 +107,23 @@ class ChannelPool:
             with slot.lock:
                 if slot.channel is not None:
                     slot.channel.close()
+
+    def sweep(self) -> None:
+        """Close the channels that were idle too long; those that are being opened now are passed over."""
+        with self._lock:
+            slots = list(self._slots.values())
+        for slot in slots:
+            if slot.lock.acquire(blocking=False):
+                try:
+                    slot.drop_if_idle()
+                finally:
+                    slot.lock.release()
+
+    def _sweep_when_due(self) -> None:
+        now = self._clock()
+        if now - self._swept_at >= _SWEEP_PERIOD_S:
+            self._swept_at = now
+            self.sweep()
 
     def start_anew(self) -> None:
         """Forget the channels without closing them for the parent process; for a forked child."""
