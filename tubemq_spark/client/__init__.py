@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
     from tubemq_spark.client.producer import Producer
     from tubemq_spark.client.records import Record
+    from tubemq_spark.client.registry import OpenClient, open_clients
     from tubemq_spark.client.send_future import SendFuture
     from tubemq_spark.client.statistics import BrokerStatistics, ProducerStatistics
     from tubemq_spark.client.subscription import BoundStart, Node, Subscription
@@ -54,6 +55,7 @@ __all__ = [
     "MasterAdmin",
     "MessageHeader",
     "Node",
+    "OpenClient",
     "PartitionStatus",
     "Producer",
     "ProducerStatistics",
@@ -67,6 +69,7 @@ __all__ = [
     "TlsConfig",
     "TopicPartition",
     "TubeMQClient",
+    "open_clients",
 ]
 
 _MODULES: Final = {
@@ -86,6 +89,7 @@ _MODULES: Final = {
     "MasterAdmin": "tubemq_spark.client.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
+    "OpenClient": "tubemq_spark.client.registry",
     "PartitionStatus": "tubemq_spark.client.consumer_values",
     "Producer": "tubemq_spark.client.producer",
     "ProducerStatistics": "tubemq_spark.client.statistics",
@@ -99,6 +103,7 @@ _MODULES: Final = {
     "TlsConfig": "tubemq_spark.net.tls",
     "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",
+    "open_clients": "tubemq_spark.client.registry",
 }
 
 

@@ -38,6 +38,8 @@ class AssignedConsumer(Consumer):
     As a context manager it opens and closes itself.
     """
 
+    kind = "assigned consumer"
+
     def __init__(
         self,
         config: ClientConfig,

@@ -17,7 +17,7 @@ import abc
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_fetching import Fetching
@@ -26,6 +26,7 @@ from tubemq_spark.client.consumer_values import Batch, Confirmed
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.records import Record
+from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import TopicPartition
@@ -41,6 +42,9 @@ _ADVICE: Final[Mapping[str, str]] = {
 
 class Consumer(abc.ABC):
     """A consumer of either kind; threads may share it."""
+
+    kind: ClassVar[str]
+    closes_at_exit: ClassVar[bool] = True
 
     def __init__(self, config: ClientConfig, subscription: Subscription) -> None:
         """Ask nothing of any server yet."""
@@ -89,6 +93,7 @@ class Consumer(abc.ABC):
             if self._state.refusal != self._not_open:
                 raise self._refused(_OPENED if self._state.refusal is None else _CLOSED)
             self._start()
+            process_registry().enter(self)
         return self
 
     def close(self) -> None:
@@ -102,6 +107,7 @@ class Consumer(abc.ABC):
             was_open = self._state.refusal is None
             self._state.end(lambda: self._refused(_CLOSED))
             if was_open:
+                process_registry().leave(self)
                 self._stop()
 
     @property

@@ -38,6 +38,8 @@ class GroupConsumer(Consumer):
     As a context manager it opens and closes itself.
     """
 
+    kind = "group consumer"
+
     def __init__(
         self,
         config: ClientConfig,

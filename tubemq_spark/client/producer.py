@@ -18,6 +18,7 @@ from tubemq_spark.client.outgoing import OutgoingBatch, outgoing_batch
 from tubemq_spark.client.partitioner import PublishedTopic
 from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.publishing import Publishing
+from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.runs import Destination, Run, runs
 from tubemq_spark.client.send_log import SendLog
 from tubemq_spark.client.send_window import SendWindow
@@ -63,6 +64,9 @@ class Producer:
     As a context manager it flushes and closes; when the block fails, it closes at once.
     """
 
+    kind = "producer"
+    closes_at_exit = False
+
     def __init__(
         self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep, name: str = ""
     ) -> None:
@@ -93,6 +97,7 @@ class Producer:
         self._thread = _NOBODY
         self._thread_name = ""
         abandon_in_child(self)
+        process_registry().enter(self)
 
     def __enter__(self) -> Self:
         return self
@@ -108,6 +113,11 @@ class Producer:
                 self.flush()
         finally:
             self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know this producer."""
+        return self._session.client_id
 
     @property
     def retried(self) -> int:
@@ -262,6 +272,7 @@ class Producer:
         if self._closed:
             return
         self._closed = True
+        process_registry().leave(self)
         if self.unacknowledged and self._window.error is None:
             logger.warning(
                 "producer %s closed with %d messages not acknowledged; some of them may be stored",

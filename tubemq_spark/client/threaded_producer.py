@@ -16,6 +16,7 @@ from tubemq_spark.client.outcomes import SendResult, Tell
 from tubemq_spark.client.partitioner import PublishedTopic
 from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.publishing import Publishing
+from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.runs import Destination
 from tubemq_spark.client.send_future import SendFuture
 from tubemq_spark.client.send_log import SendLog
@@ -57,6 +58,9 @@ class ThreadedProducer:
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
     """
 
+    kind = "threaded producer"
+    closes_at_exit = False
+
     def __init__(self, config: ClientConfig, pool: ChannelPool, name: str = "") -> None:
         """Reach no server yet: the first message registers this producer at the master and starts the thread.
 
@@ -82,6 +86,7 @@ class ThreadedProducer:
         self._registered = False
         self._finalizer = weakref.finalize(self, self._loop.drop)
         self._finalizer.atexit = False
+        process_registry().enter(self)
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +102,11 @@ class ThreadedProducer:
                 self.flush()
         finally:
             self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know this producer."""
+        return self._session.client_id
 
     @property
     def unacknowledged(self) -> int:
@@ -215,6 +225,7 @@ class ThreadedProducer:
         Call ``flush`` first, or use the producer as a context manager, to have them stored.
         """
         self._finalizer.detach()
+        process_registry().leave(self)
         self._loop.close()
 
     def _accept(

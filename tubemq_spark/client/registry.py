@@ -1,0 +1,117 @@
+"""The producers and consumers of this process that are open, and what becomes of them when it ends.
+
+Each has a number of its own, from 1 on, which is never used again. A producer is open from the moment it is
+made, a consumer from ``open``; both until ``close``. One that its user forgets is not kept alive by this.
+
+When the process ends, consumers that are still open are closed, so that the others of
+their groups need not wait for 30 s until servers have noticed. Producers that threads share
+are closed where their loop is (``send_loop``); other producers hold nothing that anybody waits for.
+
+In a forked child nothing is open: what the parent has opened is the parent's.
+"""
+
+import atexit
+import dataclasses
+import itertools
+import logging
+import os
+import threading
+import weakref
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """A producer or a consumer."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, in words."""
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know it."""
+
+    @property
+    def closes_at_exit(self) -> bool:
+        """Whether it is closed when the process ends."""
+
+    def close(self) -> None:
+        """End it; more than once is harmless."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenClient:
+    """A producer or a consumer that is open."""
+
+    number: int
+    """The first of a process has 1."""
+    kind: str
+    """``producer``, ``threaded producer``, ``group consumer`` or ``assigned consumer``."""
+    client_id: str
+    """The name under which servers know it."""
+
+
+class Registry:
+    """What is open, by number; any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._open: weakref.WeakKeyDictionary[Client, int] = weakref.WeakKeyDictionary()
+
+    def enter(self, client: Client) -> None:
+        """Give a number to a client that is open now."""
+        with self._lock:
+            self._open[client] = next(self._numbers)
+
+    def leave(self, client: Client) -> None:
+        """Forget a client that closes; it may be forgotten already, or be the parent's."""
+        with self._lock:
+            self._open.pop(client, None)
+
+    def open_clients(self) -> tuple[OpenClient, ...]:
+        """Return what is open, in the order in which it was opened."""
+        with self._lock:
+            found = list(self._open.items())
+        return tuple(OpenClient(number, client.kind, client.client_id) for client, number in found)
+
+    def close_all(self) -> None:
+        """Close what is closed when the process ends."""
+        with self._lock:
+            found = [client for client in self._open if client.closes_at_exit]
+        for client in found:
+            logger.warning("%s is closed because the process ends; close it before", client.client_id)
+            try:
+                client.close()
+            except Exception:
+                # The others are to be closed all the same.
+                logger.warning("%s could not be closed", client.client_id, exc_info=True)
+
+
+_process_registry = Registry()
+
+
+def process_registry() -> Registry:
+    """Return the registry of this process."""
+    return _process_registry
+
+
+def open_clients() -> tuple[OpenClient, ...]:
+    """Return the producers and consumers of this process that are open, in the order of their opening."""
+    return _process_registry.open_clients()
+
+
+def _after_fork_in_child() -> None:
+    # Another thread of the parent may have held the lock.
+    global _process_registry
+    _process_registry = Registry()
+
+
+def _at_exit() -> None:
+    _process_registry.close_all()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork_in_child)
