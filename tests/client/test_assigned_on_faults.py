@@ -227,6 +227,33 @@ def test_an_error_of_one_heartbeat_drops_no_partition(dense):
         assert confirmed == sent
 
 
+def test_missed_heartbeats_are_counted_by_broker_and_told_once(dense, caplog):
+    caplog.set_level(logging.INFO)
+    with consumer_of(dense, rpc_timeout_ms=1_000) as consumer:
+        connect_all(consumer)
+        (first, _, third) = (consumer._state.connected[partition(broker)].endpoint for broker in (1, 2, 3))
+        dense.faults.stop_broker(1)
+        for _ in range(2):
+            upkeep(consumer)
+        dense.faults.answer(Method.PARTITION_HEARTBEAT, 500, broker=3, times=1)
+        upkeep(consumer)
+        assert consumer.missed_heartbeats() == {first: 3, third: 1}
+        upkeep(consumer)
+        assert consumer.missed_heartbeats() == {first: 4}
+        dense.faults.start_broker(1)
+        upkeep(consumer)
+        assert consumer.missed_heartbeats() == {}
+        assert caplog.text.count(f"no lease at {first} could be renewed") == 1
+        assert caplog.text.count(f"leases at {first} are renewed again, after 4 missed heartbeats") == 1
+
+        dense.faults.stop_broker(2)
+        upkeep(consumer)
+        consumer.disconnect(partition(2))
+        upkeep(consumer)
+        assert consumer.missed_heartbeats() == {}, "nothing is held there"
+        dense.faults.start_broker(2)
+
+
 def test_leases_are_kept_while_nobody_fetches():
     settings = EmbeddedSettings(lease_timeout_ms=400, scan_period_ms=50)
     with (

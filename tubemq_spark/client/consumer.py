@@ -29,7 +29,7 @@ from tubemq_spark.client.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
 _NOT_OPEN, _OPENED, _CLOSED = "not open yet", "open already", "closed"
@@ -160,6 +160,13 @@ class Consumer(abc.ABC):
         """Return where the partitions that are held stand, as far as this consumer has heard; asks nobody."""
         with self._state.changed:
             return self._state.cache.positions()
+
+    def missed_heartbeats(self) -> dict[Endpoint, int]:
+        """Return the brokers that do not renew leases now, each with how many heartbeats in a row it missed.
+
+        A lease ends 30 s after the broker has heard of it last.
+        """
+        return self._state.missed.counts()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing of some partitions until they are resumed, also if they come only later.

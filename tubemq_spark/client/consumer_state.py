@@ -20,6 +20,7 @@ from tubemq_spark.client.broker import Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_partition import ConsumerPartition
 from tubemq_spark.client.flow_control import FlowControl
+from tubemq_spark.client.missed_heartbeats import MissedHeartbeats
 from tubemq_spark.client.partition_cache import PartitionCache
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
@@ -52,6 +53,8 @@ class ConsumerState:
         )
         self.connected: dict[TopicPartition, ConsumerPartition] = {}
         self.troubles: dict[TopicPartition, TubeMQError] = {}
+        self.missed = MissedHeartbeats()
+        """Of brokers; has a lock of its own."""
         self.refusal: Callable[[], ConsumeError] | None = None
         self.on_loss: Callable[[], object] = _nothing
         """Called when a partition was given up for an error; ``changed`` is not held then."""

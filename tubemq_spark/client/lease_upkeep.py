@@ -71,10 +71,13 @@ class LeaseUpkeep(abc.ABC):
                 logger.warning("%s could not keep its partitions", self._thread.name, exc_info=True)
 
     def _keep_leases(self) -> None:
-        by_broker = self._by_broker()
+        by_broker, missed = self._by_broker(), self._state.missed
+        missed.keep(by_broker)
         if not by_broker:
             return
-        channels, _ = connect_to_all(self._reader.config, self._reader.pool, by_broker)
+        channels, unreached = connect_to_all(self._reader.config, self._reader.pool, by_broker)
+        for endpoint, error in unreached.items():
+            missed.miss(endpoint, error)
         started = {}
         for endpoint, channel in channels.items():
             session = self._reader.session
@@ -89,7 +92,7 @@ class LeaseUpkeep(abc.ABC):
                     timeout_ms=_LONGEST_ANSWER_MS,
                 )
             except TubeMQError as error:
-                logger.info("no lease at %s could be renewed: %s", endpoint, error)
+                missed.miss(endpoint, error)
         for endpoint, heartbeat in started.items():
             self._collect(endpoint, heartbeat, by_broker[endpoint])
 
@@ -110,10 +113,11 @@ class LeaseUpkeep(abc.ABC):
         try:
             lost = heartbeat.result()
         except TubeMQError as error:
-            logger.info("no lease at %s could be renewed: %s", endpoint, error)
+            self._state.missed.miss(endpoint, error)
             if is_token_refused(error):
                 self._reader.session.refresh_token()
             return
+        self._state.missed.answer(endpoint)
         for partition in asked:
             if partition.partition in lost:
                 self._lose(endpoint, partition, lost[partition.partition])
