@@ -123,3 +123,8 @@ def test_places_are_equal_when_their_texts_are(data):
 def test_the_system_attributes_of_a_message(attributes, message_type, message_time):
     message = Message(b"body", attributes, 1)
     assert (message.message_type, message.message_time) == (message_type, message_time)
+
+
+@pytest.mark.parametrize(("attributes", "flag"), [(None, 0), ({}, 0), ({"key": "value"}, 1)])
+def test_the_flag_of_a_message_says_whether_it_has_attributes(attributes, flag):
+    assert Message(b"body", attributes, 1).flag == flag

@@ -232,6 +232,11 @@ class Message:
     message_id: int
 
     @property
+    def flag(self) -> int:
+        """TubeMQ's flag of the message: 1 with attributes, 0 without. Its other bits mean nothing."""
+        return 1 if self.attributes else 0
+
+    @property
     def message_type(self) -> str | None:
         """The filter item (``$msgType$``), None when the message has none."""
         return None if self.attributes is None else self.attributes.get(MSG_TYPE_KEY)

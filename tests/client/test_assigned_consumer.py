@@ -519,6 +519,8 @@ def test_a_batch_tells_where_it_is_from(server):
         ]
         assert batch.records[0].message_type == "a"
         assert batch.records[0].attributes["key"] == "value"
+        assert {(record.topic, record.flag) for record in batch} == {(TOPIC, 1)}
+        assert len({record.message_id for record in batch}) == 3
         assert consumer.confirm(batch.context) == Confirmed(partition(), batch.context, 4 * ROW, 4 * ROW)
 
 
