@@ -151,6 +151,25 @@ def test_the_flag_of_allocation_only_falls(pool):
             assert not member.session.not_allocated
 
 
+def test_the_first_round_ends_when_it_has_brought_nothing(pool):
+    """The answer that says that the group is allocated may bring our part of it."""
+    answers = [member_beat(), with_event(notAllocated=False), member_beat(notAllocated=False)]
+    with ScriptedMaster(consumer_heartbeat=answers) as master:
+        member = Member(pool, master, heartbeat_period_ms=5)
+        first = []
+        member.session._on_event = lambda event: first.append(member.session.first_round)
+        with member.session:
+            wait_until(lambda: not member.session.first_round)
+    assert first == [True]
+
+
+def test_who_comes_to_an_allocated_group_is_not_in_its_first_round(pool):
+    allocated = member_registered(notAllocated=False)
+    with ScriptedMaster(consumer_register=allocated) as master, Member(pool, master).session as session:
+        assert not session.first_round
+        assert not session.not_allocated
+
+
 def test_rules_priorities_and_tokens_are_taken_over_and_told(pool):
     rules = '[{"type":3,"rule":[{"normFreqInMs":7}]}]'
     flow = {"defFlowCheckId": 3, "defFlowControlInfo": rules, "groupFlowCheckId": -2, "qryPriorityId": 301}

@@ -10,7 +10,8 @@ Invariants:
 - Each event is answered once (``report``), and by then ``held`` must tell what is held because of it. A
   heartbeat that fails is repeated with the same answer: an answer that came twice costs at most one event,
   which the master plans again, and one that never came stops its balancing for minutes.
-- ``not_allocated`` only falls.
+- ``not_allocated`` only falls. It does so as soon as *one* member has its partitions, maybe before the others
+  have heard of theirs: so ``first_round`` says what comes with the same answer.
 - A consumer that the master refuses for good (``refused``) holds nothing until the master takes it again.
 """
 
@@ -64,7 +65,10 @@ class GroupSession(MasterSession):
         """
         super().__init__(config, pool, ids.consumer_id(config.group, "Pull"), wait)
         self.not_allocated = True
-        """Whether no member of the group has had a partition yet; the offsets of a bound start count then."""
+        """Whether no member of the group has had a partition yet, as far as the master has told."""
+        self.first_round = True
+        """Whether partitions that come now are those of the group's first round: in that one, a master gives
+        the members of a bound group what they have named offsets for, to all at once."""
         self.refused: RpcError | None = None
         """Why the master does not take us any more, if it does not."""
         self._subscription = subscription
@@ -149,6 +153,7 @@ class GroupSession(MasterSession):
             raise
         self.refused = None
         self._keep(answer)
+        self.first_round = self.not_allocated
 
     def _heartbeat(self) -> None:
         answered, report = self._next_report()
@@ -180,6 +185,9 @@ class GroupSession(MasterSession):
         event = parse_event(answer.event)
         if event is not None:
             self._take(event)
+        elif not self.not_allocated:
+            # The first round was without us: it would have brought its event by now.
+            self.first_round = False
         if more:
             self._hasten()
 

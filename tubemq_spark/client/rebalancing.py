@@ -4,6 +4,10 @@ Events come in the thread of heartbeats, and are carried out one after the other
 giving up waits for batches to be confirmed, and taking waits for brokers.
 
 Each event is answered once, whatever became of it: the master looks at what is held then, and plans anew.
+
+**Where a bound group starts.** In its first round a master gives each member the partitions for which it has
+named offsets. They begin there, also those that cannot be taken at once and come again with a later event.
+Others begin where the group stands: another member may have read on from there.
 """
 
 import logging
@@ -48,12 +52,18 @@ class Rebalancing:
         self._reader = reader
         self._session = session
         self._events: queue.SimpleQueue[RebalanceEvent | None] = queue.SimpleQueue()
+        self._starts: dict[TopicPartition, int] = {}
+        """Offsets at which partitions of the first round still have to begin."""
         self._stopped = threading.Event()
         name = f"tubemq-rebalance-{session.client_id}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def put(self, event: RebalanceEvent) -> None:
         """Take an event; returns at once."""
+        start = self._state.subscription.start
+        if start is not None and self._session.first_round and event.type in CONNECTS:
+            given = {info.partition for info in event.partitions}
+            self._starts |= {where: offset for where, offset in start.offsets.items() if where in given}
         self._events.put(event)
 
     def start(self) -> None:
@@ -146,15 +156,15 @@ class Rebalancing:
                     # The broker may have carried the request out.
                     made.release(consumed=False)
                 raise
+        self._starts.pop(info.partition, None)
         logger.info("%s takes %s at offset %d", self._session.client_id, info.partition, found.current)
 
     def _beginning(self, partition: TopicPartition) -> tuple[int | None, ReadStatus]:
         """Return the offset to begin at, if there is one, and what counts for a group without a position."""
         if self._state.cache.registered(partition):
             return None, ReadStatus.STORED_OR_EARLIEST
-        start = self._state.subscription.start
-        if start is not None and self._session.not_allocated and partition in start.offsets:
-            return start.offsets[partition], ReadStatus.STORED_OR_EARLIEST
+        if partition in self._starts:
+            return self._starts[partition], ReadStatus.STORED_OR_EARLIEST
         return None, self._reader.config.consumer.consume_position.read_status
 
     def _wait(self, seconds: float) -> None:
