@@ -295,13 +295,15 @@ def test_closing_waits_for_no_rebalance_longer_than_it_may(server):
 
 def test_closing_waits_for_no_confirmation(server):
     """A member that gives a partition up waits for its batch, unless it is closed meanwhile."""
-    produce(server, numbered(120))
     with member(server, rebalance_wait_ms=600_000, shutdown_wait_ms=600_000) as first:
         wait_until(lambda: len(first.connected) == PARTITIONS)
-        assert first.fetch() is not None
-        assert first.fetch() is not None
+        for number, where in enumerate(first.connected):
+            produce(server, numbered(10, 10 * number), where=where)
+        # Whatever is to be given up has a batch that is out.
+        out = [first.fetch() for _ in first.connected]
+        assert {batch.partition for batch in out} == set(first.connected)
         with member(server) as second:
-            wait_until(lambda: first._state.cache._leaving)
+            wait_until(lambda: first._state.cache._leaving, seconds=20)
             first.close()
             assert all_of(second, 120) == numbered(120)
 

@@ -233,6 +233,20 @@ def test_a_peer_that_comes_back_is_reached_again():
             assert call(pool.get(again.endpoint)) == "fine"
 
 
+def test_a_peer_that_was_not_reached_is_known_for_a_while():
+    with ChannelPool(1_000) as pool:
+        with RpcServer(echo) as server:
+            assert not pool.failed_lately(server.endpoint, None, 10), "nobody has asked for it"
+            pool.get(server.endpoint)
+            assert not pool.failed_lately(server.endpoint, None, 10)
+        wait_until(lambda: refused(pool, server.endpoint))
+        assert pool.failed_lately(server.endpoint, None, 10)
+        assert not pool.failed_lately(server.endpoint, None, 0)
+        with RpcServer(echo, server.endpoint.port) as again:
+            pool.get(again.endpoint)
+            assert not pool.failed_lately(server.endpoint, None, 10)
+
+
 def refused(pool, endpoint):
     try:
         pool.get(endpoint)

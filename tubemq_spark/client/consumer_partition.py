@@ -30,7 +30,13 @@ from tubemq_spark.client.cursor import Cursor, Step
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.lease import Lease, LeaseHolder
 from tubemq_spark.client.producer_session import is_token_refused
-from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
+from tubemq_spark.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    RpcError,
+    TubeMQConnectionError,
+    TubeMQError,
+)
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
@@ -41,6 +47,10 @@ logger = logging.getLogger(__name__)
 
 _BEHIND_EVERYTHING: Final = ((1 << 62) // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
 """An offset that the broker moves back to the end of the store."""
+_RELEASE_ATTEMPTS: Final = 2
+_RELEASE_CONNECT_MS: Final = 1_000
+"""Giving a partition back does not wait long for a broker that is away: the lease ends by itself."""
+_RELEASE_QUIET_S: Final = 10.0
 
 
 class ConsumerSession(Protocol):
@@ -112,12 +122,27 @@ class OwnHolder(LeaseHolder):
         return self._register(lambda lease: lease.renew(read_status))
 
     def release(self, *, consumed: bool) -> None:
-        """Give the partition back, if its broker can be told without connecting to it again."""
-        channel = self._reader.pool.connected(self.endpoint, self._reader.config.tls)
-        if self._lease is None or channel is None:
+        """Give the partition back, so that its next owner does not have to wait until the lease ends.
+
+        What got lost with its connection is repeated once; other errors are logged only. A broker that could
+        not be reached a moment ago is not asked: several partitions of it may be given up together.
+        """
+        lease, pool = self._lease, self._reader.pool
+        if lease is None or pool.failed_lately(self.endpoint, self._reader.config.tls, _RELEASE_QUIET_S):
             return
-        self._lease.session = BrokerSession(channel, self._reader.config, *self._tokens())
-        self._lease.release(consumed=consumed)
+        error: TubeMQError | None = None
+        for _ in range(_RELEASE_ATTEMPTS):
+            try:
+                lease.session = self._connect(_RELEASE_CONNECT_MS)
+            except TubeMQConnectionError as lost:
+                error = lost
+                break
+            error = lease.release(consumed=consumed)
+            if not isinstance(error, TubeMQConnectionError):
+                break
+        if error is not None and not isinstance(error, RpcError):
+            partition = self._claim.partition
+            logger.info("%s may be held for 30 s more; its broker was not told: %s", partition, error)
 
     def _register(self, register: Callable[[Lease], Position]) -> Position:
         self.endpoint = self._reader.endpoint_of(self._claim.partition) or self.endpoint
@@ -131,11 +156,9 @@ class OwnHolder(LeaseHolder):
 
     def _make_lease(self) -> Lease:
         """Return the lease anew: channel, token and priority may have changed since."""
-        config, priority = self._reader.config, self._reader.control.query_priority
-        channel = self._reader.pool.get(self.endpoint, config.connect_timeout_ms, config.tls)
-        session = BrokerSession(channel, config, *self._tokens())
+        priority = self._reader.control.query_priority
         self._lease = Lease(
-            session,
+            self._connect(self._reader.config.connect_timeout_ms),
             self._claim,
             # With a filter, brokers show by default only what is flushed, up to half a minute late.
             query_priority=priority if priority >= 0 else MEMORY_TOO if self._types else None,
@@ -143,9 +166,10 @@ class OwnHolder(LeaseHolder):
         )
         return self._lease
 
-    def _tokens(self) -> tuple[int, None, str]:
-        session = self._reader.session
-        return session.visit_token, None, session.authorized_token
+    def _connect(self, timeout_ms: int) -> BrokerSession:
+        config, session = self._reader.config, self._reader.session
+        channel = self._reader.pool.get(self.endpoint, min(timeout_ms, config.connect_timeout_ms), config.tls)
+        return BrokerSession(channel, config, session.visit_token, None, session.authorized_token)
 
 
 class ConsumerPartition:

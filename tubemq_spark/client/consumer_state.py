@@ -32,7 +32,7 @@ from tubemq_spark.protocol.partition_strings import PartitionInfo
 logger = logging.getLogger(__name__)
 
 _SILENCE_S: Final = 1.0
-"""A broker that takes longer to answer is not asked again while the consumer gives everything up."""
+"""A broker that takes so long to answer is not asked again while several partitions are given up."""
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
 
 
@@ -113,10 +113,15 @@ class ConsumerState:
         if reason is not None:
             self.on_loss()
 
-    def release_all(self, clock: Clock = time.monotonic) -> None:
-        """Give everything up at once; a broker that does not answer costs no more than one time-out."""
+    def release_all(
+        self, partitions: Collection[TopicPartition] | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        """Give partitions up, by default all; a broker that does not answer costs one time-out at most."""
         silent: set[Endpoint] = set()
-        for held in list(self.connected.values()):
+        with self.changed:
+            names = list(self.connected) if partitions is None else partitions
+            wanted = [self.connected[name] for name in names if name in self.connected]
+        for held in wanted:
             with held.lock:
                 if held.endpoint in silent:
                     self.remove(held)
@@ -124,7 +129,7 @@ class ConsumerState:
                     continue
                 began = clock()
                 self.release(held)
-                if clock() - began > _SILENCE_S:
+                if clock() - began >= _SILENCE_S:
                     silent.add(held.endpoint)
 
     def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:

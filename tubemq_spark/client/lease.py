@@ -8,7 +8,8 @@ same name renews it and sets the position, and unregistering ends it; without re
 state    meaning
 =======  ====================================================================================================
 free     nothing is held: before ``register``, after ``release``, or when somebody else holds the partition
-claimed  a register was sent: the broker may hold the partition for us, even if the register has failed
+claimed  a register was sent: the broker may hold the partition for us, even if the register has failed, and
+         also if ``release`` lost its connection
 =======  ====================================================================================================
 
 Invariants:
@@ -25,7 +26,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from tubemq_spark.client.broker import BrokerSession, Claim, Position
-from tubemq_spark.errors import RpcError, TubeMQError
+from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -83,19 +84,25 @@ class Lease:
         """
         return self._register(None, read_status)
 
-    def release(self, *, consumed: bool = False) -> None:
-        """Give the partition back; errors are logged only.
+    def release(self, *, consumed: bool = False) -> TubeMQError | None:
+        """Give the partition back; return why the broker has not done it, if it has not.
+
+        When the connection was lost it may be called again: a broker gives up only what we hold, and commits
+        only once.
 
         Args:
             consumed: whether what was fetched last is committed.
         """
         if not self._claimed:
-            return
+            return None
         self._claimed = False
         try:
             self.session.unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
         except TubeMQError as error:
+            self._claimed = isinstance(error, TubeMQConnectionError)
             logger.debug("could not release %s: %s", self.claim.partition, error)
+            return error
+        return None
 
     def _register(
         self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST

@@ -104,11 +104,7 @@ class Rebalancing:
 
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         self._state.wait_for_batches(partitions)
-        for partition in partitions:
-            held = self._state.connected.get(partition)
-            if held is not None:
-                with held.lock:
-                    self._state.release(held)
+        self._state.release_all(partitions)
 
     def _take(self, partitions: Collection[PartitionInfo]) -> None:
         with self._state.changed:

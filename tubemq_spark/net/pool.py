@@ -98,6 +98,13 @@ class ChannelPool:
         channel = None if slot is None else slot.channel
         return None if channel is None or channel.closed else channel
 
+    def failed_lately(self, endpoint: Endpoint, tls: TlsConfig | None, seconds: float) -> bool:
+        """Whether the last attempt to connect to a peer failed, and not longer ago than some seconds."""
+        slot = self._slots.get((endpoint, tls))
+        if slot is None or slot.failure is None or self.connected(endpoint, tls) is not None:
+            return False
+        return time.monotonic() - slot.failed_at <= seconds
+
     def close(self) -> None:
         """Close all channels; the pool opens no others."""
         with self._lock:
