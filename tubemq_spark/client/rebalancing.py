@@ -4,6 +4,8 @@ Events come in the thread of heartbeats, and are carried out one after the other
 giving up waits for batches to be confirmed, and taking waits for brokers.
 
 Each event is answered once, whatever became of it: the master looks at what is held then, and plans anew.
+That is all that events ask which neither give nor take: the answer tells what is held. There is nothing to
+stop when one says so, because a master sends the next event only after the answer to the last one.
 
 **Where a bound group starts.** In its first round a master gives each member the partitions for which it has
 named offsets. They begin there, also those that cannot be taken at once and come again with a later event.

@@ -31,9 +31,9 @@ class EventType(enum.IntEnum):
     REPORT = 3
     """Tell what is held."""
     REFRESH = 4
-    """Tell what is held, and drop what the master did not assign."""
+    """Tell all that is held, so that the master's view is right again."""
     STOP_REBALANCE = 5
-    """Carry out no event that is waiting."""
+    """End the carrying out of events: what TubeMQ's Java client tells its own thread when it closes."""
     ONLY_CONNECT = 10
     ONLY_DISCONNECT = 20
 

@@ -1,0 +1,126 @@
+"""Events that a master sends to a member of a group, on a master that says what a test wants."""
+
+import collections
+import queue
+
+import pytest
+
+from tests.client.assigned import TOPIC, produce, take
+from tests.client.scripted_master import ScriptedMaster, config_for, member_beat
+from tests.waiting import wait_until
+from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.partition_strings import PartitionInfo
+from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent, format_event
+
+PARTITIONS = [TopicPartition(TOPIC, broker, 0) for broker in (1, 2, 3)]
+
+
+@pytest.fixture
+def brokers():
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3) as running:
+        yield running
+
+
+def event_of(brokers, number, kind, *partitions):
+    places = tuple(
+        PartitionInfo(where.broker_id, Endpoint.parse(brokers.brokers[where.broker_id]), where.topic, 0)
+        for where in partitions
+    )
+    return RebalanceEvent(number, kind, places)
+
+
+def beat_with(event):
+    return member_beat(event=format_event(event, "c-1", "etl"))
+
+
+class Script(collections.deque):
+    """The answers to heartbeats, in turn; without one, there is nothing to do."""
+
+    def __call__(self, request):
+        return self.popleft() if self else member_beat()
+
+
+def answers(master, number):
+    return [sent for sent in master.of(Method.CONSUMER_HEARTBEAT) if sent.event.rebalanceId == number]
+
+
+def wait_for_heartbeats(master, count):
+    master.wait_for(Method.CONSUMER_HEARTBEAT, len(master.of(Method.CONSUMER_HEARTBEAT)) + count)
+
+
+@pytest.mark.parametrize(
+    "kind", [EventType.REPORT, EventType.REFRESH, EventType.STOP_REBALANCE, EventType.UNKNOWN]
+)
+def test_an_event_that_neither_gives_nor_takes_is_answered_with_all_that_is_held(brokers, kind):
+    """It names other partitions than those that are held, or none."""
+    script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS[:2]))])
+    with ScriptedMaster(consumer_heartbeat=script) as master:
+        config = config_for(master, heartbeat_period_ms=20, consumer=ConsumerConfig(report_interval=1_000))
+        with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
+            wait_until(lambda: consumer.connected == tuple(PARTITIONS[:2]))
+            script.append(beat_with(event_of(brokers, 2, kind, PARTITIONS[2])))
+            wait_until(lambda: answers(master, 2))
+            (told,) = answers(master, 2)
+            assert told.reportSubscribeInfo
+            assert len(told.subscribeInfo) == 2
+            assert consumer.connected == tuple(PARTITIONS[:2])
+
+
+def test_an_event_is_answered_only_when_it_was_carried_out(brokers):
+    """TubeMQ's Go client keeps events and answers in one list: it answers what it has not done."""
+    script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))])
+    held = brokers.faults.hold(Method.PARTITION_REGISTER, broker=2)
+    with ScriptedMaster(consumer_heartbeat=script) as master:
+        config = config_for(master, heartbeat_period_ms=10)
+        with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
+            wait_until(lambda: held.hits)
+            wait_for_heartbeats(master, 10)
+            assert not any(sent.HasField("event") for sent in master.of(Method.CONSUMER_HEARTBEAT))
+            held.release()
+            wait_until(lambda: answers(master, 1))
+            assert len(answers(master, 1)[0].subscribeInfo) == len(PARTITIONS)
+            wait_for_heartbeats(master, 10)
+            assert len(answers(master, 1)) == 1
+            assert consumer.connected == tuple(PARTITIONS)
+
+
+class Counted(queue.SimpleQueue):
+    """Counts how often somebody waits for an event."""
+
+    def __init__(self):
+        self.waits = 0
+
+    def get(self, block=True, timeout=None):
+        self.waits += 1
+        return super().get(block, timeout)
+
+
+def test_nobody_polls_for_events():
+    """TubeMQ's Go client keeps a processor busy with that."""
+    with ScriptedMaster() as master, TubeMQClient(config_for(master, heartbeat_period_ms=10)) as client:
+        consumer = client.group_consumer(TOPIC)
+        events = consumer._rebalancing._events = Counted()
+        with consumer:
+            master.wait_for(Method.CONSUMER_HEARTBEAT, 20)
+            assert events.waits == 1
+
+
+def test_a_partition_that_comes_back_is_not_read_from_its_end_again(brokers):
+    """TubeMQ's Go and C++ clients jump to the newest data with every rebalance, and lose what came."""
+    where = PARTITIONS[0]
+    script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, where))])
+    produce(brokers, [b"old"], where=where)
+    settings = ConsumerConfig(consume_position=ConsumePosition.ALWAYS_LATEST, not_found_wait_ms=20)
+    with ScriptedMaster(consumer_heartbeat=script) as master:
+        config = config_for(master, heartbeat_period_ms=20, consumer=settings)
+        with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
+            wait_until(lambda: consumer.connected)
+            produce(brokers, [b"one"], where=where)
+            script.append(beat_with(event_of(brokers, 2, EventType.ONLY_DISCONNECT, where)))
+            wait_until(lambda: not consumer.connected)
+            produce(brokers, [b"two"], where=where)
+            script.append(beat_with(event_of(brokers, 3, EventType.ONLY_CONNECT, where)))
+            assert take(consumer, 2) == [b"one", b"two"]
