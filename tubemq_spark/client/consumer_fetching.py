@@ -20,7 +20,7 @@ from tubemq_spark.client.consumer_values import Batch, Confirmed
 from tubemq_spark.client.cursor import Step
 from tubemq_spark.client.flow_control import FetchOutcome
 from tubemq_spark.client.partition_states import Booking, PartitionState, Selection, parse_context
-from tubemq_spark.client.records import Record, records
+from tubemq_spark.client.records import records_of
 from tubemq_spark.errors import (
     ConsumeError,
     DataLossError,
@@ -123,7 +123,7 @@ class Fetching:
         # Its end is not known yet. Where every offset of the store is one of the records, counting gives it.
         start = partition.position
         whole = FetchedBatch(partition.partition, start, start, columns, dense=partition.own_store)
-        found: tuple[Record, ...] = tuple(records([whole], exact_offsets=partition.own_store))
+        found = tuple(records_of(whole, exact_offsets=partition.own_store))
         latest = fetched.header.max_offset
         return Batch(partition.partition, start, latest, found, partition.endpoint, booking.context)
 

@@ -1,17 +1,23 @@
 """Fetched messages as records, one object each: for readers without Spark."""
 
-import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
-from tubemq_spark.model import Message, TopicPartition
+from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
+_new_tuple: Final = tuple.__new__
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record(Message):
-    """A message, and where it was read."""
 
+class Record(NamedTuple):
+    """A message, and where it was read; a tuple, because that is made five times as fast as a dataclass."""
+
+    value: bytes
+    attributes: dict[str, str] | None
+    message_id: int
+    """The broker's, neither ordered nor unique over brokers."""
     partition: TopicPartition
     offset: int | None
     """In index bytes; None where several partitions share a store: the protocol does not tell it there."""
@@ -20,6 +26,16 @@ class Record(Message):
     def topic(self) -> str:
         """The topic's name."""
         return self.partition.topic
+
+    @property
+    def message_type(self) -> str | None:
+        """The filter item (``$msgType$``), None when the message has none."""
+        return None if self.attributes is None else self.attributes.get(MSG_TYPE_KEY)
+
+    @property
+    def message_time(self) -> str | None:
+        """The time as its producer wrote it (yyyyMMddHHmm), None when the message has none."""
+        return None if self.attributes is None else self.attributes.get(MSG_TIME_KEY)
 
 
 def records(batches: Iterable[FetchedBatch], *, exact_offsets: bool) -> Iterator[Record]:
@@ -30,9 +46,23 @@ def records(batches: Iterable[FetchedBatch], *, exact_offsets: bool) -> Iterator
         exact_offsets: whether no other partition is in the store; otherwise no record gets an offset.
     """
     for batch in batches:
-        columns = batch.columns
-        for row in range(len(columns)):
-            message = columns.message(row)
-            known = exact_offsets and batch.dense
-            offset = batch.start + INDEX_ENTRY_BYTES * int(columns.ordinals[row]) if known else None
-            yield Record(message.value, message.attributes, message.message_id, batch.partition, offset)
+        yield from records_of(batch, exact_offsets=exact_offsets)
+
+
+def records_of(batch: FetchedBatch, *, exact_offsets: bool) -> Iterator[Record]:
+    """Return the records of one fetched batch, as ``records`` does."""
+    columns = batch.columns
+    count = len(columns)
+    offsets: Iterable[int | None] = itertools.repeat(None, count)
+    if exact_offsets and batch.dense:
+        offsets = (batch.start + INDEX_ENTRY_BYTES * columns.ordinals).tolist()
+    rows = zip(
+        columns.values(),
+        columns.attributes(),
+        columns.message_ids.tolist(),
+        itertools.repeat(batch.partition, count),
+        offsets,
+        strict=True,
+    )
+    # Not Record(...) or Record._make(...), which take half as long again.
+    return map(_new_tuple, itertools.repeat(Record), rows)

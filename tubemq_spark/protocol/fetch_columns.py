@@ -4,7 +4,8 @@ The columns hold positions and not values, so Arrow can copy the values without 
 """
 
 import dataclasses
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Iterator
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -62,15 +63,24 @@ class MessageColumns:
             attributes = parse_attributes(text.decode(errors="replace"))
         return Message(self._value(row), attributes, int(self.message_ids[row]))
 
+    def values(self) -> list[bytes]:
+        """Return all bodies, one object each."""
+        data = bytes(self.data)  # a copy only of a view; each slice of that would be two objects
+        bounds = zip(self.value_start.tolist(), self.value_end.tolist(), strict=True)
+        return [data[start:end] for start, end in bounds]
+
+    def attributes(self) -> Iterator[dict[str, str] | None]:
+        """Return the attributes of all messages, a dictionary of its own each."""
+        return self._parsed_attributes() if self.has_attributes.any() else itertools.repeat(None, len(self))
+
     def of_types(self, types: Collection[str]) -> Self:
         """Return the rows whose message has one of these types; ``data`` is shared."""
         known: dict[bytes, bool] = {}
         kept = []
-        for row, has_attributes in enumerate(self.has_attributes.tolist()):
-            if not has_attributes:
+        for row, text in enumerate(self._attribute_texts()):
+            if text is None:
                 continue
             # Few texts are distinct, so few are parsed.
-            text = bytes(self.data[self.attribute_start[row] : self.attribute_end[row]])
             if text not in known:
                 known[text] = parse_attributes(text.decode(errors="replace")).get(MSG_TYPE_KEY) in types
             if known[text]:
@@ -93,6 +103,24 @@ class MessageColumns:
             self.attribute_end[rows],
             self.has_attributes[rows],
         )
+
+    def _parsed_attributes(self) -> Iterator[dict[str, str] | None]:
+        known: dict[bytes, dict[str, str]] = {}
+        for text in self._attribute_texts():
+            if text is None:
+                yield None
+                continue
+            # Types and times repeat from message to message.
+            if text not in known:
+                known[text] = parse_attributes(text.decode(errors="replace"))
+            yield known[text].copy()
+
+    def _attribute_texts(self) -> Iterator[bytes | None]:
+        """Yield the text of each row's attributes, None where there are none."""
+        data = bytes(self.data)
+        bounds = zip(self.attribute_start.tolist(), self.attribute_end.tolist(), strict=True)
+        for (start, end), has_attributes in zip(bounds, self.has_attributes.tolist(), strict=True):
+            yield data[start:end] if has_attributes else None
 
     def _value(self, row: int) -> bytes:
         return bytes(self.data[self.value_start[row] : self.value_end[row]])
