@@ -21,7 +21,7 @@ STEPS := 50
 SEED := $(shell date +%s)
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
 
-.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -115,6 +115,9 @@ bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source, in turns (needs
 
 bench-produce: java $(STAMP) ## our producer and df.write beside TubeMQ's own load generator, in turns (needs Maven)
 	$(BIN)/python benchmarks/produce.py $(ARGS)
+
+bench-consume: java $(STAMP) ## our group consumer beside TubeMQ's own load consumer, in turns (needs Maven)
+	$(BIN)/python benchmarks/consume.py $(ARGS)
 
 bench-growth: java $(STAMP) ## what queries cost against their work, drawn as docs/growth.svg; ARGS=--quick to try it
 	$(BIN)/python benchmarks/growth.py $(ARGS)

@@ -24,10 +24,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -40,12 +38,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bare_producer import KEYS, KINDS, MIXED_BYTES
+from benchmarks.looks import cpu_of_child, of_process, steady, watched
 from benchmarks.spark import session
 from integration_tests.real import config_files, load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from tubemq_spark.protocol import speedups
 
-LOOK_EVERY_S: Final = 0.2
 MEAN_OF_MIXED: Final = sum(MIXED_BYTES) // 2
 AS_SHIPPED: Final = {"unflushThreshold": 1_000, "memCacheFlushIntvl": 20_000}
 """What the test servers set otherwise."""
@@ -116,15 +114,6 @@ class Figures:
         return sum(self.cpu_us.values())
 
 
-@dataclass(frozen=True)
-class Look:
-    """What was seen at one moment of a run."""
-
-    at: float
-    stored: int
-    cpu_s: Mapping[str, float]
-
-
 class Bench:
     """The servers and the Spark session that all runs share."""
 
@@ -143,31 +132,22 @@ class Bench:
         }
         before = self._java.message_count(case.topic)
         began = time.perf_counter()
-        done = threading.Event()
-        with ThreadPoolExecutor(1) as executor:
-            looking = executor.submit(self._looks, case.topic, way, done)
-            try:
-                # In this thread: Spark finds Python data sources only in the one that made the session.
-                told = works[way]()
-            finally:
-                done.set()
-            looks = looking.result()
+        # The work in this thread: Spark finds Python data sources only in the one that made the session.
+        told, looks = watched(
+            works[way],
+            lambda: self._java.message_count(case.topic),
+            lambda: cpu_seconds(way),
+        )
         seconds = time.perf_counter() - began
         check(told, count, self._java.message_count(case.topic) - before)
         first, last = steady(looks, before)
-        stored = max(1, last.stored - first.stored)
+        stored = max(1, last.count - first.count)
         return Figures(
             stored / max(last.at - first.at, 1e-6),
             {name: (spent - first.cpu_s.get(name, 0.0)) / stored * 1e6 for name, spent in last.cpu_s.items()},
             told.refused / count,
             seconds,
         )
-
-    def _looks(self, topic: str, way: str, done: threading.Event) -> list[Look]:
-        looks = []
-        while not looks or not done.wait(LOOK_EVERY_S):
-            looks.append(Look(time.perf_counter(), self._java.message_count(topic), cpu_seconds(way)))
-        return looks
 
     def _bare(self, case: Case, count: int, program: str, *arguments: str) -> Told:
         path = Path(__file__).with_name(program)
@@ -211,28 +191,16 @@ def rows(spark: SparkSession, case: Case, count: int) -> DataFrame:
 def cpu_seconds(way: str) -> dict[str, float]:
     """Return the processor time so far of a client's processes, by part."""
     program = PROGRAMS.get(way, "bare_producer.py")
-    spent: dict[str, float] = {}
+    if way != SPARK:
+        return cpu_of_child(program)
     for process in psutil.Process().children():
         try:
-            if program not in " ".join(process.cmdline()):
-                continue
-            if way == SPARK:
-                spent["JVM"] = of_process(process)
-                spent["Python"] = sum(map(of_process, process.children(recursive=True)))
-            else:
-                spent["client"] = of_process(process)
+            if program in " ".join(process.cmdline()):
+                workers = process.children(recursive=True)
+                return {"JVM": of_process(process), "Python": sum(map(of_process, workers))}
         except psutil.Error:
             continue
-    return spent
-
-
-def of_process(process: psutil.Process) -> float:
-    """Return a process's own processor time."""
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
+    return {}
 
 
 def check(told: Told, sent: int, stored: int) -> None:
@@ -241,14 +209,6 @@ def check(told: Told, sent: int, stored: int) -> None:
         raise RuntimeError(f"{sent} sent, {told}, but {stored} stored")
     if told.accepted + told.refused + told.unanswered < sent:
         raise RuntimeError(f"{sent} sent, but the client accounts for fewer: {told}")
-
-
-def steady(looks: Sequence[Look], before: int) -> tuple[Look, Look]:
-    """Return the first look after the beginning of a run and the last one before its end."""
-    under_way = [look for look in looks if before < look.stored < looks[-1].stored and look.cpu_s]
-    if len(under_way) < 2:  # too short a run for figures
-        return looks[0], looks[-1]
-    return under_way[0], under_way[-1]
 
 
 Results = dict[tuple[str, str], list[Figures]]
