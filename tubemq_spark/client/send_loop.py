@@ -111,7 +111,10 @@ class SendLoop:
         self.error: ProduceError | None = None
         """Why the loop has ended by itself."""
         self.room_wait_s = 0.0
-        """How long threads waited because too many messages waited, in seconds, added up over them."""
+        """How long senders waited because too many messages waited, in seconds, added up over them."""
+        self.on_change: Callable[[], object] = _nothing
+        """Called whenever a thread that waits here would look again; ``_lock`` is held, so it must only note
+        that. For senders that are not threads: see ``offer`` and ``is_flushed``."""
 
     def own(
         self, name: str, window: SendWindow, pipelines: Pipelines, on_end: Callable[[float], object]
@@ -161,19 +164,40 @@ class SendLoop:
         with self._lock:
             if self._is_full(size) and not self._in_thread():
                 self._wait_for_room(size)
-            self.refuse_if_ended()
-            if self._thread is None:
-                self._start()
-            self._waiting.append(message)
-            self._waiting_bytes += size
-            if len(self._waiting) in (1, ENOUGH) or self._waiting_bytes >= ENOUGH_BYTES:
-                self._wake()
+            self._append(message, size)
+
+    def offer(self, message: Accepted) -> bool:
+        """Accept a message if there is room; never wait. ``on_change`` tells when there may be room.
+
+        Raises:
+            ProduceError: as ``refuse_if_ended``.
+        """
+        size = message.size
+        with self._lock:
+            if self._is_full(size) and not self._is_ending():
+                return False
+            self._append(message, size)
+            return True
+
+    def add_room_wait(self, seconds: float) -> None:
+        """Count the time that a sender has waited before ``offer`` accepted its message."""
+        with self._lock:
+            self.room_wait_s += seconds
 
     def _wait_for_room(self, size: int) -> None:
         began = time.monotonic()
         while self._is_full(size) and not self._is_ending():
             self._room.wait()
         self.room_wait_s += time.monotonic() - began
+
+    def _append(self, message: Accepted, size: int) -> None:
+        self.refuse_if_ended()
+        if self._thread is None:
+            self._start()
+        self._waiting.append(message)
+        self._waiting_bytes += size
+        if len(self._waiting) in (1, ENOUGH) or self._waiting_bytes >= ENOUGH_BYTES:
+            self._wake()
 
     def flush(self) -> None:
         """Return when every message that was accepted before has ended, and its callback has returned.
@@ -185,14 +209,31 @@ class SendLoop:
         with self._lock:
             if self._in_thread():
                 raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method="flush")
+            target = self.start_flush()
+            while not self.is_flushed(target):
+                self._settled.wait()
+
+    def start_flush(self) -> int:
+        """Let everything that was accepted leave at once; return what ``is_flushed`` asks for."""
+        with self._lock:
             target = self._taken + len(self._waiting)
             if self._oldest() <= target:
                 self._flush_to = max(self._flush_to, target)
                 self._wake()
-            while (self._oldest() <= target or self._gives_up) and not self._ended:
-                self._settled.wait()
+            return target
+
+    def is_flushed(self, target: int) -> bool:
+        """Whether every message up to that of ``start_flush`` has ended; ``on_change`` tells of changes.
+
+        Raises:
+            ProduceError: as ``flush``.
+        """
+        with self._lock:
+            if (self._oldest() <= target or self._gives_up) and not self._ended:
+                return False
             if not self._closing or self._abandoned:
                 self.refuse_if_ended()
+            return True
 
     def wait(self, seconds: float) -> None:
         """Wait, in a thread that asks masters; not longer than until the end.
@@ -218,6 +259,7 @@ class SendLoop:
             first, self._closing = not self._closing, True
             thread, left = self._thread, self.unacknowledged
             self._room.notify_all()
+            self.on_change()
             self._wake()
         if first and left and self.error is None:
             logger.warning("%s closed with %d messages not acknowledged; some may be stored", self.name, left)
@@ -316,6 +358,7 @@ class SendLoop:
             self._open[outcomes.first_row] = outcomes
             self._taken += len(taken)
             self._room.notify_all()
+            self.on_change()
             return taken, outcomes
 
     def _patience_s(self) -> float:
@@ -350,6 +393,7 @@ class SendLoop:
         with self._lock:
             del self._open[outcomes.first_row]
             self._settled.notify_all()
+            self.on_change()
 
     def _end(self, error: ProduceError | None) -> None:
         """Tell of all messages that are left, and release everything."""
@@ -363,6 +407,7 @@ class SendLoop:
             waiting, self._waiting = self._waiting, collections.deque()
             under_way = list(self._open.values())
             self._room.notify_all()
+            self.on_change()
         try:
             self._tell_abandoned(under_way, waiting)
             self._window.close()
@@ -373,6 +418,7 @@ class SendLoop:
                 self._ended = True
                 self._waker.close()
                 self._settled.notify_all()
+                self.on_change()
 
     def _tell_abandoned(self, under_way: Iterable[Outcomes], waiting: Iterable[Accepted]) -> None:
         for outcomes in under_way:
@@ -389,6 +435,10 @@ class SendLoop:
             fate=fate,
             unanswered=int(fate is _SENT),
         )
+
+
+def _nothing() -> None:
+    pass
 
 
 _loops: "weakref.WeakSet[SendLoop]" = weakref.WeakSet()

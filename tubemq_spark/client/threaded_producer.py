@@ -1,36 +1,19 @@
 """A producer for several threads, with one of its own that keeps messages moving."""
 
-import functools
-import threading
-import time
-import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.destinations import Destinations
-from tubemq_spark.client.message_header import message_header
 from tubemq_spark.client.outcomes import SendResult, Tell
-from tubemq_spark.client.partitioner import PublishedTopic
-from tubemq_spark.client.producer_session import ProducerSession
-from tubemq_spark.client.publishing import Publishing
-from tubemq_spark.client.registry import process_registry
-from tubemq_spark.client.runs import Destination
 from tubemq_spark.client.send_future import SendFuture
-from tubemq_spark.client.send_log import SendLog
-from tubemq_spark.client.send_loop import Accepted, SendLoop
-from tubemq_spark.client.send_window import SendWindow
+from tubemq_spark.client.sending import Sending
 from tubemq_spark.client.statistics import ProducerStatistics
-from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
-from tubemq_spark.model import TopicPartition, excerpt
-from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pipeline import Pipelines
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.tls_pipeline import pipeline_maker
 from tubemq_spark.protocol.send_batch import SendBatch
-from tubemq_spark.receipts import Receipt, summarise
+from tubemq_spark.receipts import Receipt
 
 __all__ = ["SendResult", "ThreadedProducer"]
 
@@ -58,9 +41,6 @@ class ThreadedProducer:
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
     """
 
-    kind = "threaded producer"
-    closes_at_exit = False
-
     def __init__(self, config: ClientConfig, pool: ChannelPool, name: str = "") -> None:
         """Reach no server yet: the first message registers this producer at the master and starts the thread.
 
@@ -69,24 +49,9 @@ class ThreadedProducer:
             pool: channels to the masters; the producer makes its own connections to brokers.
             name: how this producer calls itself in errors and in the log; by default its client id.
         """
-        # Nothing that the loop holds may hold this object: it is closed when its user forgets it.
-        self._loop = SendLoop(config)
-        self._session = ProducerSession(config, pool, self._loop.wait)
-        self._log = SendLog(name or f"producer {self._session.client_id}")
-        self._links = links = BrokerLinks(config.rpc_timeout_ms, detailed=True)
-        self._destinations = Destinations(self._session, links, config.partitioner)
-        self._publishing = Publishing(
-            config, pool, self._session, self._destinations, self._log, self._loop.wait
-        )
-        pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
-        window = SendWindow(config, self._destinations, links, pipelines, self._log)
-        leave = functools.partial(_leave, self._session, self._destinations, self._links, self._log)
-        self._loop.own(self._log.sender, window, pipelines, leave)
-        self._registering = threading.Lock()
-        self._registered = False
-        self._finalizer = weakref.finalize(self, self._loop.drop)
-        self._finalizer.atexit = False
-        process_registry().enter(self)
+        self.sending = Sending(config, pool, name)
+        """What this producer is made of, which the asynchronous form shares; not for users."""
+        self._loop = self.sending.loop
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +71,7 @@ class ThreadedProducer:
     @property
     def client_id(self) -> str:
         """The name under which servers know this producer."""
-        return self._session.client_id
+        return self.sending.client_id
 
     @property
     def unacknowledged(self) -> int:
@@ -203,30 +168,25 @@ class ThreadedProducer:
             ProduceError: the topic does not exist, or its name cannot be one; or the producer has ended.
             TubeMQConnectionError: no master answered in time.
         """
-        self._loop.refuse_if_ended()
-        deadline = self._publishing.deadline()
-        self._register(deadline)
-        return self._publishing.publishable(topic, deadline)
+        return self.sending.publishable(topic)
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
-        return self._destinations.receipts()
+        return self.sending.receipts()
 
     def statistics(self) -> ProducerStatistics:
         """Return what was sent and answered so far, and how long that took, as values that do not change.
 
         The time for which threads waited for room is added up over them.
         """
-        return ProducerStatistics(self._links.statistics(), self._loop.room_wait_s, self._log.elapsed_s)
+        return self.sending.statistics()
 
     def close(self) -> None:
         """End the thread and leave the master; messages not acknowledged are abandoned, and told of as that.
 
         Call ``flush`` first, or use the producer as a context manager, to have them stored.
         """
-        self._finalizer.detach()
-        process_registry().leave(self)
-        self._loop.close()
+        self.sending.close()
 
     def _accept(
         self,
@@ -239,62 +199,7 @@ class ThreadedProducer:
         partition: tuple[int, int] | None,
         tell: Tell | None,
     ) -> None:
-        self._loop.refuse_if_ended()
-        if not isinstance(value, bytes):
-            raise OptionError(
-                "TUBEMQ_BAD_MESSAGE",
-                what=f"its value is of type {type(value).__name__}, not bytes ({self._log.sender})",
-            )
-        try:
-            header, prefix = message_header(value, attributes, message_type, message_time)
-        except OptionError as error:
-            what = f"{error.parameters['what']} ({self._describe(value)})"
-            raise OptionError("TUBEMQ_BAD_MESSAGE", what=what) from error
-        published, deadline = self._topic(topic)
-        size = len(prefix) + len(value)
-        if size > published.max_message_bytes and (excess := published.excess(prefix, size)):
-            size, limit = excess
-            raise ProduceError(
-                "TUBEMQ_MESSAGE_TOO_LONG", topic=topic, size=size, limit=limit, message=self._describe(value)
-            )
-        destination: Destination | None = None
-        if partition is not None:
-            destination = self._publishing.partition(published, *partition, deadline)
-        elif published.custom is not None:
-            destination = published.choose(key, value)
-        self._loop.put(
-            Accepted(published, value, prefix, header, key, partition, destination, tell, time.monotonic())
-        )
-
-    def _topic(self, name: str) -> tuple[PublishedTopic, Deadline | None]:
-        """Return a topic that can be published to, and what its message may still wait for, if it waited."""
-        known = self._destinations.topics.get(name)
-        if known is not None and known.routes.partitions:
-            return known, None
-        deadline = self._publishing.deadline()
-        self._register(deadline)
-        return self._publishing.topic(name, deadline), deadline
-
-    def _register(self, deadline: Deadline) -> None:
-        with self._registering:
-            if not self._registered:
-                self._publishing.open(deadline)
-                self._registered = True
-                try:
-                    self._loop.refuse_if_ended()
-                except ProduceError:
-                    self._session.close()
-                    raise
-
-    def _describe(self, value: bytes) -> str:
-        return f"a message of {self._log.sender} ({excerpt(value)})"
-
-
-def _leave(
-    session: ProducerSession, destinations: Destinations, links: BrokerLinks, log: SendLog, room_wait_s: float
-) -> None:
-    """Leave the master, and tell the log what was done."""
-    session.close()
-    if receipts := destinations.receipts():
-        statistics = ProducerStatistics(links.statistics(), room_wait_s, log.elapsed_s)
-        log.summary(f"{summarise(receipts)}; {statistics}")
+        sending = self.sending
+        message = sending.check(topic, value, attributes, message_type, message_time, key, partition)
+        place = sending.place_now(message) or sending.place(message)
+        self._loop.put(sending.accepted(message, place, tell))
