@@ -128,11 +128,13 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_PRODUCER_IN_CALLBACK": "A callback calls {method}(), which waits for callbacks to return; call it in another thread.",
     "TUBEMQ_PRODUCER_FORKED": "The producer belongs to process {owner}, which was forked; open a new one in process {process}.",
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",
+    "TUBEMQ_PRODUCER_LOOP": "The producer belongs to another event loop than the one that calls it; make one in each event loop.",
     # Consuming in a group.
     "TUBEMQ_CONFIRM_CONTEXT": "'{context}' is not the context of a batch; pass the context of a batch unchanged.",
     # Consumers that choose their partitions themselves.
     "TUBEMQ_CONSUMER_CLOSED": "The consumer of group {group} is {state}; {advice}.",
     "TUBEMQ_CONSUMER_FORKED": "The consumer belongs to process {owner}, which was forked; open a new one in process {process}.",
+    "TUBEMQ_CONSUMER_LOOP": "The consumer of group {group} belongs to another event loop than the one that calls it; make one in each event loop.",
     "TUBEMQ_CONNECT.UNKNOWN": "The master lists no partition {partition}; choose one of partitions().",
     "TUBEMQ_CONNECT.NOT_SUBSCRIBABLE": "{partition} cannot be read now: its broker is away, its topic is closed for reading, or group {group} is barred from it; connect to it when partitions() says True.",
     "TUBEMQ_CONNECT.TOO_EARLY": "{partition} was refused {ago_ms} ms ago ({cause}); wait {wait_ms} ms before connecting to it again.",

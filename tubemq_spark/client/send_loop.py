@@ -102,7 +102,8 @@ class SendLoop:
         self._flush_to = 0
         self._open: dict[int, Outcomes] = {}
         self._woken = False
-        self._inherited = False
+        self.inherited = False
+        """Whether this process is a fork of the one that the loop belongs to."""
         self._closing = False
         self._ended = False
         self._abandoned = 0
@@ -147,7 +148,7 @@ class SendLoop:
         Raises:
             ProduceError: they no longer are, or not in this process.
         """
-        if self._inherited:
+        if self.inherited:
             raise self._forked()
         if self.error is not None:
             raise self.error
@@ -253,7 +254,7 @@ class SendLoop:
         Args:
             join_s: how long to wait for the thread; None: as long as it takes.
         """
-        if self._inherited:
+        if self.inherited:
             return
         with self._lock:
             first, self._closing = not self._closing, True
@@ -270,13 +271,13 @@ class SendLoop:
 
     def drop(self) -> None:
         """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
-        if not self._closing and not self._inherited:
+        if not self._closing and not self.inherited:
             self.close(join_s=0.0)
             warnings.warn(f"{self.name} was not closed", ResourceWarning, stacklevel=2)
 
     def abandon(self) -> None:
         """Become inherited: threads and connections belong to the parent, and a lock may be held forever."""
-        self._inherited = True
+        self.inherited = True
         self._begin_locks()
         self._waiting.clear()
         self._open.clear()
@@ -397,7 +398,7 @@ class SendLoop:
 
     def _end(self, error: ProduceError | None) -> None:
         """Tell of all messages that are left, and release everything."""
-        if self._inherited:
+        if self.inherited:
             return
         with self._lock:
             if not self._closing:

@@ -120,44 +120,41 @@ class Sending:
         return Checked(topic, value, prefix, header, key, partition)
 
     def place_now(self, message: Checked) -> Place | None:
-        """Return where a message goes; None if a master must be asked for that.
-
-        Raises:
-            ProduceError: the message is too long for its topic.
-        """
+        """Return where a message goes; None if a master must be asked for that."""
         topic = self.destinations.topics.get(message.topic)
         if topic is None or not topic.routes.partitions:
             return None
-        self._refuse_too_long(topic, message)
         if message.partition is None:
             return Place(topic, None)
         listed = topic.partitioner.by_id(*message.partition)
         return None if listed is None else Place(topic, listed)
 
-    def place(self, message: Checked) -> Place:
-        """Return where a message goes; ask a master, and wait for that, up to ``delivery_timeout_ms``.
+    def place(self, name: str, partition: tuple[int, int] | None) -> Place:
+        """Return where messages to a topic, or to one of its partitions, go; ask a master, and wait for that.
+
+        That takes up to ``delivery_timeout_ms``.
 
         Raises:
-            ProduceError: its topic or its partition does not exist, or could not be published to in time; or
-                the message is too long for its topic; or the producer has ended meanwhile.
+            ProduceError: the topic or the partition does not exist, or could not be published to in time; or
+                the producer has ended meanwhile.
             TubeMQConnectionError: no master answered in time.
         """
         deadline = self.publishing.deadline()
         self._register(deadline)
-        topic = self.publishing.topic(message.topic, deadline)
-        self._refuse_too_long(topic, message)
-        if message.partition is None:
+        topic = self.publishing.topic(name, deadline)
+        if partition is None:
             return Place(topic, None)
-        return Place(topic, self.publishing.partition(topic, *message.partition, deadline))
+        return Place(topic, self.publishing.partition(topic, *partition, deadline))
 
-    @staticmethod
-    def accepted(message: Checked, place: Place, tell: Tell | None) -> Accepted:
+    def accepted(self, message: Checked, place: Place, tell: Tell | None) -> Accepted:
         """Return what the send loop takes.
 
         Raises:
-            ProduceError: the user's partitioner returned something else than a partition.
+            ProduceError: the message is too long for its topic, or the user's partitioner returned something
+                else than a partition.
         """
         topic, destination = place
+        self._refuse_too_long(topic, message)
         _, value, prefix, header, key, partition = message
         if partition is None and topic.custom is not None:
             destination = topic.choose(key, value)
@@ -182,6 +179,11 @@ class Sending:
     def statistics(self) -> ProducerStatistics:
         """Return what was sent and answered so far, and how long that took."""
         return ProducerStatistics(self.links.statistics(), self.loop.room_wait_s, self.log.elapsed_s)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a fork of the one that the producer belongs to."""
+        return self.loop.inherited
 
     def close(self) -> None:
         """End the thread and leave the master, and wait for that."""

@@ -201,5 +201,5 @@ class ThreadedProducer:
     ) -> None:
         sending = self.sending
         message = sending.check(topic, value, attributes, message_type, message_time, key, partition)
-        place = sending.place_now(message) or sending.place(message)
+        place = sending.place_now(message) or sending.place(topic, partition)
         self._loop.put(sending.accepted(message, place, tell))

@@ -1,0 +1,27 @@
+"""Running coroutines in tests."""
+
+import asyncio
+import functools
+
+SECONDS = 10
+"""What would wait forever ends here."""
+
+
+def coroutine(test):
+    """Let a test that is a coroutine run in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        async def limited():
+            async with asyncio.timeout(SECONDS):
+                await test(*args, **kwargs)
+
+        asyncio.run(limited())
+
+    return run
+
+
+async def until(condition):
+    """Return when a condition holds that another thread or coroutine is about to bring about."""
+    while not condition():
+        await asyncio.sleep(0.002)

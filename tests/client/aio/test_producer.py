@@ -1,0 +1,441 @@
+"""The asynchronous producer over real sockets: each message has one outcome, and waiting blocks nobody."""
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.client.aio.running import SECONDS, coroutine, until
+from tests.client.scripted_cluster import HANG_UP, SILENT, STORE, refuse, scripted_cluster
+from tests.client.test_producers_and_processes import forks, in_child
+from tubemq_spark.client import SendBatch, TubeMQClient
+from tubemq_spark.client.aio import AsyncTubeMQClient
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.payload import decode_payload
+
+LONG_MS = 600_000
+FULL = 3
+"""With ``max_in_flight=1`` so many messages are accepted: one under way, one in the thread, and one waits."""
+
+
+@pytest.fixture
+def cluster():
+    with scripted_cluster(2, demo="1:1:1,2:1:1#", other="1:1:1#") as made:
+        yield made
+
+
+def client_of(cluster, **settings):
+    return AsyncTubeMQClient(TubeMQClient(cluster.config(**settings)))
+
+
+class Gate:
+    """Brokers that store nothing until they are let."""
+
+    def __init__(self, cluster):
+        self.opened = threading.Event()
+        for broker in cluster.brokers:
+            broker.script = self._hold
+
+    def _hold(self, message, number):
+        self.opened.wait(SECONDS)
+        return STORE
+
+
+def threads(kind):
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"tubemq-{kind}")]
+
+
+@coroutine
+async def test_many_coroutines_send_with_one_thread(cluster):
+    async with client_of(cluster) as client, client.producer() as producer:
+        values = [b"%d" % number for number in range(200)]
+        results = await asyncio.gather(*(producer.send("demo", value) for value in values))
+        for value, result in zip(values, results, strict=True):
+            broker = cluster.brokers[result.partition.broker_id - 1]
+            assert broker.stored["demo", 0][result.offset // 28] == value
+            assert (result.attempts, result.message_id) == (1, 17)
+        assert len(threads("send")) == 1
+        assert len(threads("aio-calls")) == 1, "the topic was asked for once"
+        assert producer.unacknowledged == 0
+        assert sum(receipt.count for receipt in producer.receipts()) == 200
+        assert producer.statistics().stored == 200
+    assert not threads("send")
+
+
+@coroutine
+async def test_everything_that_a_message_has_arrives(cluster):
+    async with client_of(cluster) as client, client.producer() as producer:
+        await producer.send(
+            "demo",
+            b"text",
+            attributes={"a": "b"},
+            message_type="news",
+            message_time="202402291234",
+            partition=(2, 0),
+        )
+        same = {(await producer.send("demo", b"key", key=b"one")).partition for _ in range(5)}
+        assert len(same) == 1
+    stored = decode_payload(cluster.brokers[1].stored["demo", 0][0], 1)
+    assert stored.value == b"text"
+    assert stored.attributes == {"$msgType$": "news", "$msgTime$": "202402291234", "a": "b"}
+
+
+@coroutine
+async def test_messages_of_one_coroutine_are_in_order(cluster):
+    async with client_of(cluster, max_in_flight=3) as client, client.producer() as producer:
+        futures = [await producer.submit("demo", b"%d" % n, partition=(1, 0)) for n in range(100)]
+        batch = SendBatch.of("demo", [b"%d" % n for n in range(100, 150)], keys=[b"k"] * 50)
+        where = {result.partition.broker_id for result in await producer.send_batch(batch)}
+        assert [future.done() for future in futures] == [True] * 100
+    first, second = (broker.stored["demo", 0] for broker in cluster.brokers)
+    in_one = second if where == {2} else first[100:]
+    assert (first[:100], in_one) == ([b"%d" % n for n in range(100)], [b"%d" % n for n in range(100, 150)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "condition"),
+    [
+        (("demo", "text"), "TUBEMQ_BAD_MESSAGE"),
+        (("demo", b""), "TUBEMQ_BAD_MESSAGE"),
+        (("demo", b"x" * (1 << 21)), "TUBEMQ_MESSAGE_TOO_LONG"),
+        (("unknown", b"x"), "TUBEMQ_TOPIC_UNKNOWN"),
+        (("", b"x"), "TUBEMQ_TOPIC_NAME"),
+    ],
+)
+@coroutine
+async def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, arguments, condition):
+    async with client_of(cluster) as client, client.producer() as producer:
+        for use in (producer.send, producer.submit):
+            with pytest.raises((OptionError, ProduceError)) as refused:
+                await use(*arguments)
+            assert refused.value.condition == condition
+        assert producer.unacknowledged == 0
+
+
+@coroutine
+async def test_a_message_fails_alone(cluster):
+    cluster.brokers[1].script = lambda *_: refuse(400)
+    async with client_of(cluster) as client, client.producer() as producer:
+        bad = asyncio.ensure_future(producer.send("demo", b"bad", partition=(2, 0)))
+        good = await producer.send("demo", b"good", partition=(1, 0))
+        with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED") as failed:
+            await bad
+        assert not failed.value.may_be_stored
+        assert good.partition == TopicPartition("demo", 1, 0)
+        await producer.flush()
+    assert cluster.stored() == [b"good"]
+
+
+@coroutine
+async def test_an_answer_that_is_lost_is_told_of(cluster):
+    cluster.broker.script = lambda _, number: HANG_UP if number == 0 else STORE
+    async with client_of(cluster) as client, client.producer() as producer:
+        result = await producer.send("demo", b"x", partition=(1, 0))
+    assert (result.attempts, result.unanswered, result.may_be_repeated) == (2, 1, True)
+
+
+@coroutine
+async def test_a_batch_is_accepted_as_a_whole_or_not_at_all(cluster):
+    async with client_of(cluster) as client, client.producer() as producer:
+        with pytest.raises(OptionError, match="its value is empty") as refused:
+            await producer.send_batch(SendBatch.of("demo", [b"0", b"1", b"", b"3"]))
+        assert refused.value.row == 2
+        assert await producer.send_batch(SendBatch.of("demo", [])) == []
+    assert cluster.stored() == []
+
+
+@coroutine
+async def test_a_batch_tells_of_the_first_message_that_fails(cluster):
+    cluster.brokers[1].script = lambda message, _: refuse(400) if message.data == b"bad" else STORE
+    async with client_of(cluster) as client, client.producer() as producer:
+        values = [b"0", b"bad", b"2"]
+        key = await key_of(producer, TopicPartition("demo", 2, 0))
+        with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED") as failed:
+            await producer.send_batch(SendBatch.of("demo", values, keys=[key] * 3))
+        assert failed.value.row == 1
+        told = await asyncio.gather(
+            *await producer.submit_batch(SendBatch.of("demo", values, keys=[key] * 3)), return_exceptions=True
+        )
+        assert [isinstance(one, ProduceError) for one in told] == [False, True, False]
+
+
+async def key_of(producer, partition):
+    for number in range(100):
+        if (await producer.send("demo", b"seek", key=b"%d" % number)).partition == partition:
+            return b"%d" % number
+    raise AssertionError(partition)
+
+
+@coroutine
+async def test_waiting_for_room_blocks_nobody_else(cluster):
+    async with client_of(cluster, max_in_flight=1) as client, client.producer() as producer:
+        await producer.send("demo", b"first")
+        gate = Gate(cluster)
+        sends = [asyncio.ensure_future(producer.send("demo", b"%d" % n)) for n in range(50)]
+        await until(lambda: producer.unacknowledged == FULL)
+        await asyncio.sleep(0.01)
+        assert not any(send.done() for send in sends)
+        assert producer.unacknowledged == FULL
+        gate.opened.set()
+        await asyncio.gather(*sends)
+        assert producer.statistics().room_wait_s > 0
+    assert len(cluster.stored()) == 51
+
+
+@coroutine
+async def test_a_send_that_is_cancelled_while_it_waits_for_room_is_not_sent(cluster):
+    async with client_of(cluster, max_in_flight=1) as client, client.producer() as producer:
+        await producer.send("demo", b"first")
+        gate = Gate(cluster)
+        kept = [asyncio.ensure_future(producer.send("demo", b"kept")) for _ in range(FULL)]
+        await until(lambda: producer.unacknowledged == FULL)
+        gone = [asyncio.ensure_future(producer.send("demo", b"gone")) for _ in range(3)]
+        last = asyncio.ensure_future(producer.send("demo", b"last"))
+        await asyncio.sleep(0.01)
+        for send in gone:
+            send.cancel()
+        for send in gone:
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await send
+            assert "was not accepted" in cancelled.value.__notes__[0]
+        gate.opened.set()
+        await asyncio.gather(*kept, last)
+    assert sorted(cluster.stored()) == [b"first", *[b"kept"] * FULL, b"last"]
+
+
+@coroutine
+async def test_a_send_that_is_cancelled_after_that_is_sent(cluster):
+    async with client_of(cluster) as client, client.producer() as producer:
+        await producer.send("demo", b"first")
+        gate = Gate(cluster)
+        with pytest.raises(TimeoutError) as late:
+            async with asyncio.timeout(0.05):
+                await producer.send("demo", b"second")
+        assert "was accepted" in late.value.__cause__.__notes__[0]
+        gate.opened.set()
+        await producer.flush()
+        assert sorted(cluster.stored()) == [b"first", b"second"]
+
+
+@coroutine
+async def test_a_cancelled_future_only_means_that_nobody_wants_to_know(cluster):
+    async with client_of(cluster) as client, client.producer() as producer:
+        await producer.send("demo", b"first")
+        gate = Gate(cluster)
+        future = await producer.submit("demo", b"second")
+        future.cancel()
+        gate.opened.set()
+    assert sorted(cluster.stored()) == [b"first", b"second"]
+
+
+@coroutine
+async def test_a_cancelled_batch_says_how_much_of_it_was_accepted(cluster):
+    async with client_of(cluster, max_in_flight=1) as client, client.producer() as producer:
+        await producer.send("demo", b"first")
+        gate = Gate(cluster)
+        sending = asyncio.ensure_future(producer.send_batch(SendBatch.of("demo", [b"x"] * 10)))
+        await until(lambda: producer.unacknowledged == FULL)
+        await asyncio.sleep(0.01)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await sending
+        assert cancelled.value.__notes__[0].startswith("3 of the batch's 10 messages were accepted")
+        gate.opened.set()
+    assert len(cluster.stored()) == 1 + FULL
+
+
+@coroutine
+async def test_coroutines_that_wait_for_the_same_topic_ask_once(cluster):
+    answer, asked = threading.Event(), threading.Event()
+
+    def hold():
+        asked.set()
+        answer.wait(SECONDS)
+
+    async with client_of(cluster, rpc_timeout_ms=20_000) as client, client.producer() as producer:
+        cluster.master.on_heartbeat = hold
+        first, *others = (
+            asyncio.ensure_future(producer.send("demo", b"%d" % number)) for number in range(30)
+        )
+        await until(asked.is_set)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await first
+        assert "was not accepted" in cancelled.value.__notes__[0]
+        assert len(threads("aio-calls")) == 1
+        cluster.master.on_heartbeat = lambda: None
+        answer.set()
+        await asyncio.gather(*others)
+    assert sorted(map(int, cluster.stored())) == list(range(1, 30))
+
+
+@coroutine
+async def test_a_topic_without_partitions_holds_up_no_other(cluster):
+    cluster.master.deployed.add("slow")
+    async with client_of(cluster, delivery_timeout_ms=LONG_MS) as client, client.producer() as producer:
+        waiting = [asyncio.ensure_future(producer.send("slow", b"x")) for _ in range(30)]
+        await until(lambda: ["slow"] in cluster.master.asked_for)
+        await asyncio.gather(*(producer.send("demo", b"%d" % number) for number in range(30)))
+        assert len(threads("aio-calls")) <= 2
+        cluster.master.topics["slow"] = "1:1:1#"
+        assert len(await asyncio.gather(*waiting)) == 30
+
+
+@coroutine
+async def test_close_ends_every_wait(cluster):
+    async with client_of(cluster, max_in_flight=1) as client:
+        producer = client.producer()
+        await producer.send("demo", b"first")
+        for broker in cluster.brokers:
+            broker.script = lambda *_: SILENT
+        sends = [asyncio.ensure_future(producer.send("demo", b"%d" % number)) for number in range(5)]
+        await until(lambda: producer.unacknowledged == FULL)
+        flush = asyncio.ensure_future(producer.flush())
+        await asyncio.sleep(0.01)
+        await producer.close()
+        errors = await asyncio.gather(*sends, flush, return_exceptions=True)
+        assert [error.condition for error in errors] == [
+            *["TUBEMQ_MESSAGE_ABANDONED"] * FULL,
+            *["TUBEMQ_PRODUCER_CLOSED"] * (5 + 1 - FULL),
+        ]
+        assert errors[0].may_be_stored
+        assert not threads("send")
+
+
+@coroutine
+async def test_close_ends_the_wait_for_a_topic(cluster):
+    cluster.master.deployed.add("slow")
+    async with client_of(cluster, delivery_timeout_ms=LONG_MS) as client:
+        producer = client.producer()
+        waiting = asyncio.ensure_future(producer.send("slow", b"x"))
+        await until(lambda: ["slow"] in cluster.master.asked_for)
+        await producer.close()
+        with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+            await waiting
+
+
+@coroutine
+async def test_use_after_close_is_refused(cluster):
+    async with client_of(cluster) as client:
+        async with client.producer() as producer:
+            await producer.submit("demo", b"flushed by the end of the block")
+        assert len(cluster.stored()) == 1
+        await producer.close()
+        batch = SendBatch.of("demo", [b"x"])
+        for use in (
+            producer.send("demo", b"x"),
+            producer.submit("demo", b"x"),
+            producer.send_batch(batch),
+            producer.submit_batch(SendBatch.of("demo", [])),
+            producer.publishable("demo"),
+            producer.__aenter__(),
+        ):
+            with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+                await use
+        await producer.flush()
+
+
+@coroutine
+async def test_a_block_that_fails_closes_at_once(cluster):
+    async with client_of(cluster) as client:
+        producer = client.producer()
+        await producer.send("demo", b"first")
+        for broker in cluster.brokers:
+            broker.script = lambda *_: SILENT
+        future = await producer.submit("demo", b"second")
+        with pytest.raises(ZeroDivisionError):
+            async with producer:
+                raise ZeroDivisionError
+        with pytest.raises(ProduceError, match="TUBEMQ_MESSAGE_ABANDONED"):
+            await future
+
+
+@coroutine
+async def test_the_client_closes_its_producers(cluster):
+    async with client_of(cluster) as client:
+        producer = client.producer()
+        await producer.send("demo", b"first")
+        assert await client.publishable("demo") == await producer.publishable("demo")
+        assert set((await client.layout("demo")).partitions) == set(await producer.publishable("demo"))
+    assert not threads("send")
+    with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+        await producer.send("demo", b"second")
+
+
+def test_another_event_loop_is_refused(cluster):
+    client = client_of(cluster)
+    producer = client.producer()
+
+    async def begin():
+        await producer.send("demo", b"first")
+
+    async def go_on():
+        for use in (
+            producer.send("demo", b"x"),
+            producer.submit_batch(SendBatch.of("demo", [b"x"])),
+            producer.flush(),
+            producer.publishable("demo"),
+            producer.close(),
+        ):
+            with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_LOOP"):
+                await use
+
+    with asyncio.Runner() as runner:
+        runner.run(begin())
+        asyncio.run(go_on())
+        runner.run(client.close())
+    assert cluster.stored() == [b"first"]
+
+
+@forks
+@coroutine
+async def test_a_child_is_refused_and_leaves_the_producer_alone(cluster):
+    async with client_of(cluster) as client, client.producer() as producer:
+        await producer.send("demo", b"before", partition=(1, 0))
+
+        async def use():
+            for call in (
+                producer.send("demo", b"in the child"),
+                producer.flush(),
+                producer.publishable("demo"),
+            ):
+                with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_FORKED"):
+                    await call
+            await producer.close()
+
+        def check():
+            asyncio.events._set_running_loop(None)
+            asyncio.run(use())
+
+        in_child(check)
+        await producer.send("demo", b"after", partition=(1, 0))
+    assert cluster.stored() == [b"before", b"after"]
+
+
+@coroutine
+async def test_a_master_that_is_away_is_told_of(cluster):
+    cluster.master.server.close()
+    async with client_of(cluster, delivery_timeout_ms=300) as client, client.producer() as producer:
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
+            await producer.send("demo", b"x")
+    assert Method.PRODUCER_REGISTER not in cluster.master.seen
+
+
+def test_a_loop_that_ends_early_leaves_no_thread_waiting(cluster):
+    """Whoever forgets to close has nobody to be told; the producer goes on without the loop."""
+    client = client_of(cluster)
+
+    async def forget():
+        producer = client.producer()
+        await producer.send("demo", b"first")
+        await producer.submit("demo", b"second")
+        return producer
+
+    producer = asyncio.run(forget())
+    deadline = threading.Event()
+    while producer.unacknowledged:
+        assert not deadline.wait(0.002)
+    producer._sending.close()
+    assert sorted(cluster.stored()) == [b"first", b"second"]

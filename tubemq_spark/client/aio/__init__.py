@@ -1,0 +1,31 @@
+"""TubeMQ for coroutines.
+
+    from tubemq_spark.client.aio import AsyncTubeMQClient
+
+    async with AsyncTubeMQClient.connect("10.1.2.3:8715", group="my_job") as client:
+        async with client.producer() as producer:
+            result = await producer.send("clicks", b"home", key=b"anna")
+
+Everything has the name, the arguments, the errors and the rules that it has in ``tubemq_spark.client``, of
+which this is another form: what waits is awaited. Values such as ``Batch`` and ``ConsumerConfig`` are in
+that package.
+
+**Threads.** No coroutine blocks the event loop, and none takes a thread while it waits for a message, for
+room or for a broker's answer. These threads exist, however many calls there are:
+
+- per producer one, in which messages move, from the first message on;
+- per connection of consumers and to masters one, which reads;
+- per consumer one that keeps its leases, and for a member of a group one more that carries out what the
+  master wants;
+- per process one for heartbeats to masters;
+- per client at most 16 workers, made when they are first needed, for what blocks and is rare: opening and
+  closing, a new connection, a question to a master (see ``workers``).
+
+**One event loop.** A producer or a consumer belongs to the event loop that uses it first. Another one is
+refused, and so is a forked child.
+"""
+
+from tubemq_spark.client.aio.client import AsyncTubeMQClient
+from tubemq_spark.client.aio.producer import AsyncProducer
+
+__all__ = ["AsyncProducer", "AsyncTubeMQClient"]

@@ -1,0 +1,125 @@
+"""The entry to TubeMQ for coroutines: a ``TubeMQClient``, and the threads for what cannot but block."""
+
+import asyncio
+import functools
+import weakref
+from collections.abc import Iterable
+from typing import Self
+
+from tubemq_spark.client.aio.producer import AsyncProducer
+from tubemq_spark.client.aio.workers import Workers
+from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP
+from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
+from tubemq_spark.client.tubemq import TubeMQClient
+from tubemq_spark.model import StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.net.tls import TlsConfig
+
+
+class AsyncTubeMQClient:
+    """A client of one cluster for the coroutines of an event loop.
+
+    Making one reaches no server. As a context manager it closes its producers, its consumers and its
+    connections at the end.
+    """
+
+    def __init__(self, client: TubeMQClient) -> None:
+        """Own a client, with its settings; ``connect`` and ``from_url`` make one."""
+        self._client = client
+        self._workers = Workers()
+        self._open: weakref.WeakSet[AsyncProducer] = weakref.WeakSet()
+
+    @classmethod
+    def connect(
+        cls,
+        masters: str | Iterable[str],
+        *,
+        group: str = DEFAULT_GROUP,
+        username: str | None = None,
+        password: str | None = None,
+        tls: TlsConfig | None = None,
+        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
+    ) -> Self:
+        """Return a client of a cluster; the arguments are those of ``TubeMQClient.connect``.
+
+        Raises:
+            OptionError: an address, a setting or a file of ``tls`` cannot be used.
+        """
+        client = TubeMQClient.connect(
+            masters,
+            group=group,
+            username=username,
+            password=password,
+            tls=tls,
+            delivery_timeout_ms=delivery_timeout_ms,
+        )
+        return cls(client)
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Return a client of a cluster with the settings in a URL, as ``TubeMQClient.from_url``.
+
+        Raises:
+            OptionError: the URL cannot be read, a key is not known or given twice, or a setting makes no
+                sense.
+        """
+        return cls(TubeMQClient.from_url(url))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close producers, consumers and connections; what a producer has not sent is abandoned."""
+        await asyncio.gather(*(one.close() for one in list(self._open)))
+        await self._workers.run(self._client.close)
+        self._workers.close()
+
+    def producer(
+        self,
+        name: str = "",
+        *,
+        linger_ms: int | None = None,
+        delivery_timeout_ms: int | None = None,
+        retry_ambiguous: bool | None = None,
+        partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
+    ) -> AsyncProducer:
+        """Return a new producer; the arguments are those of ``TubeMQClient.threaded_producer``.
+
+        Raises:
+            OptionError: a setting cannot be used.
+        """
+        made = self._client.threaded_producer(
+            name,
+            linger_ms=linger_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            retry_ambiguous=retry_ambiguous,
+            partitioner=partitioner,
+        )
+        producer = AsyncProducer(made.sending, self._workers)
+        self._open.add(producer)
+        return producer
+
+    async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return the partitions to which a topic can be published now; as ``TubeMQClient.publishable``.
+
+        Raises:
+            ProduceError: the topic does not exist, or its name cannot be one.
+            RpcError: the master refuses this client.
+            TubeMQConnectionError: no master answered.
+        """
+        return await self._workers.run(functools.partial(self._client.publishable, topic))
+
+    async def layout(self, *topics: str) -> TopicsLayout:
+        """Return where the partitions of topics are.
+
+        Raises:
+            RpcError: a topic does not exist (431), or the group may not read it (450, 455).
+            TubeMQConnectionError: no master answered.
+        """
+        return await self._workers.run(functools.partial(self._client.layout, *topics))
+
+    async def bounds(self, layout: TopicsLayout) -> StoreBounds:
+        """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
+        return await self._workers.run(functools.partial(self._client.bounds, layout))
