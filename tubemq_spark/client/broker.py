@@ -106,6 +106,15 @@ class Started(Generic[Value]):
         """
         return self._finish(self._pending)
 
+    @property
+    def remaining_s(self) -> float:
+        """For how many seconds the answer may still come; then ``result`` raises an error at once."""
+        return self._pending.remaining_s
+
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Call a function once when ``result`` will not wait any more; see ``PendingCall.when_done``."""
+        self._pending.when_done(listener)
+
     def forget(self) -> None:
         """Do not wait for the answer."""
         self._pending.forget()

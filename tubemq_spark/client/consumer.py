@@ -54,7 +54,8 @@ class Consumer(abc.ABC):
         self._control = FlowControl()
         self._state = ConsumerState(config, subscription, self._control)
         self._state.refusal = self._not_open
-        self._fetching = Fetching(self._state)
+        self.fetching = Fetching(self._state, self._check_fetch)
+        """What the asynchronous form shares; not for users."""
         self._life = threading.Lock()
         """Held while the state changes."""
 
@@ -212,12 +213,13 @@ class Consumer(abc.ABC):
         Raises:
             ConsumeError: the consumer is not open, or was closed meanwhile (420).
             DataLossError: records are gone or damaged, by ``on_loss``. Their partition was given up.
-            RpcError: a broker refuses a partition for good. It was given up.
+            RpcError: a broker refuses a partition for good. It was given up. Or the master does not take this
+                member of a group any more.
         """
-        self._check()
+        self._check_fetch()
         if timeout_ms is None:
             timeout_ms = self._config.consumer.ready_wait_ms
-        return self._fetching.fetch(timeout_ms)
+        return self.fetching.fetch(timeout_ms)
 
     def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
         """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
@@ -236,7 +238,7 @@ class Consumer(abc.ABC):
         """
         self._check()
         context = batch.context if isinstance(batch, Batch) else batch
-        return self._fetching.confirm(context, consumed=consumed)
+        return self.fetching.confirm(context, consumed=consumed)
 
     def messages(self) -> Iterator[Record]:
         """Yield messages one by one, until the consumer is closed.
@@ -290,6 +292,10 @@ class Consumer(abc.ABC):
     @abc.abstractmethod
     def _stop(self) -> None:
         """Stop the threads, give everything up, and leave the master."""
+
+    def _check_fetch(self) -> None:
+        """Raise if nothing can be fetched."""
+        self._check()
 
     def _check(self) -> None:
         self._check_process()

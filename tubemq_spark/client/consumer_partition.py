@@ -11,7 +11,8 @@ released   given up: nothing may be asked any more
 Invariants:
 
 - Whoever uses a partition holds its ``lock``. So its requests follow each other, and a confirmation at the
-  last moment comes either before the next fetch or too late.
+  last moment comes either before the next fetch or too late. ``fetch``, ``confirm`` and ``roll_back`` are
+  ``Steps``: the lock is held from the first to the last of them.
 - ``position`` is where the last confirmed batch ended. Only ``connect``, a confirmation, a reset and a loss
   that ``on_loss`` tolerates move it. After any error the partition is registered there again, so nothing is
   lost, and at most the batch that was not confirmed comes again.
@@ -20,7 +21,6 @@ Invariants:
 
 import dataclasses
 import logging
-import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -29,7 +29,9 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.cursor import Cursor, Step
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.lease import Lease, LeaseHolder
+from tubemq_spark.client.partition_lock import PartitionLock
 from tubemq_spark.client.producer_session import is_token_refused
+from tubemq_spark.client.steps import Blocking, Steps, wait_for
 from tubemq_spark.errors import (
     LocalProtocolError,
     RemoteProtocolError,
@@ -193,7 +195,7 @@ class ConsumerPartition:
             types: the message types that are wanted; none means all.
             own_store: whether every record of the store is wanted, so that offsets can be counted.
         """
-        self.lock = threading.Lock()
+        self.lock = PartitionLock()
         self.partition = partition
         self.types = types
         self.own_store = own_store and not types
@@ -236,7 +238,7 @@ class ConsumerPartition:
         """Register again before anything else: something went wrong."""
         self._placed = False
 
-    def fetch(self, *, confirms: bool, own_limits: bool) -> Fetched | Step:
+    def fetch(self, *, confirms: bool, own_limits: bool) -> Steps[Fetched | Step]:
         """Fetch what comes next.
 
         Args:
@@ -248,36 +250,37 @@ class ConsumerPartition:
 
         Raises:
             DataLossError: records are gone, and ``on_loss`` does not tolerate it.
-            TubeMQError: as ``Cursor.receive`` and ``Cursor.confirm``.
+            TubeMQError: as ``Cursor.receiving`` and ``Cursor.confirming``.
         """
         cursor = self._cursor
         if self._reset_wanted:
-            self._go_to_the_end()
+            yield from wait_for(Blocking(self._go_to_the_end))
         elif not self._placed:
-            self._place()
+            yield from wait_for(Blocking(self._place))
         elif confirms and cursor.unconfirmed is not None:
-            self._accept(cursor.confirm_by(cursor.start_fetch(confirm=True, own_limits=own_limits)))
+            confirming = cursor.start_fetch(confirm=True, own_limits=own_limits)
+            self._accept((yield from cursor.confirming_by(confirming)))
         fetched = cursor.unconfirmed if confirms else None
         if fetched is None:
-            fetched = cursor.receive(cursor.start_fetch(own_limits=own_limits))
+            fetched = yield from cursor.receiving(cursor.start_fetch(own_limits=own_limits))
         if fetched.refusal is not None:
-            return cursor.confirm()
+            return (yield from cursor.confirming())
         self._report_damage(fetched)
         return fetched
 
-    def confirm(self) -> Step:
+    def confirm(self) -> Steps[Step]:
         """Confirm the last batch at the broker.
 
         Raises:
             DataLossError: the broker passed over records, and ``on_loss`` does not tolerate it. The batch
                 is confirmed all the same.
-            TubeMQError: as ``Cursor.confirm``.
+            TubeMQError: as ``Cursor.confirming``.
         """
-        step = self._cursor.confirm()
+        step = yield from self._cursor.confirming()
         self._accept(step)
         return step
 
-    def roll_back(self) -> None:
+    def roll_back(self) -> Steps[None]:
         """Let the broker forget the last batch, which then comes again.
 
         Raises:
@@ -285,7 +288,7 @@ class ConsumerPartition:
         """
         lease = self._holder.lease
         self._cursor.unconfirmed = None
-        found = lease.session.commit(lease.claim, consumed=False)
+        found = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
         if found.current != self.position:
             raise RemoteProtocolError(
                 "TUBEMQ_POSITION_MOVED",

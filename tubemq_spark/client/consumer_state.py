@@ -2,8 +2,8 @@
 
 Invariants:
 
-- ``changed`` guards everything here; nobody holds it during a request. A partition's own lock is taken before
-  it, never after.
+- ``changed`` guards everything here; nobody holds it for longer than a moment, and never during a request, so
+  that an event loop may take it too. A partition's own lock is taken before it, never after.
 - ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
   the holder of the partition's own lock calls.
 - ``troubles`` has the last error of a partition, until it is read again.
@@ -36,6 +36,20 @@ _SILENCE_S: Final = 1.0
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
 
 
+class Changed(threading.Condition):
+    """A condition that also tells somebody who is not a thread when to look again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listener: Callable[[], object] = _nothing
+        """Called with every ``notify_all``; the lock is held, so it must only note that."""
+
+    def notify_all(self) -> None:
+        """Wake all threads that wait, and tell the listener."""
+        super().notify_all()
+        self.listener()
+
+
 class ConsumerState:
     """The partitions of one consumer."""
 
@@ -44,7 +58,7 @@ class ConsumerState:
         self.config = config
         self.subscription = subscription
         self.control = control
-        self.changed = threading.Condition()
+        self.changed = Changed()
         self.cache = PartitionCache(
             control,
             filtered_topics=subscription.filtered_topics,

@@ -37,10 +37,12 @@ Invariants:
 """
 
 import dataclasses
+import functools
 from typing import Final
 
 from tubemq_spark.client.broker import Fetched, Position, Started
 from tubemq_spark.client.lease import LeaseHolder
+from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
@@ -72,7 +74,11 @@ class Step:
 
 
 class Cursor:
-    """A position in a partition, at the broker and here; every difference between the two is an error."""
+    """A position in a partition, at the broker and here; every difference between the two is an error.
+
+    ``receiving``, ``confirming`` and ``confirming_by`` are the rules; ``receive``, ``confirm`` and
+    ``confirm_by`` carry them out in a thread that waits.
+    """
 
     def __init__(self, holder: LeaseHolder, partition: TopicPartition) -> None:
         """Use ``seek`` before anything else.
@@ -106,7 +112,7 @@ class Cursor:
             The records; or a refusal, such as that there is nothing to read now, which is confirmed too.
 
         Raises:
-            TubeMQError: as ``receive``.
+            TubeMQError: as ``receiving``.
         """
         return self.receive(self.start_fetch())
 
@@ -122,6 +128,18 @@ class Cursor:
         return lease.session.start_fetch(lease.claim, consumed=confirm, own_limits=own_limits)
 
     def receive(self, started: Started[Fetched]) -> Fetched:
+        """Wait for a fetch from our position; see ``receiving``."""
+        return run(self.receiving(started))
+
+    def confirm(self) -> Step:
+        """Confirm the last answer and move behind it; see ``confirming``."""
+        return run(self.confirming())
+
+    def confirm_by(self, next_fetch: Started[Fetched]) -> Step:
+        """Wait for a fetch that confirms the last answer, and move behind that; see ``confirming_by``."""
+        return run(self.confirming_by(next_fetch))
+
+    def receiving(self, started: Started[Fetched]) -> Steps[Fetched]:
         """Wait for a fetch from our position.
 
         Raises:
@@ -129,13 +147,13 @@ class Cursor:
             TubeMQConnectionError: the connection was lost.
             TubeMQTimeoutError: no answer came.
         """
-        fetched = started.result()
+        fetched = yield from wait_for(started)
         if fetched.refusal is None:
             self._expect(fetched.header.current_offset, self.position)
         self.unconfirmed = fetched
         return fetched
 
-    def confirm(self) -> Step:
+    def confirming(self) -> Steps[Step]:
         """Confirm the last answer and move behind it.
 
         Raises:
@@ -146,33 +164,34 @@ class Cursor:
         """
         fetched = self._to_confirm()
         if fetched.refusal is not None:
-            return self._step_without_records(fetched, fetched.refusal)
+            return (yield from self._step_without_records(fetched, fetched.refusal))
         lease = self._holder.lease
         commit = lease.session.start_commit(lease.claim, consumed=True)
         _decode(fetched)
         try:
-            return self._move(commit.result().current, fetched)
+            found = yield from wait_for(commit)
         except RpcError as error:
             if error.code != ErrCode.FORBIDDEN:
                 raise
-        return self._confirm_without_commit(fetched)
+            return (yield from self._confirm_without_commit(fetched))
+        return self._move(found.current, fetched)
 
-    def confirm_by(self, next_fetch: Started[Fetched]) -> Step:
+    def confirming_by(self, next_fetch: Started[Fetched]) -> Steps[Step]:
         """Wait for a fetch that confirms the last answer, and move behind that.
 
         Usually the new answer is ``unconfirmed`` then. It is dropped if it is uncertain where it begins.
 
         Raises:
-            TubeMQError: as ``confirm``.
+            TubeMQError: as ``confirming``.
         """
         fetched = self._to_confirm()
         _decode(fetched)
-        following = next_fetch.result()
+        following = yield from wait_for(next_fetch)
         if following.refusal is not None:
-            return self._step_before_refusal(fetched, following.refusal)
+            return (yield from self._step_before_refusal(fetched, following.refusal))
         end = following.header.current_offset
         if end != self.counted_end(fetched):
-            return self._step_to_doubtful_end(end, fetched)
+            return (yield from self._step_to_doubtful_end(end, fetched))
         step = Step(self.position, end, fetched)
         self.position, self.unconfirmed = end, following
         return step
@@ -188,23 +207,25 @@ class Cursor:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
         return fetched
 
-    def _confirm_without_commit(self, fetched: Fetched) -> Step:
+    def _confirm_without_commit(self, fetched: Fetched) -> Steps[Step]:
         """End a step of a closed topic, which can be fetched from but not committed."""
-        following = self.start_fetch(confirm=True).result()
+        following = yield from wait_for(self.start_fetch(confirm=True))
         if following.refusal is not None and following.refusal.code not in _NOT_NOW:
             raise following.refusal
-        return self._step_to_doubtful_end(self._drop_in_flight(), fetched)
+        end = yield from self._drop_in_flight()
+        return (yield from self._step_to_doubtful_end(end, fetched))
 
-    def _step_before_refusal(self, fetched: Fetched, refusal: RpcError) -> Step:
+    def _step_before_refusal(self, fetched: Fetched, refusal: RpcError) -> Steps[Step]:
         """End a step whose next fetch confirmed it but brought nothing: a commit says where it ends.
 
         That commit drops what the refused fetch may have read.
         """
         if refusal.code not in _NOT_NOW:
             raise refusal
-        return self._step_to_doubtful_end(self._drop_in_flight(), fetched)
+        end = yield from self._drop_in_flight()
+        return (yield from self._step_to_doubtful_end(end, fetched))
 
-    def _step_to_doubtful_end(self, end: int, fetched: Fetched) -> Step:
+    def _step_to_doubtful_end(self, end: int, fetched: Fetched) -> Steps[Step]:
         """End a step at a position which the broker may have moved.
 
         When that lies behind the end of the records, the broker has passed over other entries, or the log's
@@ -214,33 +235,41 @@ class Cursor:
         least = self.counted_end(fetched)
         if end <= least:
             return self._move(end, fetched)
-        begins = self._holder.acquire(least).current
+        begins = yield from self._acquire(least)
         if begins == least:
-            self._expect(self._holder.acquire(end).current, end)
+            again = yield from self._acquire(end)
+            self._expect(again, end)
             return self._move(end, fetched)
         if not fetched.count:
             raise self._moved(begins, least)
         # The next step stands before the log's beginning, and fails for it.
         return self._move(least, fetched)
 
-    def _step_without_records(self, fetched: Fetched, refusal: RpcError) -> Step:
+    def _step_without_records(self, fetched: Fetched, refusal: RpcError) -> Steps[Step]:
         if refusal.code == ErrCode.SERVER_CONSUME_SPEED_LIMIT:
             pause_ms = max(_LEAST_PAUSE_MS, fetched.header.wait_ms)
             return Step(self.position, self.position, fetched, pause_ms)
         if refusal.code != ErrCode.NOT_FOUND:
             raise refusal
         # A broker that passed only other partitions' records in memory says "not found" and moves on.
-        return self._step_to_doubtful_end(self._drop_in_flight(), fetched)
+        end = yield from self._drop_in_flight()
+        return (yield from self._step_to_doubtful_end(end, fetched))
 
-    def _drop_in_flight(self) -> int:
+    def _drop_in_flight(self) -> Steps[int]:
         """Drop what the broker has fetched for us but not confirmed; return where it stands."""
         lease = self._holder.lease
         try:
-            return lease.session.commit(lease.claim, consumed=False).current
+            found = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
         except RpcError as error:
             if error.code != ErrCode.FORBIDDEN:
                 raise
-        return lease.renew().current
+            found = yield from wait_for(Blocking(lease.renew))
+        return found.current
+
+    def _acquire(self, offset: int) -> Steps[int]:
+        """Lease the partition at an offset; return where the broker stands."""
+        found = yield from wait_for(Blocking(functools.partial(self._holder.acquire, offset)))
+        return found.current
 
     def _move(self, end: int, fetched: Fetched) -> Step:
         """End a step whose end is known and behind which nothing is in flight at the broker."""
@@ -302,7 +331,7 @@ class ReadAhead:
             until: the next step is fetched ahead when this one ends before that offset.
 
         Raises:
-            TubeMQError: as ``Cursor.confirm``.
+            TubeMQError: as ``Cursor.confirming``.
         """
         if self._cursor.unconfirmed is None:
             self._receive(until)

@@ -7,7 +7,6 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer import Consumer
 from tubemq_spark.client.consumer_partition import Reader
 from tubemq_spark.client.consumer_state import ConsumerState
-from tubemq_spark.client.consumer_values import Batch
 from tubemq_spark.client.group_session import GroupSession
 from tubemq_spark.client.lease_upkeep import LeaseUpkeep
 from tubemq_spark.client.rebalancing import Rebalancing
@@ -78,22 +77,10 @@ class GroupConsumer(Consumer):
         """The name under which servers know this consumer."""
         return self._session.client_id
 
-    def fetch(self, timeout_ms: int | None = None) -> Batch | None:
-        """Return messages of the partition that has waited longest; None when there were none in time.
-
-        Args:
-            timeout_ms: as for every consumer.
-
-        Raises:
-            RpcError: the master does not take this consumer any more, or a broker refuses a partition for
-                good, which was given up.
-            ConsumeError: the consumer is not open, or was closed meanwhile (420).
-            DataLossError: records are damaged, by ``on_loss``. Their partition was given up.
-        """
-        self._check()
+    def _check_fetch(self) -> None:
+        super()._check_fetch()
         if self._session.refused is not None:
             raise self._session.refused
-        return super().fetch(timeout_ms)
 
     def _start(self) -> None:
         self._session.open()

@@ -127,7 +127,7 @@ class LeaseUpkeep(abc.ABC):
         peer, during = f"broker {endpoint}", f"renewing the lease of {partition.partition}"
         error = rpc_error(code, "", peer=peer, during=during)
         # Whoever uses it at this moment gets the same answer.
-        if not partition.lock.acquire(blocking=False):
+        if not partition.lock.try_take():
             return
         try:
             if partition.released:

@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
@@ -67,12 +68,28 @@ class PendingCall:
         self._unsettled = threading.Lock()
         self._unsettled.acquire()
         self._outcome: rpc.Response | rpc.Failure | Cause = ""
+        # At most one; whoever pops it calls it, so it is called once.
+        self._listeners: list[Callable[[], object]] = []
         self.serial_no = 0
 
     @property
     def done(self) -> bool:
         """Whether the answer has arrived, or the connection was lost."""
         return not self._unsettled.locked()
+
+    @property
+    def remaining_s(self) -> float:
+        """For how many seconds the answer may still come; then waiting for it raises an error at once."""
+        return self._deadline.remaining()
+
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Call a function once when this is ``done``: the channel's reader does, or this call.
+
+        For whoever must not wait. It must return at once and raise nothing. May be used once.
+        """
+        self._listeners.append(listener)
+        if self.done:
+            self._tell()
 
     def body(self, during: str) -> bytes | memoryview:
         """Wait for the answer and return its body, the serialised response message.
@@ -139,6 +156,12 @@ class PendingCall:
         """Set the answer, or why there will be none; called once, by whoever takes the call out of flight."""
         self._outcome = outcome
         self._unsettled.release()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._listeners:
+            with contextlib.suppress(IndexError):  # the other one was first
+                self._listeners.pop()()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -40,12 +40,15 @@ class HomeLoop:
 
     def post(self, call: Callable[[], object]) -> None:
         """Let the loop make a call; any thread may ask. A loop that was closed makes no more."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return  # nobody is left to be told
         self._calls.append(call)
-        if self._scheduled or self._loop is None:
+        if self._scheduled:
             return
         self._scheduled = True
-        with contextlib.suppress(RuntimeError):  # closed: nobody is left to be told
-            self._loop.call_soon_threadsafe(self._make_calls)
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            loop.call_soon_threadsafe(self._make_calls)
 
     def _make_calls(self) -> None:
         self._scheduled = False

@@ -1,0 +1,68 @@
+"""Rules that wait for servers, written once: for threads, which block, and for event loops, which must not.
+
+Such a rule is a generator. It yields what it waits for and is resumed with that, or with the error that came
+instead; it returns its result. Who runs it decides how to wait: ``run`` blocks the calling thread, and
+``tubemq_spark.client.aio`` lets an event loop do other things meanwhile. There are three kinds of waits:
+
+- an answer to a request that is under way (``Started``);
+- one's turn with a partition (a future, see ``PartitionLock``);
+- anything that is rare and blocks (``Blocking``): a new connection, a lease, a question to a master.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar
+
+Value = TypeVar("Value")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Awaited(Protocol[Result_co]):
+    """What a rule waits for."""
+
+    def result(self) -> Result_co:
+        """Wait for it and return it, or raise what came instead."""
+
+
+Steps = Generator[Awaited[Any], Any, Value]
+"""A rule that waits, and returns such a value."""
+
+
+class Blocking(Generic[Value]):
+    """A call that blocks; made by whoever asks for its result."""
+
+    def __init__(self, call: Callable[[], Value]) -> None:
+        self.result = call
+
+
+def wait_for(awaited: Awaited[Value]) -> Steps[Value]:
+    """Wait for one thing in a rule, with ``yield from``."""
+    return (yield awaited)  # type: ignore[no-any-return]
+
+
+def advance(steps: Steps[Value], done: Awaited[Any] | None) -> Awaited[Any]:
+    """Carry a rule on to its next wait, and return what it waits for.
+
+    Args:
+        steps: the rule.
+        done: what it has waited for; None: it begins.
+
+    Raises:
+        StopIteration: it has ended; ``value`` is what it returns.
+    """
+    if done is None:
+        return next(steps)
+    try:
+        value = done.result()
+    except BaseException as error:  # noqa: BLE001 (the rule decides)
+        return steps.throw(error)
+    return steps.send(value)
+
+
+def run(steps: Steps[Value]) -> Value:
+    """Carry out a rule in this thread, which waits."""
+    done: Awaited[Any] | None = None
+    while True:
+        try:
+            done = advance(steps, done)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
