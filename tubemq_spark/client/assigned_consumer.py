@@ -104,7 +104,7 @@ class AssignedConsumer(Consumer):
             TubeMQError: the master had to be asked, and did not answer or refused.
             ConsumeError: the consumer is not open.
         """
-        self._check()
+        self.check_open()
         self._refresh()
         layout = self._known_layout()
         return {partition: is_subscribable(layout, partition) for partition in layout.partitions}
@@ -141,7 +141,7 @@ class AssignedConsumer(Consumer):
             RpcError: another consumer of the group holds it (410), or the broker refuses otherwise.
             TubeMQConnectionError: the broker cannot be reached.
         """
-        self._check()
+        self.check_open()
         if partition not in self._known_layout().partitions:
             self._refresh()
         return self._connecting.connect(partition, offset)
@@ -154,7 +154,7 @@ class AssignedConsumer(Consumer):
         Raises:
             ConsumeError: the consumer is not open.
         """
-        self._check()
+        self.check_open()
         return self._connecting.disconnect(partition)
 
     def status(self) -> dict[TopicPartition, PartitionStatus]:

@@ -67,7 +67,7 @@ class Consumer(abc.ABC):
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
-        self._check()
+        self.check_open()
         while True:
             try:
                 batch = self.fetch()
@@ -89,7 +89,7 @@ class Consumer(abc.ABC):
             TubeMQConnectionError: no master answered.
             ConsumeError: the consumer is open already, or closed.
         """
-        self._check_process()
+        self.check_process()
         with self._life:
             if self._state.refusal != self._not_open:
                 raise self._refused(_OPENED if self._state.refusal is None else _CLOSED)
@@ -102,7 +102,7 @@ class Consumer(abc.ABC):
 
         Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
         """
-        if os.getpid() != self._owner:
+        if self.inherited:
             return
         with self._life:
             was_open = self._state.refusal is None
@@ -115,6 +115,34 @@ class Consumer(abc.ABC):
     def closed(self) -> bool:
         """Whether the consumer is not open: not yet, or not any more."""
         return self._state.refusal is not None
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a fork of the one that the consumer belongs to."""
+        return os.getpid() != self._owner
+
+    def check_open(self) -> None:
+        """Do nothing as long as the consumer can be used.
+
+        Raises:
+            ConsumeError: it is not open, or belongs to the process of which this one is a fork.
+        """
+        self.check_process()
+        self._state.check_open()
+
+    def check_process(self) -> None:
+        """Do nothing in the process that the consumer belongs to.
+
+        Raises:
+            ConsumeError: this is another one.
+        """
+        if self.inherited:
+            raise ConsumeError(
+                "TUBEMQ_CONSUMER_FORKED",
+                code=int(ErrCode.CLIENT_SHUTDOWN),
+                owner=self._owner,
+                process=os.getpid(),
+            )
 
     # What it is.
 
@@ -145,7 +173,7 @@ class Consumer(abc.ABC):
         Raises:
             ConsumeError: the consumer is not open.
         """
-        self._check()
+        self.check_open()
         state = self._state
         with state.changed:
             ready = state.changed.wait_for(lambda: state.refusal or state.connected, timeout_ms / 1000)
@@ -177,7 +205,7 @@ class Consumer(abc.ABC):
         Raises:
             ConsumeError: the consumer is not open.
         """
-        self._check()
+        self.check_open()
         with self._state.changed:
             self._state.cache.pause(partitions)
             self._state.changed.notify_all()
@@ -188,7 +216,7 @@ class Consumer(abc.ABC):
         Raises:
             ConsumeError: the consumer is not open.
         """
-        self._check()
+        self.check_open()
         with self._state.changed:
             self._state.cache.resume(partitions)
             self._state.changed.notify_all()
@@ -236,7 +264,7 @@ class Consumer(abc.ABC):
             TubeMQError: the broker did not confirm it, as far as is known. It comes again; to a member of a
                 group only if the broker has not carried the request out, of which just the answer was lost.
         """
-        self._check()
+        self.check_open()
         context = batch.context if isinstance(batch, Batch) else batch
         return self.fetching.confirm(context, consumed=consumed)
 
@@ -295,20 +323,7 @@ class Consumer(abc.ABC):
 
     def _check_fetch(self) -> None:
         """Raise if nothing can be fetched."""
-        self._check()
-
-    def _check(self) -> None:
-        self._check_process()
-        self._state.check_open()
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._owner:
-            raise ConsumeError(
-                "TUBEMQ_CONSUMER_FORKED",
-                code=int(ErrCode.CLIENT_SHUTDOWN),
-                owner=self._owner,
-                process=os.getpid(),
-            )
+        self.check_open()
 
     def _not_open(self) -> ConsumeError:
         return self._refused(_NOT_OPEN)

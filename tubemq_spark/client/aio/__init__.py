@@ -5,6 +5,10 @@
     async with AsyncTubeMQClient.connect("10.1.2.3:8715", group="my_job") as client:
         async with client.producer() as producer:
             result = await producer.send("clicks", b"home", key=b"anna")
+        async with client.group_consumer("clicks") as consumer:
+            async for batch in consumer:
+                print([record.value for record in batch])
+                await consumer.confirm(batch)
 
 Everything has the name, the arguments, the errors and the rules that it has in ``tubemq_spark.client``, of
 which this is another form: what waits is awaited. Values such as ``Batch`` and ``ConsumerConfig`` are in
@@ -25,7 +29,9 @@ room or for a broker's answer. These threads exist, however many calls there are
 refused, and so is a forked child.
 """
 
+from tubemq_spark.client.aio.assigned_consumer import AsyncAssignedConsumer
 from tubemq_spark.client.aio.client import AsyncTubeMQClient
+from tubemq_spark.client.aio.group_consumer import AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
 
-__all__ = ["AsyncProducer", "AsyncTubeMQClient"]
+__all__ = ["AsyncAssignedConsumer", "AsyncGroupConsumer", "AsyncProducer", "AsyncTubeMQClient"]

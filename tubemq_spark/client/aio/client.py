@@ -3,16 +3,21 @@
 import asyncio
 import functools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
+from tubemq_spark.client.aio.assigned_consumer import AsyncAssignedConsumer
+from tubemq_spark.client.aio.group_consumer import AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP
+from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
+from tubemq_spark.client.subscription import BoundStart
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.model import StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 
 
 class AsyncTubeMQClient:
@@ -26,7 +31,9 @@ class AsyncTubeMQClient:
         """Own a client, with its settings; ``connect`` and ``from_url`` make one."""
         self._client = client
         self._workers = Workers()
-        self._open: weakref.WeakSet[AsyncProducer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[AsyncProducer | AsyncGroupConsumer | AsyncAssignedConsumer] = (
+            weakref.WeakSet()
+        )
 
     @classmethod
     def connect(
@@ -100,6 +107,63 @@ class AsyncTubeMQClient:
         producer = AsyncProducer(made.sending, self._workers)
         self._open.add(producer)
         return producer
+
+    def group_consumer(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None = None,
+        start: BoundStart | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        settings: ConsumerConfig | None = None,
+    ) -> AsyncGroupConsumer:
+        """Return a new member of the client's group; open and close it with an ``async with`` block.
+
+        The arguments are those of ``TubeMQClient.group_consumer``. ``on_loss`` may be called in the event
+        loop and in other threads.
+
+        Raises:
+            OptionError: a topic, a filter, a number or a setting cannot be used.
+            OffsetFormatError: an offset of ``start`` is not one.
+        """
+        made = self._client.group_consumer(
+            topics, message_types=message_types, start=start, on_loss=on_loss, settings=settings
+        )
+        consumer = AsyncGroupConsumer(made, self._workers)
+        self._open.add(consumer)
+        return consumer
+
+    def assigned_consumer(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None = None,
+        source_count: int | None = None,
+        node_id: int | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        follow_resets: bool = False,
+        settings: ConsumerConfig | None = None,
+    ) -> AsyncAssignedConsumer:
+        """Return a new consumer of partitions that you name; open and close it with an ``async with`` block.
+
+        The arguments are those of ``TubeMQClient.assigned_consumer``. ``on_loss`` may be called in the event
+        loop and in other threads.
+
+        Raises:
+            OptionError: a topic, a filter, a number or a setting cannot be used.
+        """
+        made = self._client.assigned_consumer(
+            topics,
+            message_types=message_types,
+            source_count=source_count,
+            node_id=node_id,
+            on_loss=on_loss,
+            follow_resets=follow_resets,
+            settings=settings,
+        )
+        consumer = AsyncAssignedConsumer(made, self._workers)
+        self._open.add(consumer)
+        return consumer
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the partitions to which a topic can be published now; as ``TubeMQClient.publishable``.

@@ -16,10 +16,11 @@ nothing; after that the message goes its way, whoever waits for it.
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from tubemq_spark.client.aio.changes import Changes
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.outcomes import SendResult
@@ -59,7 +60,7 @@ class AsyncProducer:
         self._sending = sending
         self._workers = workers
         self._home = HomeLoop(lambda: ProduceError("TUBEMQ_PRODUCER_LOOP"))
-        self._changes = _Changes(self._home)
+        self._changes = Changes(self._home)
         sending.loop.on_change = self._changes.note
         self._line = asyncio.Lock()
         """Held by the coroutine whose message is accepted next."""
@@ -283,36 +284,6 @@ class AsyncProducer:
             await self._changes.until(lambda: loop.offer(message))
         finally:
             loop.add_room_wait(time.monotonic() - began)
-
-
-class _Changes:
-    """Tells coroutines that something has changed in the producer's thread.
-
-    The thread's loop keeps this object, which therefore must not keep the producer.
-    """
-
-    def __init__(self, home: HomeLoop) -> None:
-        self._home = home
-        self._event = asyncio.Event()
-        self._watching = 0
-
-    def note(self) -> None:
-        """Let those who wait look again; any thread may call this."""
-        if self._watching:
-            self._home.post(self._event.set)
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Return when a condition holds; what it raises is passed on."""
-        self._watching += 1
-        try:
-            while True:
-                # Before looking: what changes from now on sets it again.
-                self._event.clear()
-                if holds():
-                    return
-                await self._event.wait()
-        finally:
-            self._watching -= 1
 
 
 async def _outcome(waiting: Awaitable[Outcome]) -> Outcome:

@@ -1,0 +1,50 @@
+"""Asynchronous consumers of an embedded server with three brokers: what their tests share."""
+
+import contextlib
+import threading
+
+from tests.client.aio.running import SECONDS
+from tests.client.assigned import TOPIC
+from tests.client.test_group_consumer import client_of as blocking_client_of
+from tubemq_spark.client.aio import AsyncTubeMQClient
+
+PARTITIONS = 12
+
+
+def client_of(server, group="etl", **changes):
+    return AsyncTubeMQClient(blocking_client_of(server, group, **changes))
+
+
+@contextlib.asynccontextmanager
+async def member(server, group="etl", **changes):
+    asked = {name: changes.pop(name) for name in ("message_types", "start", "on_loss") if name in changes}
+    async with (
+        client_of(server, group, **changes) as client,
+        client.group_consumer(TOPIC, **asked) as consumer,
+    ):
+        yield consumer
+
+
+@contextlib.asynccontextmanager
+async def assigned(server, group="etl", **changes):
+    names = ("message_types", "source_count", "node_id", "on_loss")
+    asked = {name: changes.pop(name) for name in names if name in changes}
+    async with (
+        client_of(server, group, **{"layout_period_ms": 0, **changes}) as client,
+        client.assigned_consumer(TOPIC, **asked) as consumer,
+    ):
+        yield consumer
+
+
+async def take(consumer, count):
+    """Fetch and confirm until there were so many messages; return them in the order they came."""
+    values = []
+    while len(values) < count:
+        batch = await consumer.fetch(SECONDS * 1000)
+        values += [record.value for record in batch]
+        await consumer.confirm(batch)
+    return values
+
+
+def threads(kind):
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"tubemq-{kind}")]

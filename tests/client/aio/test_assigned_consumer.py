@@ -1,0 +1,508 @@
+"""The asynchronous assigned consumer on three brokers: whatever is cancelled or away, nothing is lost."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from tests.client.aio.consuming import PARTITIONS, assigned, client_of, take, threads
+from tests.client.aio.running import coroutine, until
+from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
+from tests.client.test_producers_and_processes import forks, in_child
+from tubemq_spark.client.partition_states import ConsumeStatus, PartitionState
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import ConsumeError, OptionError, RpcError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.constants import Method
+
+SETTINGS = EmbeddedSettings(max_entries=10)
+"""A fetch brings at most ten messages."""
+
+
+@pytest.fixture
+def server():
+    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=SETTINGS) as running:
+        yield running
+
+
+async def connect_all(consumer):
+    partitions = await consumer.share()
+    await asyncio.gather(*(consumer.connect(one, 0) for one in partitions))
+    return partitions
+
+
+@coroutine
+async def test_everything_comes_once_and_in_order(server):
+    produce(server, numbered(300), where=partition(1))
+    async with assigned(server) as consumer:
+        assert not consumer.connected
+        found = await consumer.connect(partition(1), 0)
+        assert (found.offset, found.latest) == (0, 300 * ROW)
+        assert await consumer.wait_until_ready(1_000)
+        assert consumer.connected == (partition(1),)
+        assert await take(consumer, 300) == numbered(300)
+        assert consumer.positions()[partition(1)].offset == 300 * ROW
+        assert await consumer.fetch(100) is None
+        assert consumer.consume_status is ConsumeStatus.ALL_RESTING
+        assert consumer.status()[partition(1)].offset == 300 * ROW
+        assert await consumer.disconnect(partition(1))
+        assert not await consumer.disconnect(partition(1))
+    async with assigned(server) as consumer:
+        assert (await consumer.connect(partition(1))).offset == 300 * ROW
+
+
+@coroutine
+async def test_fifty_coroutines_fetch_and_confirm_at_once(server):
+    """Fifty wait for what twelve partitions hold, and take no thread for that."""
+    produce(server, numbered(1_200))
+    values = []
+    async with assigned(server) as consumer:
+        assert len(await connect_all(consumer)) == PARTITIONS
+
+        async def read():
+            while len(values) < 1_200:
+                batch = await consumer.fetch(200)
+                if batch is not None:
+                    values.extend(record.value for record in batch)
+                    await consumer.confirm(batch)
+
+        before = len(threads("aio"))
+        await asyncio.gather(*(read() for _ in range(50)))
+        assert len(threads("aio")) == before
+        assert not threads("aio-steps")
+    assert sorted(values, key=int) == numbered(1_200)
+
+
+@coroutine
+async def test_a_batch_that_is_rolled_back_comes_again(server):
+    produce(server, numbered(3), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        batch = await consumer.fetch()
+        confirmed = await consumer.confirm(batch, consumed=False)
+        assert confirmed.offset == 0
+        again = await consumer.fetch()
+        assert again.records == batch.records
+        assert (await consumer.confirm(again.context)).offset == 3 * ROW
+        with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_LATE"):
+            await consumer.confirm(again)
+        with pytest.raises(OptionError, match="TUBEMQ_CONFIRM_CONTEXT"):
+            await consumer.confirm("nonsense")
+
+
+@coroutine
+async def test_batches_by_iteration(server):
+    produce(server, numbered(40), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        values = []
+        async for batch in consumer:
+            values += [record.value for record in batch]
+            await consumer.confirm(batch)
+            if len(values) == 40:
+                await consumer.close()
+    assert values == numbered(40)
+
+
+@coroutine
+async def test_messages_one_by_one_and_what_was_left(server):
+    produce(server, numbered(25), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        values = []
+        async with contextlib.aclosing(consumer.messages()) as messages:
+            async for record in messages:
+                values.append(record.value)
+                if len(values) == 12:
+                    break
+        assert values == numbered(12)
+        assert await take(consumer, 15) == numbered(15, 10), "the batch that was left comes again"
+
+
+@coroutine
+async def test_a_handler_confirms_by_returning_and_rolls_back_by_raising(server):
+    produce(server, numbered(20), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        handled = []
+
+        async def handle(batch):
+            handled.extend(record.value for record in batch)
+            if len(handled) == 20:
+                raise ZeroDivisionError
+            if len(handled) == 30:
+                await consumer.close()
+
+        with pytest.raises(ZeroDivisionError):
+            await consumer.run(handle)
+        await consumer.run(handle)
+    assert handled == numbered(20) + numbered(10, 10)
+
+
+@coroutine
+async def test_a_fetch_that_is_cancelled_while_a_broker_answers_loses_nothing(server):
+    produce(server, numbered(50), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        again = server.faults.delay(Method.PARTITION_REGISTER, 0)
+        values = []
+        while len(values) < 50:
+            held = server.faults.hold(Method.GET_MESSAGE, times=1)
+            fetch = asyncio.ensure_future(consumer.fetch())
+            await until(lambda: held.hits)  # noqa: B023
+            fetch.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetch
+            held.release()
+            batch = await consumer.fetch()
+            values += [record.value for record in batch]
+            await consumer.confirm(batch)
+        assert values == numbered(50)
+        assert not again.hits, "the partition did not have to be registered again"
+
+
+@coroutine
+async def test_a_fetch_that_is_cancelled_at_any_moment_loses_nothing(server):
+    produce(server, numbered(600))
+    async with assigned(server) as consumer:
+        await connect_all(consumer)
+        values, turn = [], 0
+        while len(values) < 600:
+            fetch = asyncio.ensure_future(consumer.fetch())
+            for _ in range(turn % 23):
+                await asyncio.sleep(0)
+            turn += 1
+            fetch.cancel()
+            try:
+                batch = await fetch
+            except asyncio.CancelledError:
+                continue
+            values += [record.value for record in batch]
+            await consumer.confirm(batch)
+    assert sorted(values, key=int) == numbered(600)
+
+
+@coroutine
+async def test_a_batch_that_came_in_the_moment_of_cancelling_goes_to_the_next(server):
+    produce(server, numbered(5), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        fetch = asyncio.ensure_future(consumer.fetch())
+        await asyncio.sleep(0)
+        (waiting,) = consumer._turns._waiting
+        while not waiting.done():
+            await asyncio.sleep(0)
+            if waiting.done():
+                fetch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetch
+        assert len(await consumer.fetch(0)) == 5
+
+
+@coroutine
+async def test_a_confirmation_that_is_cancelled_is_carried_out(server):
+    produce(server, numbered(5), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        batch = await consumer.fetch()
+        held = server.faults.hold(Method.COMMIT_OFFSET, times=1)
+        confirm = asyncio.ensure_future(consumer.confirm(batch))
+        await until(lambda: held.hits)
+        confirm.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await confirm
+        held.release()
+        await until(lambda: consumer.positions()[partition(1)].offset == 5 * ROW)
+        with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_LATE"):
+            await consumer.confirm(batch)
+
+
+@coroutine
+async def test_a_timeout_is_kept_while_a_broker_is_silent(server):
+    """And the messages of the others come; the sleeping broker holds up neither."""
+    for broker in (1, 2, 3):
+        produce(server, numbered(10, 10 * broker), where=partition(broker))
+    async with assigned(server, rpc_timeout_ms=20_000) as consumer:
+        await consumer.connect(partition(1), 0)
+        held = server.faults.hold(Method.GET_MESSAGE, broker=1)
+        assert await consumer.fetch(50) is None
+        assert held.hits == 1
+        await asyncio.gather(consumer.connect(partition(2), 0), consumer.connect(partition(3), 0))
+        values = await take(consumer, 20)
+        assert sorted(values) == numbered(20, 20)
+        held.release()
+        assert await take(consumer, 10) == numbered(10, 10)
+
+
+@coroutine
+async def test_without_time_only_what_has_come_is_taken(server):
+    produce(server, numbered(5), where=partition(1))
+    async with assigned(server) as consumer:
+        assert await consumer.fetch(0) is None
+        await consumer.connect(partition(1), 0)
+        assert await consumer.fetch(0) is None, "it is asked for only now"
+        await until(lambda: consumer._turns._found)
+        assert consumer.status()[partition(1)].state is PartitionState.FETCHING
+        assert len(await consumer.fetch(0)) == 5
+        assert consumer.status()[partition(1)].state is PartitionState.IN_USE
+
+
+@coroutine
+async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
+    produce(server, numbered(5), where=partition(1))
+    async with assigned(server, confirm_timeout_ms=200) as consumer:
+        await consumer.connect(partition(1), 0)
+        assert await consumer.fetch(0) is None
+        await until(lambda: consumer._turns._found)
+        await asyncio.sleep(0.3)
+        await consumer.confirm(await consumer.fetch(0))
+        assert consumer.positions()[partition(1)].offset == 5 * ROW
+
+
+@coroutine
+async def test_a_batch_that_nobody_took_is_left_to_others(server):
+    produce(server, numbered(5), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        assert await consumer.fetch(0) is None
+        await until(lambda: consumer._turns._found)
+        consumer.pause([partition(1)])
+        assert await consumer.fetch(50) is None
+        consumer.resume()
+        batch = await consumer.fetch()
+        assert len(batch) == 5
+        await consumer.confirm(batch, consumed=False)
+        assert await consumer.fetch(0) is None
+        await until(lambda: consumer._turns._found)
+        await consumer.disconnect(partition(1))
+        assert await consumer.fetch(0) is None
+        async with assigned(server) as other:
+            await other.connect(partition(1))
+            assert await take(other, 5) == numbered(5)
+
+
+@coroutine
+async def test_pausing_and_resuming_wakes_whoever_waits(server):
+    produce(server, numbered(5), where=partition(1))
+    async with assigned(server) as consumer:
+        consumer.pause([partition(1)])
+        await consumer.connect(partition(1), 0)
+        fetch = asyncio.ensure_future(consumer.fetch(-1))
+        await asyncio.sleep(0.02)
+        assert not fetch.done()
+        assert consumer.paused == {partition(1)}
+        consumer.resume()
+        assert len(await fetch) == 5
+
+
+@coroutine
+async def test_flow_control_lets_a_coroutine_wait_and_nobody_else(server):
+    produce(server, numbered(10), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        limited = server.faults.answer(Method.GET_MESSAGE, 452, times=3)
+        fetch = asyncio.ensure_future(consumer.fetch())
+        await until(lambda: limited.hits)
+        assert consumer.consume_status is ConsumeStatus.ALL_RESTING or not fetch.done()
+        assert len(await fetch) == 10
+        assert limited.hits == 3
+
+
+@coroutine
+async def test_a_broker_that_is_away_comes_back(server):
+    produce(server, numbered(10), where=partition(1))
+    produce(server, numbered(10, 10), where=partition(2))
+    async with assigned(server) as consumer:
+        await asyncio.gather(*(consumer.connect(partition(broker), 0) for broker in (1, 2)))
+        server.faults.stop_broker(1)
+        assert await take(consumer, 10) == numbered(10, 10)
+        assert await consumer.fetch(50) is None
+        await until(lambda: consumer.status()[partition(1)].trouble is not None)
+        fetch = asyncio.ensure_future(consumer.fetch(-1))
+        server.faults.start_broker(1)
+        assert [record.value for record in await fetch] == numbered(10)
+        assert consumer.status()[partition(1)].trouble is None
+        assert len(threads("aio-steps")) <= 8
+
+
+@pytest.mark.parametrize("method", [Method.GET_MESSAGE, Method.COMMIT_OFFSET, Method.PARTITION_REGISTER])
+@coroutine
+async def test_lost_answers_lose_nothing(server, method):
+    produce(server, numbered(60), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        lost = server.faults.drop_connection(method, times=3, skip=1, carried_out=True)
+        server.faults.answer(Method.GET_MESSAGE, 411, times=2)
+        values = []
+        while len(values) < 60:
+            batch = await consumer.fetch()
+            try:
+                confirmed = await consumer.confirm(batch)
+            except Exception:  # noqa: BLE001 - it comes again
+                continue
+            assert confirmed.offset == batch.offset + len(batch) * ROW
+            values += [record.value for record in batch]
+        assert list(dict.fromkeys(values)) == numbered(60)
+        assert lost.hits or method is Method.PARTITION_REGISTER
+
+
+@coroutine
+async def test_close_ends_every_wait(server):
+    async with client_of(server) as client:
+        consumer = await client.assigned_consumer(TOPIC).open()
+        waiting = [asyncio.ensure_future(consumer.fetch(-1)) for _ in range(5)]
+        ready = asyncio.ensure_future(consumer.wait_until_ready(60_000))
+        iterating = asyncio.ensure_future(anext(aiter(consumer), "the end"))
+        await asyncio.sleep(0.01)
+        await consumer.close()
+        for fetch in waiting:
+            with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_CLOSED"):
+                await fetch
+        with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_CLOSED"):
+            await ready
+        assert await iterating == "the end"
+        assert consumer.closed
+    assert not threads("upkeep")
+
+
+@coroutine
+async def test_close_waits_for_requests_that_are_under_way(server):
+    produce(server, numbered(10), where=partition(1))
+    async with client_of(server) as client:
+        consumer = await client.assigned_consumer(TOPIC).open()
+        await consumer.connect(partition(1), 0)
+        batch = await consumer.fetch()
+        held = server.faults.hold(Method.COMMIT_OFFSET, times=1)
+        confirm = asyncio.ensure_future(consumer.confirm(batch))
+        await until(lambda: held.hits)
+        close = asyncio.ensure_future(consumer.close())
+        await asyncio.sleep(0.02)
+        held.release()
+        assert (await confirm).offset == 10 * ROW
+        await close
+
+
+@coroutine
+async def test_use_before_open_and_after_close_is_refused(server):
+    async with client_of(server) as client:
+        consumer = client.assigned_consumer(TOPIC)
+        for state in ("not open yet", "closed"):
+            for use in (
+                consumer.fetch(),
+                consumer.confirm("1:demo:0@1"),
+                consumer.wait_until_ready(0),
+                consumer.connect(partition()),
+                consumer.disconnect(partition()),
+                consumer.partitions(),
+                consumer.share(),
+                anext(aiter(consumer)),
+                anext(consumer.messages()),
+            ):
+                with pytest.raises(ConsumeError, match=f"TUBEMQ_CONSUMER_CLOSED.*is {state}"):
+                    await use
+            with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_CLOSED"):
+                consumer.pause([])
+            await consumer.close()
+        with pytest.raises(ConsumeError, match="is closed"):
+            await consumer.open()
+
+
+@coroutine
+async def test_an_opening_that_is_cancelled_closes(server):
+    async with client_of(server) as client:
+        held = server.faults.hold(Method.BALANCE_REGISTER, times=1)
+        consumer = client.assigned_consumer(TOPIC)
+        opening = asyncio.ensure_future(consumer.open())
+        await until(lambda: held.hits)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        held.release()
+        await until(lambda: consumer._inner._state.refusal != consumer._inner._not_open)
+        with pytest.raises(ConsumeError, match="is closed"):
+            await consumer.fetch()
+    assert not threads("upkeep")
+
+
+@coroutine
+async def test_refusals_are_raised(server):
+    async with client_of(server) as client:
+        with pytest.raises(RpcError, match="431"):
+            await client.assigned_consumer("missing").open()
+        async with client.assigned_consumer(TOPIC) as consumer:
+            with pytest.raises(ConsumeError, match=r"TUBEMQ_CONNECT\.UNKNOWN"):
+                await consumer.connect(TopicPartition(TOPIC, 9, 9))
+            await consumer.connect(partition(1))
+            async with client_of(server) as other, other.assigned_consumer(TOPIC) as second:
+                with pytest.raises(RpcError, match="410"):
+                    await second.connect(partition(1))
+            assert set(await consumer.partitions()) == set((await client.layout(TOPIC)).partitions)
+            assert consumer.registered_at is not None
+            assert consumer.node is None
+
+
+@coroutine
+async def test_two_nodes_share_the_partitions(server):
+    async with (
+        assigned(server, source_count=2, node_id=0) as first,
+        assigned(server, source_count=2, node_id=1) as second,
+    ):
+        shares = [set(await consumer.share()) for consumer in (first, second)]
+        assert [len(share) for share in shares] == [PARTITIONS // 2] * 2
+        assert not shares[0] & shares[1]
+
+
+def test_another_event_loop_is_refused(server):
+    client = client_of(server)
+    consumer = client.assigned_consumer(TOPIC)
+
+    async def go_on():
+        for use in (
+            consumer.fetch(),
+            consumer.confirm("1:demo:0@1"),
+            consumer.connect(partition()),
+            consumer.wait_until_ready(1),
+            consumer.close(),
+        ):
+            with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_LOOP"):
+                await use
+
+    with asyncio.Runner() as runner:
+        runner.run(consumer.open())
+        asyncio.run(go_on())
+        runner.run(client.close())
+    assert consumer.closed
+
+
+@forks
+@coroutine
+async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
+    produce(server, numbered(10), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+
+        async def use():
+            for call in (consumer.fetch(), consumer.confirm("1:demo:0@1"), consumer.open()):
+                with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_FORKED"):
+                    await call
+            await consumer.close()
+
+        def check():
+            asyncio.events._set_running_loop(None)
+            asyncio.run(use())
+
+        in_child(check)
+        assert await take(consumer, 10) == numbered(10)
+
+
+@coroutine
+async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(server):
+    produce(server, numbered(10), where=partition(1))
+    async with assigned(server) as consumer:
+        await consumer.connect(partition(1), 0)
+        server.faults.answer(Method.GET_MESSAGE, 400, times=1)
+        assert await consumer.fetch(0) is None
+        await until(lambda: consumer._turns._found)
+        with pytest.raises(RpcError, match="400"):
+            await consumer.fetch()
+        assert consumer.connected == ()

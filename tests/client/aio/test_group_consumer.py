@@ -1,0 +1,188 @@
+"""Asynchronous members of a group on three brokers: they share partitions, with members for threads too."""
+
+import asyncio
+import collections
+
+import pytest
+
+from tests.client.aio.consuming import PARTITIONS, client_of, member, threads
+from tests.client.aio.running import coroutine, until
+from tests.client.assigned import TOPIC, numbered, produce
+from tests.client.test_group_consumer import member as blocking_member
+from tubemq_spark.client import BoundStart
+from tubemq_spark.client.partition_states import ConsumeStatus
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import ConsumeError, RpcError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.constants import Method
+
+
+@pytest.fixture
+def server():
+    settings = EmbeddedSettings(
+        balance_period_ms=50,
+        max_entries=10,
+        client_timeout_ms=2_000,
+        lease_timeout_ms=2_000,
+        scan_period_ms=50,
+    )
+    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
+        yield running
+
+
+async def shares(*members):
+    """Wait until the members share all partitions evenly."""
+
+    def is_even():
+        sizes = [len(consumer.connected) for consumer in members]
+        return sum(sizes) == PARTITIONS and max(sizes) - min(sizes) <= 1
+
+    await until(is_even)
+
+
+class Reading:
+    """Coroutines that read for members; what they saw and what they confirmed."""
+
+    def __init__(self):
+        self.seen = collections.Counter()
+        self.confirmed = set()
+
+    async def read(self, consumer, count):
+        """Read until all members together have confirmed so many messages."""
+        while len(self.confirmed) < count:
+            batch = await consumer.fetch(100)
+            if batch is None:
+                continue
+            values = [record.value for record in batch]
+            self.seen.update(values)
+            try:
+                await consumer.confirm(batch)
+            except ConsumeError:
+                continue  # the partition went to another member: it comes again
+            self.confirmed.update(values)
+
+
+@coroutine
+async def test_members_share_with_each_other_and_with_threads(server):
+    reading = Reading()
+    async with member(server) as first:
+        assert await first.wait_until_ready(10_000)
+        with blocking_member(server) as of_threads:
+            async with member(server) as second:
+                await shares(first, of_threads, second)
+                produce(server, numbered(300))
+                tasks = [asyncio.ensure_future(reading.read(one, 300)) for one in (first, second)]
+                while len(reading.confirmed) < 300:
+                    batch = await asyncio.to_thread(of_threads.fetch, 50)
+                    if batch is not None:
+                        reading.confirmed.update(record.value for record in batch)
+                        await asyncio.to_thread(of_threads.confirm, batch)
+                await asyncio.gather(*tasks)
+            await shares(first, of_threads)
+        await shares(first)
+        assert reading.confirmed == set(numbered(300))
+        assert len(threads("rebalance")) == len(threads("upkeep")) == 1
+
+
+@coroutine
+async def test_nothing_is_lost_while_members_come_and_go(server):
+    produce(server, numbered(600))
+    reading = Reading()
+    async with member(server) as first:
+        await first.wait_until_ready(10_000)
+        readers = [asyncio.ensure_future(reading.read(first, 600)) for _ in range(4)]
+        for _ in range(3):
+            async with member(server) as other:
+                joined = asyncio.ensure_future(other.wait_until_ready(10_000))
+                await asyncio.wait([joined, *readers], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([asyncio.ensure_future(reading.read(other, 600))], timeout=0.2)
+                joined.cancel()
+        await asyncio.gather(*readers)
+    assert reading.confirmed == set(numbered(600))
+
+
+@coroutine
+async def test_a_partition_waits_for_its_batch_before_it_goes(server):
+    async with member(server, rebalance_wait_ms=5_000) as first:
+        await shares(first)
+        for number, one in enumerate(first.connected):
+            produce(server, numbered(1, number), where=one)
+        batches = [await first.fetch() for _ in range(PARTITIONS)]
+        async with member(server) as second:
+            await until(lambda: first._fetching.state.cache._leaving)
+            assert len(first.connected) == PARTITIONS
+            for batch in batches:
+                await first.confirm(batch)
+            await shares(first, second)
+            assert await second.fetch(100) is None
+
+
+@coroutine
+async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
+    """What came for a coroutine that was cancelled is nobody's: the partition goes at once, and all comes."""
+    async with member(server, rebalance_wait_ms=60_000) as first:
+        await shares(first)
+        for number, one in enumerate(first.connected):
+            produce(server, numbered(1, number), where=one)
+        assert await first.fetch(0) is None
+        await until(lambda: first._turns._found)
+        async with member(server) as second:
+            await shares(first, second)
+            reading = Reading()
+            await asyncio.gather(reading.read(first, 12), reading.read(second, 12))
+        assert reading.confirmed == set(numbered(12))
+        assert set(reading.seen.values()) == {1}
+
+
+@coroutine
+async def test_a_broker_that_is_killed_comes_back(server):
+    produce(server, numbered(240))
+    reading = Reading()
+    async with member(server) as first, member(server) as second:
+        await shares(first, second)
+        readers = [asyncio.ensure_future(reading.read(one, 240)) for one in (first, second) for _ in range(3)]
+        server.faults.stop_broker(2)
+        await until(lambda: len(reading.confirmed) >= 140)
+        server.faults.start_broker(2)
+        await asyncio.gather(*readers)
+    assert reading.confirmed == set(numbered(240))
+
+
+@coroutine
+async def test_refusals_of_the_master_are_raised(server):
+    async with client_of(server) as client:
+        with pytest.raises(RpcError, match="431"):
+            await client.group_consumer("missing").open()
+    async with member(server) as first:
+        await first.wait_until_ready(10_000)
+        async with client_of(server) as client:
+            with pytest.raises(RpcError, match="TUBEMQ_GROUP_CONFLICT"):
+                await client.group_consumer(TOPIC, message_types={TOPIC: ["a"]}).open()
+        refused = server.faults.answer(Method.CONSUMER_HEARTBEAT, 411, times=1)
+        forbidden = server.faults.answer(Method.CONSUMER_REGISTER, 455, times=1)
+        await until(lambda: refused.hits and forbidden.hits)
+        await until(lambda: first._inner._session.refused is not None or first.connected)
+
+
+@coroutine
+async def test_a_bound_group_starts_where_it_is_told(server):
+    produce(server, numbered(30), where=TopicPartition(TOPIC, 1, 0))
+    start = BoundStart("key", 1, {TopicPartition(TOPIC, 1, 0): 20 * 28})
+    async with member(server, group="bound", start=start) as consumer:
+        batch = await consumer.fetch(20_000)
+        assert [record.value for record in batch] == numbered(10, 20)
+        await consumer.confirm(batch)
+
+
+@coroutine
+async def test_fifty_consumers_of_one_client_and_their_threads(server):
+    """Sixteen workers at most, whatever the number of consumers."""
+    async with client_of(server) as client:
+        consumers = [client.assigned_consumer(TOPIC) for _ in range(50)]
+        await asyncio.gather(*(consumer.open() for consumer in consumers))
+        await asyncio.gather(*(consumer.fetch(20) for consumer in consumers))
+        assert {consumer.consume_status for consumer in consumers} == {ConsumeStatus.NOTHING_ASSIGNED}
+        assert len(threads("aio")) <= 16
+        assert len(threads("upkeep")) == 50
+    assert all(consumer.closed for consumer in consumers)
+    assert not threads("upkeep")

@@ -1,0 +1,88 @@
+"""Carrying out rules (``Steps``) in an event loop.
+
+Nobody can cancel a rule that has begun: whoever waits for its end waits for a future, and may stop that. So a
+partition is never left in the middle of a request.
+
+A rule *runs*, in the event loop, until it waits for something that is not here yet; then whoever brings that
+lets it go on: the reader of a connection, a timer when an answer is overdue, a worker, or whoever gives a
+partition back. Of those that may bring the same thing, the first counts: ``_awaited`` is what the rule waits
+for, and who comes with something else comes too late.
+"""
+
+import asyncio
+import functools
+from concurrent.futures import Executor, Future
+from typing import Any, Generic, TypeVar
+
+from tubemq_spark.client.aio.home import HomeLoop
+from tubemq_spark.client.broker import Started
+from tubemq_spark.client.steps import Awaited, Blocking, Steps, advance
+
+Value = TypeVar("Value")
+
+
+class CarryingOut:
+    """Carries out the rules of one consumer."""
+
+    def __init__(self, home: HomeLoop, workers: Executor) -> None:
+        """Belong to an event loop; ``workers`` make calls that block."""
+        self._home = home
+        self._workers = workers
+
+    def start(self, steps: Steps[Value]) -> "asyncio.Future[Value]":
+        """Begin a rule, and return the future of its result; whoever awaits that should shield it."""
+        rule = _Rule(self._home, self._workers, steps)
+        rule.run(None)
+        return rule.future
+
+    async def run(self, steps: Steps[Value]) -> Value:
+        """Carry out a rule; it is carried out also when nobody waits any more."""
+        return await asyncio.shield(self.start(steps))
+
+
+class _Rule(Generic[Value]):
+    """One rule that has begun."""
+
+    def __init__(self, home: HomeLoop, workers: Executor, steps: Steps[Value]) -> None:
+        self._home = home
+        self._workers = workers
+        self._steps = steps
+        self._loop = home.enter()
+        self._awaited: Awaited[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.future: asyncio.Future[Value] = self._loop.create_future()
+        self.future.add_done_callback(_look_at)
+
+    def run(self, done: Awaited[Any] | None) -> None:
+        """Go on with what was waited for; in the event loop."""
+        if done is not self._awaited:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            self._awaited = advance(self._steps, done)
+        except StopIteration as end:
+            self.future.set_result(end.value)
+        except Exception as error:  # noqa: BLE001 (whoever waits gets it)
+            self.future.set_exception(error)
+        else:
+            self._arrange(self._awaited)
+
+    def _arrange(self, awaited: Awaited[Any]) -> None:
+        """Let somebody call ``run`` when asking for the result will not block."""
+        if isinstance(awaited, Blocking):
+            awaited = self._awaited = self._workers.submit(awaited.result)
+        go_on = functools.partial(self.run, awaited)
+        if isinstance(awaited, Future):
+            awaited.add_done_callback(lambda _: self._home.post(go_on))
+        elif isinstance(awaited, Started):
+            self._timer = self._loop.call_later(awaited.remaining_s, go_on)
+            awaited.when_done(functools.partial(self._home.post, go_on))
+        else:
+            raise TypeError(awaited)
+
+
+def _look_at(future: "asyncio.Future[Value]") -> None:
+    """Let asyncio not complain of an error that nobody waits for any more."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,253 @@
+"""What asynchronous consumers have in common. Each is another form of a consumer for threads.
+
+The consumer inside keeps the session with the masters, the leases and the partitions, with its own two
+threads (one for an assigned consumer). Here its partitions are fetched, and its batches are confirmed, by the
+same rules (``Fetching``), which the event loop carries out: see ``turns`` and ``carrying_out``.
+"""
+
+import abc
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Generic, Self, TypeVar
+
+from tubemq_spark.client.aio.carrying_out import CarryingOut
+from tubemq_spark.client.aio.changes import Changes
+from tubemq_spark.client.aio.home import HomeLoop
+from tubemq_spark.client.aio.turns import Turns
+from tubemq_spark.client.aio.workers import Workers
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer import Consumer
+from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.consumer_values import Batch, Confirmed
+from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.records import Record
+from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.errors import ConsumeError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.errcodes import ErrCode
+
+Inner = TypeVar("Inner", bound=Consumer)
+
+
+class AsyncConsumer(abc.ABC, Generic[Inner]):
+    """A consumer of either kind; any number of coroutines of one event loop may use it."""
+
+    def __init__(self, inner: Inner, workers: Workers) -> None:
+        """Own a consumer that is not open yet; ``AsyncTubeMQClient`` makes consumers."""
+        self._inner = inner
+        self._workers = workers
+        self._fetching = inner.fetching
+        self._home = HomeLoop(
+            lambda: ConsumeError(
+                "TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=inner.config.group
+            )
+        )
+        self._rules = CarryingOut(self._home, workers.steps)
+        self._turns = Turns(self._home, self._rules, self._fetching)
+        self._changes = Changes(self._home)
+        self._fetching.state.changed.listener = self._note
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
+        self._enter()
+        while True:
+            try:
+                batch = await self.fetch()
+            except ConsumeError as error:
+                if error.code == ErrCode.CLIENT_SHUTDOWN:
+                    return
+                raise
+            if batch is not None:
+                yield batch
+
+    # Life.
+
+    async def open(self) -> Self:
+        """Register at the master, and begin to keep what is held; when it is cancelled, the consumer closes.
+
+        Raises:
+            TubeMQError: as ``Consumer.open``.
+        """
+        self._inner.check_process()
+        self._home.enter()
+        try:
+            await self._workers.run(self._inner.open)
+        except asyncio.CancelledError:
+            self._workers.start(self._inner.close)
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Give everything up and leave the master; batches that are not confirmed count as ``rollback`` says.
+
+        Coroutines that fetch get the error that the consumer is closed. Errors of servers are only logged. In
+        a forked child it does nothing.
+        """
+        if not self._inner.inherited:
+            self._home.enter()
+            await self._workers.run(self._inner.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer is not open: not yet, or not any more."""
+        return self._inner.closed
+
+    # What it is.
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know this consumer."""
+        return self._inner.client_id
+
+    @property
+    def config(self) -> ClientConfig:
+        """The settings."""
+        return self._inner.config
+
+    @property
+    def subscription(self) -> Subscription:
+        """The topics, with the message types that are wanted."""
+        return self._inner.subscription
+
+    def is_filtered(self, topic: str) -> bool:
+        """Whether only some message types of a topic are wanted."""
+        return self._inner.is_filtered(topic)
+
+    # Partitions.
+
+    async def wait_until_ready(self, timeout_ms: int) -> bool:
+        """Wait until at least one partition is held; return whether one is.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self._enter()
+        state = self._fetching.state
+
+        def is_ready() -> bool:
+            state.check_open()
+            return bool(state.connected)
+
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._changes.until(is_ready)
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def connected(self) -> tuple[TopicPartition, ...]:
+        """What is held now, sorted."""
+        return self._inner.connected
+
+    def positions(self) -> dict[TopicPartition, ConsumedPosition]:
+        """Return where the partitions that are held stand, as far as this consumer has heard; asks nobody."""
+        return self._inner.positions()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing of some partitions until they are resumed; as ``Consumer.pause``."""
+        self._inner.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Fetch partitions again; by default all that were paused."""
+        self._inner.resume(partitions)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What was paused, whether it is held or not."""
+        return self._inner.paused
+
+    # Messages.
+
+    async def fetch(self, timeout_ms: int | None = None) -> Batch | None:
+        """Return messages of the partition that has waited longest; None when there were none in time.
+
+        Cancelling it loses nothing: what was being fetched for it goes to the next ``fetch``. So does what
+        comes too late for ``timeout_ms``, which is kept whatever brokers do.
+
+        Args:
+            timeout_ms: how long to wait; 0: take only what has come already, while partitions are asked for
+                more, -1: until there is something. By default ``ready_wait_ms``.
+
+        Raises:
+            TubeMQError: as ``Consumer.fetch``.
+        """
+        self._enter()
+        self._fetching.check()
+        if timeout_ms is None:
+            timeout_ms = self.config.consumer.ready_wait_ms
+        return await self._turns.next(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000)
+
+    async def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
+        """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
+
+        Cancelling it only means that nobody waits: the broker is told all the same.
+
+        Raises:
+            TubeMQError: as ``Consumer.confirm``.
+        """
+        self._enter()
+        context = batch.context if isinstance(batch, Batch) else batch
+        return await self._rules.run(self._fetching.end_batch(context, consumed=consumed))
+
+    async def messages(self) -> AsyncIterator[Record]:
+        """Yield messages one by one, until the consumer is closed.
+
+        A batch is confirmed when the message behind its last one is asked for. Whoever stops in the middle of
+        a batch, or meets an exception there, gets all of it again: at once if the iterator is closed, as
+        ``contextlib.aclosing`` does, and otherwise when Python finds that nobody uses it any more.
+
+        Raises:
+            TubeMQError: as ``fetch`` and ``confirm``.
+        """
+        async for batch in self:
+            done = False
+            try:
+                for record in batch:
+                    yield record
+                done = True
+            finally:
+                if not self.closed:
+                    await self.confirm(batch, consumed=done)
+
+    async def run(self, handle: Callable[[Batch], Awaitable[object]]) -> None:
+        """Call a coroutine function with each batch, until the consumer is closed, for example by it.
+
+        The batch is confirmed when the coroutine returns, and rolled back when it raises or is cancelled; the
+        exception is passed on. Several coroutines may run at once: a partition's batches still come one after
+        the other.
+
+        Raises:
+            TubeMQError: as ``fetch`` and ``confirm``.
+        """
+        async for batch in self:
+            try:
+                await handle(batch)
+            except BaseException:
+                if not self.closed:
+                    await self.confirm(batch, consumed=False)
+                raise
+            if not self.closed:
+                await self.confirm(batch)
+
+    @property
+    def consume_status(self) -> ConsumeStatus:
+        """Whether messages can be had now, and if not, why."""
+        return self._inner.consume_status
+
+    # Inside.
+
+    def _enter(self) -> None:
+        self._inner.check_open()
+        self._home.enter()
+
+    def _note(self) -> None:
+        """Let coroutines see what a thread has changed."""
+        self._turns.wake()
+        self._changes.note()
