@@ -19,6 +19,7 @@ def test_the_examples_do_what_they_say():
         finally:
             names["client"].close()
     assert sorted(names["read"]) == sorted(b"order %d" % number for number in range(1000))
+    assert sorted(names["read_by_coroutine"]) == sorted(names["read"])
     first, second = names["shares"]
     assert len({*first, *second}) == len(first) + len(second) == 12
     assert names["confirmed"].offset > names["batch"].offset == 0

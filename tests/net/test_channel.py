@@ -132,6 +132,30 @@ def test_answers_may_come_in_any_order():
     assert answers == ["0", "1", "2"]
 
 
+def test_a_listener_is_told_once_of_an_answer_before_and_after_it_came():
+    held = []
+    with RpcServer(held.append) as server, connected(server) as channel:
+        early, told = start(channel), []
+        early.when_done(lambda: told.append(early.done))
+        assert 0 < early.remaining_s <= 5
+        assert told == []
+        while not held:
+            time.sleep(0.001)
+        held[0].answer(ok())
+        while not told:
+            time.sleep(0.001)
+        early.when_done(lambda: told.append("late"))
+        assert told == [True, "late"]
+
+
+def test_a_listener_is_told_of_a_lost_connection():
+    with RpcServer(silent) as server, connected(server) as channel:
+        pending, told = start(channel), []
+        pending.when_done(lambda: told.append(pending.done))
+        channel.close()
+        assert told == [True]
+
+
 def test_an_answer_that_came_in_time_is_good_however_late_it_is_asked_for():
     with RpcServer(echo) as server, connected(server) as channel:
         pending = start(channel, timeout_ms=200)

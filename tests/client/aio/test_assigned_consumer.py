@@ -11,7 +11,7 @@ from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.test_producers_and_processes import forks, in_child
 from tubemq_spark.client.partition_states import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, OptionError, RpcError
+from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 
@@ -504,5 +504,36 @@ async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(serve
         assert await consumer.fetch(0) is None
         await until(lambda: consumer._turns._found)
         with pytest.raises(RpcError, match="400"):
+            await consumer.fetch()
+        assert consumer.connected == ()
+
+
+@coroutine
+async def test_a_frozen_broker_costs_a_request_its_time_and_nobody_else_anything(server):
+    """Requests time out one by one, in the event loop, which does other things meanwhile."""
+    for broker in (1, 2):
+        produce(server, numbered(10, 10 * broker), where=partition(broker))
+    async with assigned(server, rpc_timeout_ms=300, connect_timeout_ms=300) as consumer:
+        await asyncio.gather(*(consumer.connect(partition(broker), 0) for broker in (1, 2)))
+        server.faults.freeze_broker(1)
+        assert await take(consumer, 10) == numbered(10, 20)
+        fetch = asyncio.ensure_future(consumer.fetch(-1))
+        await until(lambda: consumer.status()[partition(1)].trouble is not None)
+        assert "TUBEMQ_TIMEOUT" in str(consumer.status()[partition(1)].trouble)
+        assert not fetch.done()
+        server.faults.start_broker(1)
+        assert [record.value for record in await fetch] == numbered(10, 10)
+
+
+@coroutine
+async def test_a_loss_is_raised_and_the_partition_is_given_up(server):
+    produce(server, numbered(30), where=partition(1))
+    async with assigned(server) as consumer:
+        with pytest.raises(DataLossError):
+            await consumer.connect(partition(1), 40 * ROW)
+        await consumer.connect(partition(1), 0)
+        server.apply_retention(TOPIC, older_than_ms=0)
+        server.faults.forget_leases()
+        with pytest.raises(DataLossError):
             await consumer.fetch()
         assert consumer.connected == ()
