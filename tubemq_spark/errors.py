@@ -86,6 +86,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_TLS_REFUSED": "{endpoint} refuses TLS with this client: {cause}; {hint}.",
     "TUBEMQ_TLS_NOT_SPOKEN": "{endpoint} does not speak TLS: {cause}; name the TLS port (masters: 8716 by default), or set tubemq.tls.enabled=false.",
     "TUBEMQ_TLS_EXPECTED": "{endpoint} speaks TLS only; set tubemq.tls.enabled=true, or name the port without TLS (masters: 8715 by default).",
+    "TUBEMQ_CLIENT_CLOSED": "The client is closed; make a new one.",
     "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; try again.",
     "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers; masters listen on port 8715 by default.",
     "TUBEMQ_NOT_A_MASTER": "{endpoint} is {what}, not a TubeMQ master; masters listen on port 8715 by default: correct tubemq.master.servers.",

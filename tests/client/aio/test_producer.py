@@ -10,7 +10,7 @@ from tests.client.scripted_cluster import HANG_UP, SILENT, STORE, refuse, script
 from tests.client.test_producers_and_processes import forks, in_child
 from tubemq_spark.client import SendBatch, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
-from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
+from tubemq_spark.errors import ConsumeError, OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.payload import decode_payload
@@ -364,6 +364,22 @@ async def test_the_client_closes_its_producers(cluster):
         await producer.send("demo", b"second")
 
 
+@coroutine
+async def test_a_closed_client_says_so(cluster):
+    client = client_of(cluster)
+    producer, consumer = client.producer(), client.group_consumer("demo")
+    await client.close()
+    for use in (client.publishable("demo"), client.layout("demo"), consumer.open()):
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_CLIENT_CLOSED"):
+            await use
+    with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+        await producer.send("demo", b"x")
+    with pytest.raises(ConsumeError, match="is closed"):
+        await consumer.fetch()
+    for one in (producer, consumer, client):
+        await one.close()
+
+
 def test_another_event_loop_is_refused(cluster):
     client = client_of(cluster)
     producer = client.producer()
@@ -412,6 +428,24 @@ async def test_a_child_is_refused_and_leaves_the_producer_alone(cluster):
         in_child(check)
         await producer.send("demo", b"after", partition=(1, 0))
     assert cluster.stored() == [b"before", b"after"]
+
+
+@forks
+@coroutine
+async def test_a_child_may_make_a_producer_of_its_own(cluster):
+    async with client_of(cluster) as client:
+        assert await client.publishable("demo")
+
+        async def use():
+            async with client.producer() as producer:
+                await producer.send("demo", b"in the child")
+
+        def check():
+            asyncio.events._set_running_loop(None)
+            asyncio.run(use())
+
+        in_child(check)
+    assert cluster.stored() == [b"in the child"]
 
 
 @coroutine

@@ -11,10 +11,11 @@ for, and who comes with something else comes too late.
 
 import asyncio
 import functools
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from tubemq_spark.client.aio.home import HomeLoop
+from tubemq_spark.client.aio.workers import Workers, look_at
 from tubemq_spark.client.broker import Started
 from tubemq_spark.client.steps import Awaited, Blocking, Steps, advance
 
@@ -24,7 +25,7 @@ Value = TypeVar("Value")
 class CarryingOut:
     """Carries out the rules of one consumer."""
 
-    def __init__(self, home: HomeLoop, workers: Executor) -> None:
+    def __init__(self, home: HomeLoop, workers: Workers) -> None:
         """Belong to an event loop; ``workers`` make calls that block."""
         self._home = home
         self._workers = workers
@@ -43,7 +44,7 @@ class CarryingOut:
 class _Rule(Generic[Value]):
     """One rule that has begun."""
 
-    def __init__(self, home: HomeLoop, workers: Executor, steps: Steps[Value]) -> None:
+    def __init__(self, home: HomeLoop, workers: Workers, steps: Steps[Value]) -> None:
         self._home = home
         self._workers = workers
         self._steps = steps
@@ -51,7 +52,7 @@ class _Rule(Generic[Value]):
         self._awaited: Awaited[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.future: asyncio.Future[Value] = self._loop.create_future()
-        self.future.add_done_callback(_look_at)
+        self.future.add_done_callback(look_at)
 
     def run(self, done: Awaited[Any] | None) -> None:
         """Go on with what was waited for; in the event loop."""
@@ -71,7 +72,7 @@ class _Rule(Generic[Value]):
     def _arrange(self, awaited: Awaited[Any]) -> None:
         """Let somebody call ``run`` when asking for the result will not block."""
         if isinstance(awaited, Blocking):
-            awaited = self._awaited = self._workers.submit(awaited.result)
+            awaited = self._awaited = self._workers.start_step(awaited.result)
         go_on = functools.partial(self.run, awaited)
         if isinstance(awaited, Future):
             awaited.add_done_callback(lambda _: self._home.post(go_on))
@@ -80,9 +81,3 @@ class _Rule(Generic[Value]):
             awaited.when_done(functools.partial(self._home.post, go_on))
         else:
             raise TypeError(awaited)
-
-
-def _look_at(future: "asyncio.Future[Value]") -> None:
-    """Let asyncio not complain of an error that nobody waits for any more."""
-    if not future.cancelled():
-        future.exception()

@@ -78,7 +78,12 @@ class AsyncTubeMQClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close producers, consumers and connections; what a producer has not sent is abandoned."""
+        """Close producers, consumers and connections; what a producer has not sent is abandoned.
+
+        Doing it twice is harmless. Whatever needs a thread is refused after that.
+        """
+        if self._workers.closed:
+            return
         await asyncio.gather(*(one.close() for one in list(self._open)))
         await self._workers.run(self._client.close)
         self._workers.close()

@@ -42,7 +42,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
                 "TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=inner.config.group
             )
         )
-        self._rules = CarryingOut(self._home, workers.steps)
+        self._rules = CarryingOut(self._home, workers)
         self._turns = Turns(self._home, self._rules, self._fetching)
         self._changes = Changes(self._home)
         self._fetching.state.changed.listener = self._note
@@ -89,7 +89,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         Coroutines that fetch get the error that the consumer is closed. Errors of servers are only logged. In
         a forked child it does nothing.
         """
-        if not self._inner.inherited:
+        if not self._inner.inherited and not self._workers.closed:
             self._home.enter()
             await self._workers.run(self._inner.close)
 

@@ -236,7 +236,7 @@ class AsyncProducer:
         Call ``flush`` first, or use the producer as a context manager, to have them stored. Doing it twice is
         harmless, and in a forked child it does nothing.
         """
-        if not self._sending.inherited:
+        if not self._sending.inherited and not self._workers.closed:
             self._home.enter()
             await self._workers.run(self._sending.close)
 

@@ -6,12 +6,17 @@ There are two kinds, so that no wait can be for a thread that waits for it:
   a partition that a step is using.
 - **steps** carry on with a partition that is in use already, where that takes a new connection or a master.
   They never wait for a partition.
+
+A forked child has none of its parent's threads, and makes its own.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
+
+from tubemq_spark.errors import TubeMQConnectionError
 
 Value = TypeVar("Value")
 
@@ -24,26 +29,49 @@ class Workers:
 
     def __init__(self) -> None:
         """Start none yet."""
-        self.steps = ThreadPoolExecutor(_MOST, "tubemq-aio-steps")
-        self._calls = ThreadPoolExecutor(_MOST, "tubemq-aio-calls")
+        self.closed = False
+        """Whether the client was closed, and with it everything that it has made."""
+        self._make()
 
     def start(self, call: Callable[[], Value]) -> "asyncio.Future[Value]":
-        """Make a call in a thread and return at once; whoever awaits the future should shield it."""
+        """Make a call in a thread and return at once; whoever awaits the future should shield it.
+
+        Raises:
+            TubeMQConnectionError: the client is closed.
+        """
+        if self.closed:
+            raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
+        if self._process != os.getpid():
+            self._make()
         future = asyncio.wrap_future(self._calls.submit(call))
-        future.add_done_callback(_look_at)
+        future.add_done_callback(look_at)
         return future
 
     async def run(self, call: Callable[[], Value]) -> Value:
-        """Make a call in a thread and wait for it; it is carried out also when nobody waits any more."""
+        """Make a call in a thread and wait for it; it is carried out also when nobody waits any more.
+
+        Raises:
+            TubeMQConnectionError: the client is closed.
+        """
         return await asyncio.shield(self.start(call))
+
+    def start_step(self, call: Callable[[], Value]) -> Future[Value]:
+        """Let a thread for steps make a call."""
+        return self._steps.submit(call)
 
     def close(self) -> None:
         """Let the threads end when they have nothing to do."""
-        self.steps.shutdown(wait=False)
+        self.closed = True
+        self._steps.shutdown(wait=False)
         self._calls.shutdown(wait=False)
 
+    def _make(self) -> None:
+        self._process = os.getpid()
+        self._steps = ThreadPoolExecutor(_MOST, "tubemq-aio-steps")
+        self._calls = ThreadPoolExecutor(_MOST, "tubemq-aio-calls")
 
-def _look_at(future: "asyncio.Future[Value]") -> None:
+
+def look_at(future: "asyncio.Future[Value]") -> None:
     """Let asyncio not complain of an error that nobody waits for any more."""
     if not future.cancelled():
         future.exception()
