@@ -48,7 +48,8 @@ class OpenClient:
     number: int
     """The first of a process has 1."""
     kind: str
-    """``producer``, ``threaded producer``, ``group consumer`` or ``assigned consumer``."""
+    """``producer``, ``threaded producer``, ``asynchronous producer``, ``group consumer`` or ``assigned
+    consumer``."""
     client_id: str
     """The name under which servers know it."""
 

@@ -1,7 +1,7 @@
 """Carrying out rules (``Steps``) in an event loop.
 
 Nobody can cancel a rule that has begun: whoever waits for its end waits for a future, and may stop that. So a
-partition is never left in the middle of a request.
+partition is never left in the middle of a request. Only when the event loop has ended are rules abandoned.
 
 A rule *runs*, in the event loop, until it waits for something that is not here yet; then whoever brings that
 lets it go on: the reader of a connection, a timer when an answer is overdue, a worker, or whoever gives a
@@ -29,16 +29,26 @@ class CarryingOut:
         """Belong to an event loop; ``workers`` make calls that block."""
         self._home = home
         self._workers = workers
+        self._begun: set[_Rule[Any]] = set()
+        """The rules that have not ended."""
 
     def start(self, steps: Steps[Value]) -> "asyncio.Future[Value]":
         """Begin a rule, and return the future of its result; whoever awaits that should shield it."""
         rule = _Rule(self._home, self._workers, steps)
+        self._begun.add(rule)
+        rule.future.add_done_callback(lambda _: self._begun.discard(rule))
         rule.run(None)
         return rule.future
 
     async def run(self, steps: Steps[Value]) -> Value:
         """Carry out a rule; it is carried out also when nobody waits any more."""
         return await asyncio.shield(self.start(steps))
+
+    def abandon(self) -> None:
+        """End all rules where they are, and so give back what they hold; the event loop does not run."""
+        begun, self._begun = self._begun, set()
+        for rule in begun:
+            rule.abandon()
 
 
 class _Rule(Generic[Value]):
@@ -68,6 +78,10 @@ class _Rule(Generic[Value]):
             self.future.set_exception(error)
         else:
             self._arrange(self._awaited)
+
+    def abandon(self) -> None:
+        """End in the middle."""
+        self._steps.close()
 
     def _arrange(self, awaited: Awaited[Any]) -> None:
         """Let somebody call ``run`` when asking for the result will not block."""

@@ -23,7 +23,7 @@ from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.records import Record
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
 Inner = TypeVar("Inner", bound=Consumer)
@@ -150,6 +150,10 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         """Return where the partitions that are held stand, as far as this consumer has heard; asks nobody."""
         return self._inner.positions()
 
+    def missed_heartbeats(self) -> dict[Endpoint, int]:
+        """Return the brokers that do not renew leases now; as ``Consumer.missed_heartbeats``."""
+        return self._inner.missed_heartbeats()
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing of some partitions until they are resumed; as ``Consumer.pause``."""
         self._inner.pause(partitions)
@@ -248,6 +252,12 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         self._home.enter()
 
     def _note(self) -> None:
-        """Let coroutines see what a thread has changed."""
+        """Let coroutines see what a thread has changed.
+
+        A consumer that its user forgot to close is closed when the process ends. If its event loop has ended
+        before, nobody carries on with the rules that still hold partitions.
+        """
+        if self._inner.closed and self._home.idle:
+            self._rules.abandon()
         self._turns.wake()
         self._changes.note()

@@ -25,6 +25,11 @@ class HomeLoop:
         self._calls: collections.deque[Callable[[], object]] = collections.deque()
         self._scheduled = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether the loop does not run: not yet, not now, or not any more."""
+        return self._loop is None or not self._loop.is_running()
+
     def enter(self) -> asyncio.AbstractEventLoop:
         """Return the loop, which is the one that runs.
 

@@ -58,6 +58,7 @@ class AsyncProducer:
     def __init__(self, sending: Sending, workers: Workers) -> None:
         """Reach no server yet; ``AsyncTubeMQClient.producer`` makes producers."""
         self._sending = sending
+        sending.kind = "asynchronous producer"
         self._workers = workers
         self._home = HomeLoop(lambda: ProduceError("TUBEMQ_PRODUCER_LOOP"))
         self._changes = Changes(self._home)
@@ -81,6 +82,11 @@ class AsyncProducer:
                 await self.flush()
         finally:
             await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know this producer."""
+        return self._sending.client_id
 
     @property
     def unacknowledged(self) -> int:
