@@ -3,7 +3,7 @@
 import asyncio
 import functools
 
-SECONDS = 10
+SECONDS = 30
 """What would wait forever ends here."""
 
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from tests.client.assigned import TOPIC, numbered, partition, produce
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.protocol.constants import Method
@@ -30,6 +32,7 @@ RUNS = {
 }
 
 
+@pytest.mark.process
 def test_a_program_ends_while_a_broker_is_silent():
     """The fetch that is under way holds its partition, and no event loop will carry on with it."""
     for run in RUNS.values():
@@ -39,7 +42,7 @@ def test_a_program_ends_while_a_broker_is_silent():
             left = server.faults.delay(Method.CONSUMER_CLOSE, 0)
             program = textwrap.dedent(PROGRAM).format(master=server.master, topic=TOPIC, run=run)
             ended = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
             )
             assert (ended.returncode, ended.stdout) == (0, "False\n"), ended.stderr
             assert held.hits == 1
