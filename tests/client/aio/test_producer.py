@@ -8,7 +8,7 @@ import pytest
 from tests.client.aio.running import SECONDS, coroutine, until
 from tests.client.scripted_cluster import HANG_UP, SILENT, STORE, refuse, scripted_cluster
 from tests.client.test_producers_and_processes import forks, in_child
-from tubemq_spark.client import SendBatch, TubeMQClient
+from tubemq_spark.client import SendBatch, TubeMQClient, open_clients
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.errors import ConsumeError, OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
@@ -455,6 +455,18 @@ async def test_a_master_that_is_away_is_told_of(cluster):
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             await producer.send("demo", b"x")
     assert Method.PRODUCER_REGISTER not in cluster.master.seen
+
+
+@coroutine
+async def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
+    async with client_of(cluster) as client:
+        forgotten = [client.producer()]
+        assert await forgotten[0].send("demo", b"x")
+        assert "asynchronous producer" in {one.kind for one in open_clients()}
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            forgotten.clear()
+        await until(lambda: not threads("send"))
+        assert "asynchronous producer" not in {one.kind for one in open_clients()}
 
 
 def test_a_loop_that_ends_early_leaves_no_thread_waiting(cluster):
