@@ -7,6 +7,9 @@ A rule *runs*, in the event loop, until it waits for something that is not here 
 lets it go on: the reader of a connection, a timer when an answer is overdue, a worker, or whoever gives a
 partition back. Of those that may bring the same thing, the first counts: ``_awaited`` is what the rule waits
 for, and who comes with something else comes too late.
+
+Requests are written to their connections in the event loop: each is a few hundred bytes, and a connection
+whose peer does not answer two of them is given up, so the system takes them at once.
 """
 
 import asyncio
