@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from tubemq_spark.errors import OptionError, TubeMQError
 
@@ -223,28 +223,39 @@ class MicroBatch(NamedTuple):
         return f"micro-batch {self.batch_id} of query {self.query_id}"
 
 
+class _HasAttributes(Protocol):
+    @property
+    def attributes(self) -> dict[str, str] | None: ...
+
+
+class ReadMessage:
+    """What the attributes of a message tell, for the values that have ``attributes``."""
+
+    __slots__ = ()
+
+    @property
+    def flag(self: _HasAttributes) -> int:
+        """TubeMQ's flag of the message: 1 with attributes, 0 without. Its other bits mean nothing."""
+        return 1 if self.attributes else 0
+
+    @property
+    def message_type(self: _HasAttributes) -> str | None:
+        """The filter item (``$msgType$``), None when the message has none."""
+        return None if self.attributes is None else self.attributes.get(MSG_TYPE_KEY)
+
+    @property
+    def message_time(self: _HasAttributes) -> str | None:
+        """The time as its producer wrote it (yyyyMMddHHmm), None when the message has none."""
+        return None if self.attributes is None else self.attributes.get(MSG_TIME_KEY)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Message:
+class Message(ReadMessage):
     """One message as it was read; ``message_id`` is the broker's, neither ordered nor unique over brokers."""
 
     value: bytes
     attributes: dict[str, str] | None
     message_id: int
-
-    @property
-    def flag(self) -> int:
-        """TubeMQ's flag of the message: 1 with attributes, 0 without. Its other bits mean nothing."""
-        return 1 if self.attributes else 0
-
-    @property
-    def message_type(self) -> str | None:
-        """The filter item (``$msgType$``), None when the message has none."""
-        return None if self.attributes is None else self.attributes.get(MSG_TYPE_KEY)
-
-    @property
-    def message_time(self) -> str | None:
-        """The time as its producer wrote it (yyyyMMddHHmm), None when the message has none."""
-        return None if self.attributes is None else self.attributes.get(MSG_TIME_KEY)
 
 
 def alone_in_store(partitions: Iterable[TopicPartition]) -> dict[StoreId, TopicPartition]:

@@ -68,3 +68,5 @@ def test_a_record_is_a_value():
         record.value = b"another"
     plain = record._replace(attributes=None)
     assert (plain.message_type, plain.message_time) == (None, None)
+    assert (record.flag, plain.flag) == (1, 0)
+    assert type(plain) is Record
