@@ -26,12 +26,12 @@ class Count:
     def __init__(self, wanted: int) -> None:
         self.messages = 0
         self.bytes = 0
-        self._wanted = wanted
+        self.wanted = wanted
         self._lock = threading.Lock()
 
     @property
     def done(self) -> bool:
-        return self.messages >= self._wanted
+        return self.messages >= self.wanted
 
     def add(self, batch: Batch) -> None:
         """Look at each message of a batch; threads may share this."""
@@ -43,11 +43,12 @@ class Count:
 
 def by_message(consumer: GroupConsumer, count: Count) -> None:
     """Take one message after the other; the last batch is not confirmed."""
-    for record in consumer.messages():
-        count.messages += 1
-        count.bytes += len(record.value)
-        if count.done:
-            return
+    size = number = 0
+    for number, record in enumerate(consumer.messages(), 1):
+        size += len(record.value)
+        if number == count.wanted:
+            break
+    count.messages, count.bytes = number, size
 
 
 def by_batch(consumer: GroupConsumer, count: Count) -> None:
