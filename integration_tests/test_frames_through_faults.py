@@ -52,7 +52,7 @@ def disconnected(cluster):
 def save(spark, master, topic, named, manifests):
     """Write numbers as text; half of them to partitions that they name, if that is wanted."""
     names = "id % 2 = 0" if named else "false"
-    spark.createDataFrame([], "unused int")  # makes the session active in this thread, without which none writes
+    spark.createDataFrame([], "unused int")  # without an active session, this thread cannot write
     frame = spark.range(0, ROWS, numPartitions=4).selectExpr(
         "lpad(cast(id as string), 100, '0') as value",
         f"cast(if({names}, 1 + id div 2 % 2, null) as int) as brokerId",
