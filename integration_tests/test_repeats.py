@@ -29,6 +29,7 @@ ROWS_PER_KILL = form(short=600, long=1_500)
 """So many come before the job starts: enough for it to have something to do until it is killed."""
 ROWS_PER_TRIGGER = ROWS_PER_KILL // 5
 ROWS = KILLS * ROWS_PER_KILL
+ROWS_PER_LAST_TRIGGER = ROWS // 8
 BROKER_AWAY_SECONDS = 3
 SETTINGS = {"spark.task.maxFailures": "4", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 SPECULATION = {
@@ -134,8 +135,9 @@ class Pipeline:
             kill(job)
 
     def finish(self):
-        """Run the job to the end of the input."""
-        with running_job(self._folder, self._options, **self._plan) as job:
+        """Run the job to the end of the input, most of which is left, in larger micro-batches."""
+        options = self._options | {"maxOffsetsPerTrigger": str(ROWS_PER_LAST_TRIGGER)}
+        with running_job(self._folder, options, **self._plan) as job:
             assert job.wait(timeout=900) == 0, end_of_log(self._folder)
 
     def _wait(self, job, done):
