@@ -1,5 +1,7 @@
 """Fixtures of the integration tests: one Spark session, and every server by the same name."""
 
+import zlib
+
 import psutil
 import pytest
 from pyspark import SparkContext
@@ -55,6 +57,8 @@ RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 
 SECONDS_WITH_SERVERS = 300
 """The longest time of a test that says nothing else; the first one of a process starts servers and Spark."""
+
+EMBEDDED_PARTS = 3
 
 NEWEST, *_, OLDEST = VERSIONS
 
@@ -261,13 +265,16 @@ def pytest_collection_finish(session):
 
 
 def process_of(item, fixtures):
-    """Return the name of a test's process: so each kind of server is started once and not in all of them.
+    """Return the name of what runs in one process: each server is started in few of them and not in all.
 
-    The tests on the Java TubeMQ take twice as long as the others, hence two processes for them.
+    A Java TubeMQ takes long to start, an embedded one does not: its tests, which are most, come in three
+    parts of about equal length, so that no process waits for another one at the end. A test and all its
+    parameters are in one part, so that what it starts for itself is started once.
     """
     parameters = parameters_of(item)
     if item.path.stem in OWN_SERVERS:
         return "own servers"
     if "real" in parameters.values() or fixtures & JAVA_SERVERS:
         return "java servers"
-    return "embedded"
+    test = f"{item.path.stem}::{item.originalname}"
+    return f"embedded {zlib.crc32(test.encode()) % EMBEDDED_PARTS + 1}"

@@ -50,18 +50,21 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
 ):
     topic, group, web = "commanded", "commanded_java", ("--web", real_brokers.master_web)
     lines = [b"line %d" % number for number in range(ROWS)]
-    file = tmp_path / "lines.txt"
-    file.write_bytes(b"".join(line + b"\n" for line in lines))
-
-    stored = told("produce", topic, str(file), "--attribute", "k=v", "--message-type", "red")
-    assert (stored["messages"], stored["bytes"]) == (ROWS, sum(map(len, lines)))
-    assert stored["extraCopiesAtMost"] == 0
-    assert {one["brokerId"] for one in stored["partitions"]} == {1, 2}
+    stored = []
+    for broker, half in (1, lines[::2]), (2, lines[1::2]):
+        file = tmp_path / f"{broker}.txt"
+        file.write_bytes(b"".join(line + b"\n" for line in half))
+        how = ("--partition", f"{broker}:0", "--attribute", "k=v", "--message-type", "red")
+        answer = told("produce", topic, str(file), *how)
+        assert (answer["messages"], answer["bytes"]) == (len(half), sum(map(len, half)))
+        assert answer["extraCopiesAtMost"] == 0
+        stored += answer["partitions"]
+    assert [one["brokerId"] for one in stored] == [1, 2]
 
     assert topic in told("topics", *web)["topics"]
     stores = told("topics", topic, *web)["stores"]
     assert {one["brokerId"]: one["messages"] for one in stores} == {
-        one["brokerId"]: one["messages"] for one in stored["partitions"]
+        one["brokerId"]: one["messages"] for one in stored
     }
     assert {one["address"] for one in stores} == {
         broker.address for number, broker in real_brokers.brokers.items() if number in (1, 2)
@@ -73,7 +76,7 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
     assert code == 0
     assert_same_rows([message["value"].encode() for message in messages], lines)
     assert {(message["attributes"]["k"], message["messageType"]) for message in messages} == {("v", "red")}
-    for one in stored["partitions"]:
+    for one in stored:
         offsets = [message["offset"] for message in messages if message["brokerId"] == one["brokerId"]]
         assert (offsets[0], offsets[-1]) == (one["firstOffset"], one["lastOffset"])
         assert all(first < second for first, second in itertools.pairwise(offsets))
@@ -87,7 +90,7 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
         timeout_s=PATIENCE_S,
         what="the brokers to book the group's positions",
     )
-    for one, partition in zip(told(*where)["partitions"], stored["partitions"], strict=True):
+    for one, partition in zip(told(*where)["partitions"], stored, strict=True):
         end = partition["lastOffset"] + OFFSETS_PER_MESSAGE
         assert (one["brokerId"], one["latest"], one["committed"]) == (partition["brokerId"], end, end)
 
