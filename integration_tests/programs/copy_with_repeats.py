@@ -27,7 +27,7 @@ from stream_to_files import finish, session
 from tubemq_spark.datasource import TubeMQDataSource
 
 MOST_FAILURES = 3
-SLOW_SECONDS = 60
+SLOW_SECONDS = 20
 
 
 class TroubledWriter(DataSourceStreamArrowWriter):
