@@ -19,7 +19,7 @@ NIGHTLY_FUZZ_SECONDS := 600
 # Of make stress; the seed repeats a run.
 STEPS := 50
 SEED := $(shell date +%s)
-PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
+PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto tubemq_spark/protocol/gateway/*.proto)
 
 .PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server dist wheel-test venv java clean
 
@@ -93,7 +93,7 @@ fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS=
 fuzz-speedups: $(STAMP) ## the compiled module under ASan and UBSan for a minute, guided by coverage; ARGS="--seconds 1800"
 	$(BIN)/python -m fuzz.speedups $(ARGS)
 
-protos: $(VENV_PROTOS)/.installed ## write protocol/pb/*_pb2.py from the .proto files
+protos: $(VENV_PROTOS)/.installed ## write *_pb2.py beside the .proto files of protocol/
 	$(VENV_PROTOS)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
 docs: $(STAMP) ## write the generated pages

@@ -141,6 +141,10 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_CONNECT.TOO_EARLY": "{partition} was refused {ago_ms} ms ago ({cause}); wait {wait_ms} ms before connecting to it again.",
     "TUBEMQ_CONNECT.ELSEWHERE": "{partition} is connected already, at offset {current} and not at {asked}; disconnect from it first.",
     "TUBEMQ_CONFIRM_LATE": "The batch of {partition} cannot be confirmed: {what}; its messages come again.",
+    # Gateways.
+    "TUBEMQ_GATEWAY_ANSWER": "The gateway answered with something unexpected: {what}; check its address and its version.",
+    "TUBEMQ_GATEWAY_FAILED": "The gateway failed because of a mistake of its own: {cause}; look at its log, and please report this as a bug.",
+    "TUBEMQ_GATEWAY_ERROR": "The gateway refuses: {text}; it may be of a newer release than this client.",
     # Options.
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
     "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
@@ -332,6 +336,10 @@ class ConsumeError(TubeMQError):
     def code(self) -> int:
         """TubeMQ's result code (``protocol.errcodes``)."""
         return int(self.parameters["code"])
+
+
+class GatewayError(TubeMQError):
+    """A gateway refuses a call by itself, whatever TubeMQ would say."""
 
 
 class ProduceError(TubeMQError):

@@ -1,0 +1,92 @@
+"""A session's settings and losses arrive as they were sent."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests import strategies as own
+from tests.protocol.gateway.gateway_values import offsets
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.cluster import wire
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.offsets.loss import Loss, LossRecord
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+BASE = ClientConfig((Endpoint("m", 1),), "base", rpc_timeout_ms=7_000)
+milliseconds = st.integers(1, 86_400_000)
+
+
+@given(
+    st.builds(
+        ClientConfig,
+        masters=st.just(BASE.masters),
+        group=st.sampled_from(["etl", "group_2"]),
+        username=st.just("user"),
+        password=st.just("secret"),
+        rpc_timeout_ms=milliseconds,
+        connect_timeout_ms=milliseconds,
+        register_attempts=st.integers(1, 1000),
+        reader_groups=st.sampled_from([(), ("mine", "yours")]),
+        message_types=st.sampled_from([(), ("red", "blue")]),
+        fetch_timeout_ms=milliseconds,
+        delivery_timeout_ms=milliseconds,
+        retry_ambiguous=st.booleans(),
+        partitioner=st.sampled_from(BuiltInPartitioner),
+        max_in_flight=st.integers(1, 1 << 30),
+        max_in_flight_bytes=st.integers(1, 1 << 62),
+        checksums=st.booleans(),
+    )
+)
+def test_settings_arrive(config):
+    message = pb.SessionSettings.FromString(wire.settings_to_proto(config).SerializeToString())
+    assert wire.settings_from_proto(message, BASE) == config
+
+
+def test_what_is_not_set_is_as_the_gateway_has_it():
+    assert wire.settings_from_proto(pb.SessionSettings(group="etl"), BASE) == dataclasses.replace(
+        BASE, group="etl", reader_groups=()
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"group": "1 bad"},
+        {"rpc_timeout_ms": 0},
+        {"password": "alone"},
+        {"partitioner": "by magic"},
+        {"message_types": [""]},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(OptionError):
+        wire.settings_from_proto(pb.SessionSettings(**settings), BASE)
+
+
+def test_a_partitioner_of_the_users_own_cannot_go_through_a_gateway():
+    class Own:
+        def choose(self, topic, key, value, partitions):
+            return partitions[0]
+
+    with pytest.raises(OptionError):
+        wire.settings_to_proto(dataclasses.replace(BASE, partitioner=Own()))
+
+
+@given(st.sampled_from(Loss), own.partitions, offsets, offsets, st.none() | own.naturals)
+def test_a_loss_arrives(kind, partition, start, end, rows):
+    loss = LossRecord(kind, partition, start, end, rows)
+    message = pb.Loss.FromString(wire.loss_to_proto(loss).SerializeToString())
+
+    again = wire.loss_from_proto(message, partition)
+
+    assert (again, again.rows) == (loss, rows)
+
+
+def test_a_loss_of_an_unknown_kind_is_refused():
+    with pytest.raises(MalformedMessageError):
+        wire.loss_from_proto(pb.Loss(kind="STOLEN"), None)

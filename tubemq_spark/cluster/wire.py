@@ -1,0 +1,88 @@
+"""What travels between a gateway and its clients of the values that stand above ``protocol``.
+
+Those of ``protocol`` and ``model`` are converted by ``protocol.gateway``.
+"""
+
+import dataclasses
+from typing import Any, Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.partitioners import BuiltInPartitioner, bad_partitioner, by_name
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.loss import Loss, LossRecord
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+_NUMBERS: Final = (
+    "rpc_timeout_ms",
+    "connect_timeout_ms",
+    "register_attempts",
+    "register_retry_ms",
+    "lease_wait_ms",
+    "fetch_timeout_ms",
+    "delivery_timeout_ms",
+    "retry_ambiguous",
+    "max_in_flight",
+    "max_in_flight_bytes",
+    "checksums",
+)
+"""Settings that have the same name and the same values on both sides."""
+
+
+def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
+    """Return the settings that a gateway shall use for this client; how it is reached is not among them.
+
+    Raises:
+        OptionError: messages are to be distributed by a function, which a gateway does not have.
+    """
+    if not isinstance(config.partitioner, BuiltInPartitioner):
+        raise bad_partitioner(config.partitioner)
+    return pb.SessionSettings(
+        group=config.group,
+        username=config.username or "",
+        password=config.password or "",
+        reader_groups=config.reader_groups,
+        message_types=config.message_types,
+        partitioner=config.partitioner.value,
+        **{name: getattr(config, name) for name in _NUMBERS},
+    )
+
+
+def settings_from_proto(message: pb.SessionSettings, base: ClientConfig) -> ClientConfig:
+    """Return how the gateway deals with TubeMQ for a client: as ``base``, but for what the client asks for.
+
+    Raises:
+        OptionError: a setting makes no sense.
+    """
+    changes: dict[str, Any] = {name: getattr(message, name) for name in _NUMBERS if message.HasField(name)}
+    if message.username or message.password:
+        changes |= {"username": message.username or None, "password": message.password or None}
+    if message.partitioner:
+        changes["partitioner"] = by_name(message.partitioner)
+    group = message.group or base.group
+    return dataclasses.replace(
+        base,
+        group=group,
+        reader_groups=tuple(message.reader_groups),
+        message_types=tuple(message.message_types),
+        **changes,
+    ).validate()
+
+
+def loss_to_proto(loss: LossRecord) -> pb.Loss:
+    """Return a loss as a message; which partition it is of is known from the call."""
+    return pb.Loss(kind=loss.loss.value, start=loss.start, end=loss.end, rows=loss.rows)
+
+
+def loss_from_proto(message: pb.Loss, partition: TopicPartition) -> LossRecord:
+    """Return the loss of a message.
+
+    Raises:
+        MalformedMessageError: its kind is not known.
+    """
+    try:
+        kind = Loss(message.kind)
+    except ValueError:
+        raise MalformedMessageError(f"there is no loss of the kind {message.kind!r}") from None
+    rows = message.rows if message.HasField("rows") else None
+    return LossRecord(kind, partition, message.start, message.end, rows)

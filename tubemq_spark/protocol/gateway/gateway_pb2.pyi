@@ -1,0 +1,637 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TubeError(_message.Message):
+    __slots__ = ("condition", "kind", "parameters", "text", "retriable", "about", "row", "code", "retry_after_ms", "outcome")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NOT_STORED: _ClassVar[TubeError.Outcome]
+        UNKNOWN: _ClassVar[TubeError.Outcome]
+    NOT_STORED: TubeError.Outcome
+    UNKNOWN: TubeError.Outcome
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Parameter
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Parameter, _Mapping]] = ...) -> None: ...
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    RETRIABLE_FIELD_NUMBER: _ClassVar[int]
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    condition: str
+    kind: str
+    parameters: _containers.MessageMap[str, Parameter]
+    text: str
+    retriable: bool
+    about: str
+    row: int
+    code: int
+    retry_after_ms: int
+    outcome: TubeError.Outcome
+    def __init__(self, condition: _Optional[str] = ..., kind: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Parameter]] = ..., text: _Optional[str] = ..., retriable: bool = ..., about: _Optional[str] = ..., row: _Optional[int] = ..., code: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., outcome: _Optional[_Union[TubeError.Outcome, str]] = ...) -> None: ...
+
+class Parameter(_message.Message):
+    __slots__ = ("text", "number", "real", "flag")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    number: int
+    real: float
+    flag: bool
+    def __init__(self, text: _Optional[str] = ..., number: _Optional[int] = ..., real: _Optional[float] = ..., flag: bool = ...) -> None: ...
+
+class SessionRef(_message.Message):
+    __slots__ = ("client_id", "epoch")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    epoch: int
+    def __init__(self, client_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class OpenSessionRequest(_message.Message):
+    __slots__ = ("session", "settings", "language", "version")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    settings: SessionSettings
+    language: str
+    version: str
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+
+class SessionSettings(_message.Message):
+    __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    READER_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPES_FIELD_NUMBER: _ClassVar[int]
+    RPC_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_RETRY_MS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    FETCH_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AMBIGUOUS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONER_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    username: str
+    password: str
+    reader_groups: _containers.RepeatedScalarFieldContainer[str]
+    message_types: _containers.RepeatedScalarFieldContainer[str]
+    rpc_timeout_ms: int
+    connect_timeout_ms: int
+    register_attempts: int
+    register_retry_ms: int
+    lease_wait_ms: int
+    fetch_timeout_ms: int
+    delivery_timeout_ms: int
+    retry_ambiguous: bool
+    partitioner: str
+    max_in_flight: int
+    max_in_flight_bytes: int
+    checksums: bool
+    def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ...) -> None: ...
+
+class OpenSessionResponse(_message.Message):
+    __slots__ = ("lease_ms", "heartbeat_ms", "max_message_bytes", "gateway", "capabilities")
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GATEWAY_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    lease_ms: int
+    heartbeat_ms: int
+    max_message_bytes: int
+    gateway: str
+    capabilities: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., gateway: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("lease_ms", "draining")
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    lease_ms: int
+    draining: bool
+    def __init__(self, lease_ms: _Optional[int] = ..., draining: bool = ...) -> None: ...
+
+class CloseSessionRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+
+class CloseSessionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Partition(_message.Message):
+    __slots__ = ("topic", "broker_id", "partition_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    broker_id: int
+    partition_id: int
+    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[int] = ..., partition_id: _Optional[int] = ...) -> None: ...
+
+class Endpoint(_message.Message):
+    __slots__ = ("host", "port")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class QueryRouteRequest(_message.Message):
+    __slots__ = ("session", "topics", "missing_ok", "max_age_ms")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_OK_FIELD_NUMBER: _ClassVar[int]
+    MAX_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    missing_ok: bool
+    max_age_ms: int
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., missing_ok: bool = ..., max_age_ms: _Optional[int] = ...) -> None: ...
+
+class QueryRouteResponse(_message.Message):
+    __slots__ = ("brokers", "partitions", "missing_topics", "unread", "age_ms")
+    class Located(_message.Message):
+        __slots__ = ("partition", "broker")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        BROKER_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        broker: int
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., broker: _Optional[int] = ...) -> None: ...
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    brokers: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    partitions: _containers.RepeatedCompositeFieldContainer[QueryRouteResponse.Located]
+    missing_topics: _containers.RepeatedScalarFieldContainer[str]
+    unread: _containers.RepeatedCompositeFieldContainer[Partition]
+    age_ms: int
+    def __init__(self, brokers: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueryRouteResponse.Located, _Mapping]]] = ..., missing_topics: _Optional[_Iterable[str]] = ..., unread: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckTopicRequest(_message.Message):
+    __slots__ = ("session", "topic", "publishable")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHABLE_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    topic: str
+    publishable: bool
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topic: _Optional[str] = ..., publishable: bool = ...) -> None: ...
+
+class CheckTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Store(_message.Message):
+    __slots__ = ("topic", "broker_id", "store")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    broker_id: int
+    store: int
+    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[int] = ..., store: _Optional[int] = ...) -> None: ...
+
+class QueryBoundsRequest(_message.Message):
+    __slots__ = ("session", "stores", "flushed", "timeout_ms")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    stores: _containers.RepeatedCompositeFieldContainer[Store]
+    flushed: bool
+    timeout_ms: int
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., flushed: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class QueryBoundsResponse(_message.Message):
+    __slots__ = ("answers",)
+    class Answer(_message.Message):
+        __slots__ = ("bounds", "error")
+        BOUNDS_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        bounds: Bounds
+        error: TubeError
+        def __init__(self, bounds: _Optional[_Union[Bounds, _Mapping]] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[QueryBoundsResponse.Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[QueryBoundsResponse.Answer, _Mapping]]] = ...) -> None: ...
+
+class Bounds(_message.Message):
+    __slots__ = ("earliest", "latest")
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    earliest: int
+    latest: int
+    def __init__(self, earliest: _Optional[int] = ..., latest: _Optional[int] = ...) -> None: ...
+
+class PartitionOffset(_message.Message):
+    __slots__ = ("partition", "offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: Partition
+    offset: int
+    def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class PartitionOffsets(_message.Message):
+    __slots__ = ("offsets",)
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+    def __init__(self, offsets: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
+
+class QueryFirstReadableRequest(_message.Message):
+    __slots__ = ("session", "begins")
+    class Begin(_message.Message):
+        __slots__ = ("partition", "bounds")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        BOUNDS_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        bounds: Bounds
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., bounds: _Optional[_Union[Bounds, _Mapping]] = ...) -> None: ...
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    begins: _containers.RepeatedCompositeFieldContainer[QueryFirstReadableRequest.Begin]
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., begins: _Optional[_Iterable[_Union[QueryFirstReadableRequest.Begin, _Mapping]]] = ...) -> None: ...
+
+class QueryGroupPositionsRequest(_message.Message):
+    __slots__ = ("session", "partitions")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+
+class QueryStoredOffsetsRequest(_message.Message):
+    __slots__ = ("session", "group", "topics")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    group: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class QueryStoredOffsetsResponse(_message.Message):
+    __slots__ = ("known", "failures")
+    class Stored(_message.Message):
+        __slots__ = ("group", "partition", "committed", "in_flight", "latest", "consumer")
+        GROUP_FIELD_NUMBER: _ClassVar[int]
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        COMMITTED_FIELD_NUMBER: _ClassVar[int]
+        IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+        LATEST_FIELD_NUMBER: _ClassVar[int]
+        CONSUMER_FIELD_NUMBER: _ClassVar[int]
+        group: str
+        partition: Partition
+        committed: int
+        in_flight: int
+        latest: int
+        consumer: str
+        def __init__(self, group: _Optional[str] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., committed: _Optional[int] = ..., in_flight: _Optional[int] = ..., latest: _Optional[int] = ..., consumer: _Optional[str] = ...) -> None: ...
+    class Failure(_message.Message):
+        __slots__ = ("broker_id", "error")
+        BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        broker_id: int
+        error: TubeError
+        def __init__(self, broker_id: _Optional[int] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    known: _containers.RepeatedCompositeFieldContainer[QueryStoredOffsetsResponse.Stored]
+    failures: _containers.RepeatedCompositeFieldContainer[QueryStoredOffsetsResponse.Failure]
+    def __init__(self, known: _Optional[_Iterable[_Union[QueryStoredOffsetsResponse.Stored, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[QueryStoredOffsetsResponse.Failure, _Mapping]]] = ...) -> None: ...
+
+class ResetOffsetsRequest(_message.Message):
+    __slots__ = ("session", "positions")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    positions: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., positions: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
+
+class ResetOffsetsResponse(_message.Message):
+    __slots__ = ("failures",)
+    class Failure(_message.Message):
+        __slots__ = ("partition", "error")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        error: TubeError
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    failures: _containers.RepeatedCompositeFieldContainer[ResetOffsetsResponse.Failure]
+    def __init__(self, failures: _Optional[_Iterable[_Union[ResetOffsetsResponse.Failure, _Mapping]]] = ...) -> None: ...
+
+class ReadRangeRequest(_message.Message):
+    __slots__ = ("session", "partition", "start", "end", "own_store")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    OWN_STORE_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    partition: Partition
+    start: int
+    end: int
+    own_store: bool
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., own_store: bool = ...) -> None: ...
+
+class ReadRangeResponse(_message.Message):
+    __slots__ = ("batch", "loss", "waiting")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    batch: RecordBatch
+    loss: Loss
+    waiting: Waiting
+    def __init__(self, batch: _Optional[_Union[RecordBatch, _Mapping]] = ..., loss: _Optional[_Union[Loss, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RecordBatch(_message.Message):
+    __slots__ = ("start", "next", "dense", "bytes_behind", "count", "data", "borders", "has_attributes", "message_ids", "ordinals")
+    START_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    DENSE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    BORDERS_FIELD_NUMBER: _ClassVar[int]
+    HAS_ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    ORDINALS_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    next: int
+    dense: bool
+    bytes_behind: int
+    count: int
+    data: bytes
+    borders: bytes
+    has_attributes: bytes
+    message_ids: bytes
+    ordinals: bytes
+    def __init__(self, start: _Optional[int] = ..., next: _Optional[int] = ..., dense: bool = ..., bytes_behind: _Optional[int] = ..., count: _Optional[int] = ..., data: _Optional[bytes] = ..., borders: _Optional[bytes] = ..., has_attributes: _Optional[bytes] = ..., message_ids: _Optional[bytes] = ..., ordinals: _Optional[bytes] = ...) -> None: ...
+
+class Loss(_message.Message):
+    __slots__ = ("kind", "start", "end", "rows")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    start: int
+    end: int
+    rows: int
+    def __init__(self, kind: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class Attribute(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class MessageHeader(_message.Message):
+    __slots__ = ("has_attributes", "attributes", "message_type", "message_time", "foreign")
+    HAS_ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TIME_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    has_attributes: bool
+    attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
+    message_type: str
+    message_time: str
+    foreign: bool
+    def __init__(self, has_attributes: bool = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., message_type: _Optional[str] = ..., message_time: _Optional[str] = ..., foreign: bool = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("broker_id", "partition_id")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    partition_id: int
+    def __init__(self, broker_id: _Optional[int] = ..., partition_id: _Optional[int] = ...) -> None: ...
+
+class BytesColumn(_message.Message):
+    __slots__ = ("data", "borders", "nulls")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    BORDERS_FIELD_NUMBER: _ClassVar[int]
+    NULLS_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    borders: bytes
+    nulls: bytes
+    def __init__(self, data: _Optional[bytes] = ..., borders: _Optional[bytes] = ..., nulls: _Optional[bytes] = ...) -> None: ...
+
+class MessageBatch(_message.Message):
+    __slots__ = ("topics", "topic_codes", "values", "headers", "header_codes", "keys", "places", "place_codes", "first_row", "uids")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CODES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    HEADER_CODES_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    PLACE_CODES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    UIDS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topic_codes: bytes
+    values: BytesColumn
+    headers: _containers.RepeatedCompositeFieldContainer[MessageHeader]
+    header_codes: bytes
+    keys: BytesColumn
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    place_codes: bytes
+    first_row: int
+    uids: BytesColumn
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_codes: _Optional[bytes] = ..., values: _Optional[_Union[BytesColumn, _Mapping]] = ..., headers: _Optional[_Iterable[_Union[MessageHeader, _Mapping]]] = ..., header_codes: _Optional[bytes] = ..., keys: _Optional[_Union[BytesColumn, _Mapping]] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., place_codes: _Optional[bytes] = ..., first_row: _Optional[int] = ..., uids: _Optional[_Union[BytesColumn, _Mapping]] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("partition", "count", "first_offset", "last_offset", "retried", "unanswered", "bytes", "checksum")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RETRIED_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    partition: Partition
+    count: int
+    first_offset: int
+    last_offset: int
+    retried: int
+    unanswered: int
+    bytes: int
+    checksum: int
+    def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., count: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., retried: _Optional[int] = ..., unanswered: _Optional[int] = ..., bytes: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("session", "batch", "name")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    batch: MessageBatch
+    name: str
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ("receipts",)
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
+    def __init__(self, receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ...) -> None: ...
+
+class PublishCommand(_message.Message):
+    __slots__ = ("begin", "batch", "flush", "receipts", "finish")
+    class Begin(_message.Message):
+        __slots__ = ("session", "name")
+        SESSION_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        session: SessionRef
+        name: str
+        def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+    class Flush(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    class Tell(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    class Finish(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    begin: PublishCommand.Begin
+    batch: MessageBatch
+    flush: PublishCommand.Flush
+    receipts: PublishCommand.Tell
+    finish: PublishCommand.Finish
+    def __init__(self, begin: _Optional[_Union[PublishCommand.Begin, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., flush: _Optional[_Union[PublishCommand.Flush, _Mapping]] = ..., receipts: _Optional[_Union[PublishCommand.Tell, _Mapping]] = ..., finish: _Optional[_Union[PublishCommand.Finish, _Mapping]] = ...) -> None: ...
+
+class PublishAnswer(_message.Message):
+    __slots__ = ("error", "receipts")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    error: TubeError
+    receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
+    def __init__(self, error: _Optional[_Union[TubeError, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ...) -> None: ...
+
+class DescribeGatewayRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeGatewayResponse(_message.Message):
+    __slots__ = ("name", "advertised", "cluster", "version", "draining", "sessions", "open_reads", "open_publishes", "bytes_in_flight", "uptime_ms", "capabilities")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADVERTISED_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_READS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_PUBLISHES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    advertised: str
+    cluster: str
+    version: str
+    draining: bool
+    sessions: int
+    open_reads: int
+    open_publishes: int
+    bytes_in_flight: int
+    uptime_ms: int
+    capabilities: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., advertised: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., draining: bool = ..., sessions: _Optional[int] = ..., open_reads: _Optional[int] = ..., open_publishes: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., capabilities: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListSessionsRequest(_message.Message):
+    __slots__ = ("page_size", "after")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    after: str
+    def __init__(self, page_size: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ListSessionsResponse(_message.Message):
+    __slots__ = ("sessions", "more")
+    class Session(_message.Message):
+        __slots__ = ("session", "group", "peer", "language", "version", "age_ms", "silent_ms", "calls")
+        SESSION_FIELD_NUMBER: _ClassVar[int]
+        GROUP_FIELD_NUMBER: _ClassVar[int]
+        PEER_FIELD_NUMBER: _ClassVar[int]
+        LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        AGE_MS_FIELD_NUMBER: _ClassVar[int]
+        SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+        CALLS_FIELD_NUMBER: _ClassVar[int]
+        session: SessionRef
+        group: str
+        peer: str
+        language: str
+        version: str
+        age_ms: int
+        silent_ms: int
+        calls: int
+        def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., group: _Optional[str] = ..., peer: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., age_ms: _Optional[int] = ..., silent_ms: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    sessions: _containers.RepeatedCompositeFieldContainer[ListSessionsResponse.Session]
+    more: bool
+    def __init__(self, sessions: _Optional[_Iterable[_Union[ListSessionsResponse.Session, _Mapping]]] = ..., more: bool = ...) -> None: ...

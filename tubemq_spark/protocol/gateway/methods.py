@@ -1,0 +1,42 @@
+"""The service's methods, from the generated code: what gRPC needs to know of each, on either side."""
+
+import dataclasses
+from typing import Any, Final
+
+from google.protobuf.message_factory import GetMessageClass
+
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+_DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Gateway"]
+
+SERVICE: Final[str] = _DESCRIPTOR.full_name
+"""The service's whole name, which health checks and reflection use too."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the service."""
+
+    name: str
+    request: type[Any]
+    response: type[Any]
+    takes_stream: bool
+    gives_stream: bool
+
+    @property
+    def path(self) -> str:
+        """What gRPC calls the method."""
+        return f"/{SERVICE}/{self.name}"
+
+
+METHODS: Final[dict[str, Method]] = {
+    found.name: Method(
+        found.name,
+        GetMessageClass(found.input_type),
+        GetMessageClass(found.output_type),
+        bool(found.client_streaming),
+        bool(found.server_streaming),
+    )
+    for found in _DESCRIPTOR.methods
+}
+"""All methods, in the order of the .proto file."""

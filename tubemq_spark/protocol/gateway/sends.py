@@ -1,0 +1,134 @@
+"""Messages on their way to TubeMQ, as they travel to a gateway."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.packed import (
+    FLAG,
+    INT32,
+    INT64,
+    MalformedMessageError,
+    ascending,
+    codes,
+    pack,
+    unpack,
+)
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
+
+
+def to_proto(batch: SendBatch) -> pb.MessageBatch:
+    """Return messages as one message.
+
+    Raises:
+        OptionError: a name or an attribute is not text that can be written as UTF-8.
+    """
+    try:
+        made = pb.MessageBatch(
+            topics=batch.topics.values,
+            topic_codes=pack(batch.topics.codes, INT32),
+            values=_column_to_proto(batch.values),
+            headers=map(_header_to_proto, batch.headers.values),
+            header_codes=pack(batch.headers.codes, INT32),
+            first_row=batch.first_row,
+        )
+    except (UnicodeEncodeError, TypeError) as error:
+        raise OptionError("TUBEMQ_BAD_MESSAGE", what=f"its text cannot be written: {error}") from error
+    if batch.keys is not None:
+        made.keys.CopyFrom(_column_to_proto(batch.keys))
+    if batch.uids is not None:
+        made.uids.CopyFrom(_column_to_proto(batch.uids))
+    if batch.partitions is not None:
+        _put_places(made, batch.partitions)
+    return made
+
+
+def from_proto(message: pb.MessageBatch) -> SendBatch:
+    """Return the messages of a message.
+
+    Raises:
+        MalformedMessageError: the message contradicts itself.
+    """
+    count = len(message.topic_codes) // INT32.itemsize
+    topics = Coded(tuple(message.topics), _named(message.topic_codes, count, message.topics, "topic_codes"))
+    headers = Coded(
+        tuple(map(_header_from_proto, message.headers)),
+        _named(message.header_codes, count, message.headers, "header_codes"),
+    )
+    return SendBatch(
+        topics,
+        _column_from_proto(message.values, count, "values", nulls=False),
+        headers,
+        _column_from_proto(message.keys, count, "keys") if message.HasField("keys") else None,
+        _places(message, count),
+        message.first_row,
+        _column_from_proto(message.uids, count, "uids") if message.HasField("uids") else None,
+    )
+
+
+def _column_to_proto(column: BytesColumn) -> pb.BytesColumn:
+    # A part of a larger column carries the bytes of its own rows only.
+    start, end = int(column.offsets[0]), int(column.offsets[-1])
+    return pb.BytesColumn(
+        data=bytes(column.data[start:end]),
+        borders=pack(column.offsets - start, INT64),
+        nulls=b"" if column.nulls is None else pack(column.nulls, FLAG),
+    )
+
+
+def _column_from_proto(column: pb.BytesColumn, count: int, what: str, *, nulls: bool = True) -> BytesColumn:
+    borders = ascending(unpack(column.borders, INT64, count + 1, what), len(column.data), what)
+    if not column.nulls:
+        return BytesColumn(column.data, borders)
+    if not nulls:
+        raise MalformedMessageError(f"{what} has nulls")
+    return BytesColumn(column.data, borders, unpack(column.nulls, FLAG, count, what).astype(np.bool_))
+
+
+def _named(data: bytes, count: int, values: Sequence[object], what: str) -> Int64s:
+    found = codes(data, count, len(values), what)
+    if count and found.min() < 0:
+        raise MalformedMessageError(f"{what} has codes below 0")
+    return found
+
+
+def _put_places(made: pb.MessageBatch, partitions: Coded[tuple[int, int] | None]) -> None:
+    """Write the named places; the value None, wherever it is among the values, has the code -1."""
+    numbers = np.full(len(partitions.values), -1, np.int64)
+    for code, place in enumerate(partitions.values):
+        if place is not None:
+            numbers[code] = len(made.places)
+            made.places.add(broker_id=place[0], partition_id=place[1])
+    made.place_codes = pack(numbers[partitions.codes], INT32)
+
+
+def _places(message: pb.MessageBatch, count: int) -> Coded[tuple[int, int] | None] | None:
+    if not message.place_codes:
+        return None
+    found = codes(message.place_codes, count, len(message.places), "place_codes")
+    values = [(place.broker_id, place.partition_id) for place in message.places]
+    return Coded((*values, None), np.where(found < 0, len(values), found))
+
+
+def _header_to_proto(header: MessageHeader) -> pb.MessageHeader:
+    made = pb.MessageHeader(has_attributes=header.attributes is not None, foreign=header.foreign)
+    for name, value in (header.attributes or {}).items():
+        made.attributes.add(name=name, value=value)
+    if header.message_type is not None:
+        made.message_type = header.message_type
+    if header.message_time is not None:
+        made.message_time = header.message_time
+    return made
+
+
+def _header_from_proto(header: pb.MessageHeader) -> MessageHeader:
+    return MessageHeader(
+        {one.name: one.value for one in header.attributes}
+        if header.has_attributes or header.attributes
+        else None,
+        header.message_type if header.HasField("message_type") else None,
+        header.message_time if header.HasField("message_time") else None,
+        header.foreign,
+    )
