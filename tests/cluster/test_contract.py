@@ -15,10 +15,13 @@ from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.gateways import close_process_gateways
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError, TubeMQError
+from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
 from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
@@ -46,11 +49,54 @@ def direct_over_tls(directory):
 
 
 @contextlib.contextmanager
+def through_gateways(_directory, authority=None, gateways=2):
+    """Sessions, ranges and messages go to the first of two gateways, and masters are known to it only."""
+    server_tls = client_tls = None
+    settings = {"session_bytes": 1 << 20, "housekeeping_ms": 100}
+    if authority is not None:
+        server, client = authority.issue("server"), authority.issue("client")
+        server_tls = ServerTls(str(server.cert), str(server.key), client_ca_file=str(authority.cert))
+        client_tls = TlsConfig(str(authority.cert), str(client.cert), str(client.key))
+        settings |= {
+            "tls_cert": str(server.cert),
+            "tls_key": str(server.key),
+            "tls_client_ca": str(authority.cert),
+            "master_tls": True,
+            "master_tls_ca": str(authority.cert),
+            "master_tls_cert": str(client.cert),
+            "master_tls_key": str(client.key),
+        }
+    with contextlib.ExitStack() as running:
+        embedded = EmbeddedSettings(tls=server_tls)
+        tubemq = running.enter_context(EmbeddedTubeMQ(topics=TOPICS, brokers=3, settings=embedded))
+        settings |= {"master_servers": (tubemq.master,), "master_web": (tubemq.master_web,)}
+        made = [
+            BackgroundGateway(GatewaySettings(listen=("127.0.0.1", 0), **settings).validate())
+            for _ in range(gateways)
+        ]
+        addresses = tuple(Endpoint.parse(running.enter_context(one).address) for one in made)
+        running.callback(close_process_gateways)
+        config = ClientConfig((), "contract", tls=client_tls, rpc_timeout_ms=2_000, checksums=True)
+        yield open_cluster(ClusterConfig(config, addresses).validate())
+
+
+def through_gateways_over_tls(directory):
+    """Every connection shows a certificate: to the gateway and from there to the servers."""
+    return through_gateways(directory, Authority(directory))
+
+
+@contextlib.contextmanager
 def memory(_directory):
     yield MemoryCluster(checksums=True, **TOPICS)
 
 
-CLUSTERS = {"direct": direct, "direct over TLS": direct_over_tls, "memory": memory}
+CLUSTERS = {
+    "direct": direct,
+    "direct over TLS": direct_over_tls,
+    "remote": through_gateways,
+    "remote over TLS": through_gateways_over_tls,
+    "memory": memory,
+}
 
 
 @pytest.fixture(params=CLUSTERS)
@@ -299,9 +345,3 @@ def test_masters_and_gateways_exclude_each_other():
     here = Endpoint("127.0.0.1", 1)
     with pytest.raises(OptionError, match="TUBEMQ_MASTERS_AND_GATEWAYS"):
         ClusterConfig(ClientConfig((here,), "group"), (here,)).validate()
-
-
-def test_a_way_that_does_not_exist_yet_is_refused():
-    config = ClusterConfig(ClientConfig((), "group"), (Endpoint("127.0.0.1", 1),)).validate()
-    with pytest.raises(OptionError, match="TUBEMQ_GATEWAY_UNSUPPORTED"):
-        open_cluster(config)

@@ -46,7 +46,7 @@ from tubemq_spark.client.partition_lookup import (
 from tubemq_spark.client.patience import Patience
 from tubemq_spark.client.reader_groups import ReaderGroupHolder
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
-from tubemq_spark.model import RangeRequest
+from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
@@ -87,13 +87,22 @@ def read_range(
         TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``, or no reader group was free.
         RpcError: the broker refuses permanently.
     """
-    asked = request.range
+    require_sound(request.range)
+    locate = locate or functools.partial(find_partition, config, pool)
+    return _read(config, pool, request, on_loss, wait, locate)
+
+
+def require_sound(asked: OffsetRange) -> None:
+    """Return when a range can be read.
+
+    Raises:
+        OffsetFormatError: an offset is not a multiple of 28, or is negative.
+        LocalProtocolError: the range ends before it starts.
+    """
     require_aligned(asked.start, str(asked.partition))
     require_aligned(asked.end, str(asked.partition))
     if asked.start > asked.end:
         raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the range {asked} ends before it starts")
-    locate = locate or functools.partial(find_partition, config, pool)
-    return _read(config, pool, request, on_loss, wait, locate)
 
 
 def _read(

@@ -4,7 +4,6 @@ from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import process_producers
-from tubemq_spark.errors import OptionError
 from tubemq_spark.net.pool import process_pool
 
 
@@ -14,8 +13,13 @@ def open_cluster(config: ClusterConfig) -> Cluster:
     Spark reuses its Python workers for many tasks, so channels and producers outlive a task.
 
     Raises:
-        OptionError: the configuration names gateways.
+        OptionError: the configuration names gateways, and gRPC is not installed, or a setting has no meaning
+            through a gateway.
     """
     if config.gateways:
-        raise OptionError("TUBEMQ_GATEWAY_UNSUPPORTED", gateways=", ".join(map(str, config.gateways)))
+        # Without gateways, nobody needs gRPC.
+        from tubemq_spark.cluster.gateways import process_gateways
+        from tubemq_spark.cluster.remote import RemoteCluster
+
+        return RemoteCluster(process_gateways(config.gateways, config.client))
     return DirectCluster(config.client, process_pool(), process_producers(), config.web_servers)

@@ -564,12 +564,14 @@ class PublishCommand(_message.Message):
     def __init__(self, begin: _Optional[_Union[PublishCommand.Begin, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., flush: _Optional[_Union[PublishCommand.Flush, _Mapping]] = ..., receipts: _Optional[_Union[PublishCommand.Tell, _Mapping]] = ..., finish: _Optional[_Union[PublishCommand.Finish, _Mapping]] = ...) -> None: ...
 
 class PublishAnswer(_message.Message):
-    __slots__ = ("error", "receipts")
+    __slots__ = ("error", "receipts", "draining")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     error: TubeError
     receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
-    def __init__(self, error: _Optional[_Union[TubeError, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ...) -> None: ...
+    draining: bool
+    def __init__(self, error: _Optional[_Union[TubeError, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., draining: bool = ...) -> None: ...
 
 class DescribeGatewayRequest(_message.Message):
     __slots__ = ()

@@ -175,6 +175,19 @@ def stored_offsets_from_proto(message: pb.QueryStoredOffsetsResponse) -> StoredO
     return StoredOffsets(known, {one.broker_id: error_from_proto(one.error) for one in message.failures})
 
 
+def reset_failures_to_proto(failures: Mapping[TopicPartition, TubeMQError]) -> pb.ResetOffsetsResponse:
+    """Return why a group was not moved in some partitions."""
+    made = pb.ResetOffsetsResponse()
+    for partition, error in failures.items():
+        made.failures.add(partition=partition_to_proto(partition), error=error_to_proto(error))
+    return made
+
+
+def reset_failures_from_proto(message: pb.ResetOffsetsResponse) -> dict[TopicPartition, TubeMQError]:
+    """Return why a group was not moved in some partitions."""
+    return {partition_from_proto(one.partition): error_from_proto(one.error) for one in message.failures}
+
+
 def receipts_to_proto(receipts: Iterable[Receipt]) -> list[pb.Receipt]:
     """Return receipts as messages."""
     return [

@@ -1,0 +1,96 @@
+"""Gateways before an embedded TubeMQ, and a plain gRPC client that knows no more than the .proto file."""
+
+import contextlib
+import itertools
+
+import grpc
+
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
+from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE
+
+_numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def tubemq(**topics):
+    """Three brokers."""
+    with EmbeddedTubeMQ(topics=topics, brokers=3) as running:
+        yield running
+
+
+def settings(server, **changes):
+    changes = {"listen": ("127.0.0.1", 0), "node_name": f"g{next(_numbers)}", **changes}
+    return GatewaySettings(
+        master_servers=(server.master,), master_web=(server.master_web,), **changes
+    ).validate()
+
+
+@contextlib.contextmanager
+def gateway(server, **changes):
+    with BackgroundGateway(settings(server, **changes)) as running:
+        yield running
+
+
+class RefusedError(Exception):
+    """A call failed: with a status, and perhaps with an error of ours."""
+
+    def __init__(self, error):
+        super().__init__(f"{error.code()}: {error.details()}")
+        self.status = error.code().name
+        trailers = dict(error.trailing_metadata() or ())
+        self.error = parse_error(trailers[ERROR_TRAILER]) if ERROR_TRAILER in trailers else None
+        self.condition = None if self.error is None else self.error.condition
+
+
+class PlainClient:
+    """Calls methods by their names; its session has the given id."""
+
+    def __init__(self, address, client_id="plain", epoch=1):
+        self.channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+        self.session = pb.SessionRef(client_id=client_id, epoch=epoch)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def open(self, **asked):
+        asked = {"group": "plain", **asked}
+        return self("OpenSession", settings=pb.SessionSettings(**asked))
+
+    def method(self, name):
+        method = METHODS[name]
+        kind = ("stream" if method.takes_stream else "unary", "stream" if method.gives_stream else "unary")
+        return getattr(self.channel, "_".join(kind))(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+
+    def request(self, name, /, **fields):
+        kind = METHODS[name].request
+        if "session" in kind.DESCRIPTOR.fields_by_name:
+            fields.setdefault("session", self.session)
+        return kind(**fields)
+
+    def __call__(self, name, /, *, timeout=10, **fields):
+        try:
+            found = self.method(name)(self.request(name, **fields), timeout=timeout)
+            return list(found) if METHODS[name].gives_stream else found
+        except grpc.RpcError as error:
+            raise RefusedError(error) from None
+
+    def commands(self, *commands, timeout=10):
+        """Send publish commands, and return the answers."""
+        try:
+            return list(self.method("PublishStream")(iter(commands), timeout=timeout))
+        except grpc.RpcError as error:
+            raise RefusedError(error) from None
+
+
+__all__ = ["SERVICE", "PlainClient", "RefusedError", "gateway", "settings", "tubemq"]

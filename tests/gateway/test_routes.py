@@ -1,0 +1,107 @@
+"""Routes: a master is asked when what it said is too old, once for all, and not while it is away."""
+
+import concurrent.futures
+import threading
+
+import pytest
+
+from tests.memory_cluster import MemoryCluster
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.gateway.routes import Routes
+from tubemq_spark.model import TopicPartition
+
+REFRESH_S, EXPIRY_S = 20.0, 300.0
+
+
+class Master(MemoryCluster):
+    """Counts the questions; may be away, or slow."""
+
+    def __init__(self):
+        super().__init__(demo=(2, 2), other=(1, 1))
+        self.asked = []
+        self.away = False
+        self.gate = None
+
+    def layout(self, topics, *, missing_ok=False):
+        self.asked.append(tuple(topics))
+        if self.gate is not None:
+            self.gate.wait(5)
+        if self.away:
+            raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during="asking", tried="m:1")
+        return super().layout(topics, missing_ok=missing_ok)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def parts():
+    master, clock = Master(), Clock()
+    return master, clock, Routes(master, REFRESH_S, EXPIRY_S, clock)
+
+
+DEMO = TopicPartition("demo", 1, 10_001)
+
+
+def test_what_a_master_said_is_used_until_it_is_too_old(parts):
+    master, clock, routes = parts
+    first = routes.find([DEMO])
+    clock.now += REFRESH_S
+    assert routes.find([DEMO]) == first
+    assert len(master.asked) == 1
+
+    clock.now += 1
+    routes.find([DEMO])
+    assert len(master.asked) == 2
+
+
+def test_a_layout_is_asked_for_and_remembered(parts):
+    master, _, routes = parts
+    routes.layout(["demo", "other"], missing_ok=False)
+    routes.layout(["demo", "other"], missing_ok=False)
+    assert set(routes.find([DEMO, TopicPartition("other", 1, 0)]).partitions) == {
+        DEMO,
+        TopicPartition("other", 1, 0),
+    }
+    assert len(master.asked) == 2
+
+
+def test_what_proved_wrong_is_asked_for_anew(parts):
+    master, _, routes = parts
+    routes.find([DEMO])
+    routes.forget(["demo"])
+    routes.find([DEMO])
+    assert len(master.asked) == 2
+
+
+def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts):
+    master, clock, routes = parts
+    known = routes.find([DEMO])
+    master.away = True
+    clock.now += EXPIRY_S
+    assert routes.find([DEMO]) == known
+
+    clock.now += 1
+    with pytest.raises(TubeMQConnectionError):
+        routes.find([DEMO])
+
+
+@pytest.mark.parametrize("partition", [TopicPartition("demo", 1, 9), TopicPartition("nowhere", 1, 0)])
+def test_a_partition_that_does_not_exist_is_refused(parts, partition):
+    *_, routes = parts
+    with pytest.raises(OptionError, match="TUBEMQ_PARTITION_NOT_LISTED"):
+        routes.find([DEMO, partition])
+
+
+def test_threads_that_ask_at_once_share_one_answer(parts):
+    master, _, routes = parts
+    master.gate = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(5) as threads:
+        found = [threads.submit(routes.find, [DEMO]) for _ in range(5)]
+        master.gate.set()
+        assert len({tuple(one.result().partitions) for one in found}) == 1
+    assert len(master.asked) == 1

@@ -1,0 +1,370 @@
+"""The service as any gRPC client sees it: each call is answered, and a refusal says why."""
+
+import contextlib
+import itertools
+import logging
+import socket
+import threading
+import urllib.request
+import zlib
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
+from tests.waiting import wait_until
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.send_batch import SendBatch
+
+TOPICS = {"demo": (1, 1), "shared": (1, 3)}
+
+
+@pytest.fixture
+def server():
+    with tubemq(**TOPICS) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server):
+    with gateway(server, access_log_every=1, metrics=("127.0.0.1", 0)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served):
+    with PlainClient(served.address) as made:
+        yield made
+
+
+def refused(client, name, **fields):
+    with pytest.raises(RefusedError) as caught:
+        client(name, **fields)
+    return caught.value
+
+
+def place(broker_id=1):
+    return pb.Partition(topic="demo", broker_id=broker_id, partition_id=0)
+
+
+def publish(client, *values):
+    return client("Publish", batch=sends.to_proto(SendBatch.of("demo", list(values))), name="test")
+
+
+def test_a_client_with_the_proto_alone_publishes_and_reads(client):
+    """By the words of the .proto file: no conversion of ours on the way back."""
+    answer = client.open(checksums=True)
+    assert set(answer.capabilities) == set(METHODS)
+    values = [b"value %d" % number for number in range(30)]
+    receipts = publish(client, *values).receipts
+    assert sum(one.count for one in receipts) == 30
+    assert sum(one.checksum for one in receipts) == sum(map(zlib.crc32, values))
+
+    route = client("QueryRoute", topics=["demo"])
+    found = []
+    for one in route.partitions:
+        partition = one.partition
+        store = pb.Store(topic="demo", broker_id=partition.broker_id, store=partition.partition_id // 10_000)
+        bounds = client("QueryBounds", stores=[store]).answers[0].bounds
+        for event in client("ReadRange", partition=partition, start=bounds.earliest, end=bounds.latest):
+            if event.HasField("batch"):
+                borders = np.frombuffer(event.batch.borders, "<i4")[: event.batch.count + 1]
+                found += [event.batch.data[a:b] for a, b in itertools.pairwise(borders)]
+    assert sorted(found) == sorted(values)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"OpenSession", "PublishStream"}))
+def test_every_call_without_a_session_is_refused_but_those_of_operators(client, name):
+    if name in {"DescribeGateway", "ListSessions"}:
+        client(name)
+        return
+    refusal = refused(client, name)
+    assert (refusal.status, refusal.condition) == ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+
+
+def test_an_older_twin_is_fenced(client, served):
+    client.open()
+    with PlainClient(served.address, epoch=2) as newer:
+        newer.open()
+    assert refused(client, "Heartbeat").condition == "TUBEMQ_SESSION_FENCED"
+    assert refused(client, "Heartbeat").status == "ABORTED"
+
+
+def test_settings_that_make_no_sense_are_refused_when_the_session_is_opened(client):
+    with pytest.raises(RefusedError) as caught:
+        client.open(group="not a group")
+    assert (caught.value.status, caught.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_BAD_SETTING")
+
+
+def test_what_contradicts_itself_is_refused(client):
+    client.open()
+    refusal = refused(client, "Publish", batch=pb.MessageBatch(topics=["demo"], topic_codes=b"\1\0\0\0"))
+    assert (refusal.status, refusal.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"partition": place(9), "end": 28}, "NOT_FOUND"),
+        ({"partition": place(), "start": 1, "end": 28}, "INVALID_ARGUMENT"),
+        ({"partition": place(), "start": 56, "end": 28}, "INVALID_ARGUMENT"),
+    ],
+    ids=str,
+)
+def test_a_range_that_makes_no_sense_is_refused(client, fields, status):
+    client.open()
+    assert refused(client, "ReadRange", **fields).status == status
+
+
+def test_a_gateway_connects_to_no_address_that_a_client_names(client):
+    """There is no field for one: targets are named by topic and ids, which the master knows."""
+    client.open()
+    assert refused(client, "QueryGroupPositions", partitions=[place(77)]).status == "NOT_FOUND"
+    answers = client("QueryBounds", stores=[pb.Store(topic="demo", broker_id=77, store=0)]).answers
+    assert answers[0].error.condition == "TUBEMQ_PARTITION_NOT_LISTED"
+
+
+def test_a_refused_message_leaves_those_before_it_stored(client):
+    client.open()
+    refusal = refused(client, "Publish", batch=sends.to_proto(SendBatch.of("demo", [b"a", b"b", b"", b"d"])))
+    assert (refusal.status, refusal.error.row) == ("INVALID_ARGUMENT", 2)
+    stores = [pb.Store(topic="demo", broker_id=broker, store=0) for broker in (1, 2, 3)]
+    held = [one.bounds.latest for one in client("QueryBounds", stores=stores).answers]
+    assert sum(held) == 2 * 28
+
+
+def test_an_unknown_method_and_a_message_that_is_too_long_are_refused_by_grpc(server):
+    with gateway(server, max_message_bytes=64 << 10) as running, PlainClient(running.address) as client:
+        client.open()
+        with pytest.raises(grpc.RpcError) as unknown:
+            client.channel.unary_unary(f"/{SERVICE}/Guess")(b"", timeout=5)
+        assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        long = sends.to_proto(SendBatch.of("demo", [b"x" * (100 << 10)]))
+        assert refused(client, "Publish", batch=long).status == "RESOURCE_EXHAUSTED"
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [pb.PublishCommand(flush=pb.PublishCommand.Flush())],
+        [pb.PublishCommand()],
+        [pb.PublishCommand(begin=pb.PublishCommand.Begin(session=pb.SessionRef(client_id="nobody")))],
+    ],
+    ids=str,
+)
+def test_a_publish_stream_begins_with_its_session(client, commands):
+    client.open()
+    with pytest.raises(RefusedError) as caught:
+        client.commands(*commands)
+    assert caught.value.status in {"INVALID_ARGUMENT", "FAILED_PRECONDITION"}
+
+
+def test_commands_of_a_stream_are_answered_one_by_one(client):
+    client.open()
+    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session))
+    good = pb.PublishCommand(batch=sends.to_proto(SendBatch.of("demo", [b"a", b"b"])))
+    bad = pb.PublishCommand(batch=sends.to_proto(SendBatch.of("nowhere", [b"a"])))
+    flush = pb.PublishCommand(flush=pb.PublishCommand.Flush())
+    finish = pb.PublishCommand(finish=pb.PublishCommand.Finish())
+
+    answers = client.commands(begin, good, bad, flush, good, finish)
+
+    assert [one.HasField("error") for one in answers] == [False, False, True, False, False, False]
+    assert answers[2].error.condition == "TUBEMQ_TOPIC_UNKNOWN"
+    assert sum(one.count for one in answers[3].receipts) == 2
+    assert sum(one.count for one in answers[5].receipts) == 4
+
+
+def test_a_stream_that_contradicts_itself_is_ended_with_the_reason(client, served):
+    client.open()
+    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session))
+    with pytest.raises(RefusedError) as caught:
+        client.commands(begin, pb.PublishCommand())
+    assert caught.value.condition == "TUBEMQ_GATEWAY_REQUEST"
+    wait_until(lambda: client("DescribeGateway").open_publishes == 0)
+
+
+def test_health_says_whether_it_serves_and_reflection_what(served, client):
+    health = health_pb2_grpc.HealthStub(client.channel)
+    answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    reflection = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+    asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+    (listed,) = reflection.ServerReflectionInfo(asked, timeout=5)
+    assert SERVICE in {one.name for one in listed.list_services_response.service}
+
+
+def test_operators_see_the_gateway_and_its_sessions_page_by_page(served, client):
+    with contextlib.ExitStack() as others:
+        for name in ("a", "b", "c"):
+            others.enter_context(PlainClient(served.address, name)).open(group="others")
+        described = client("DescribeGateway")
+        assert (described.sessions, described.advertised, described.draining) == (3, served.address, False)
+        first = client("ListSessions", page_size=2)
+        assert [one.session.client_id for one in first.sessions] == ["a", "b"]
+        assert first.more
+        rest = client("ListSessions", page_size=2, after="b")
+        assert [(one.session.client_id, one.group) for one in rest.sessions] == [("c", "others")]
+        assert not rest.more
+
+
+def test_a_closed_session_is_gone(client):
+    client.open()
+    client("CloseSession")
+    assert refused(client, "Heartbeat").condition == "TUBEMQ_SESSION_UNKNOWN"
+
+
+def test_a_silent_session_ends_with_its_lease(server):
+    with (
+        gateway(server, lease_ms=200, heartbeat_ms=100, housekeeping_ms=20) as running,
+        PlainClient(running.address) as client,
+    ):
+        client.open()
+        wait_until(lambda: client("DescribeGateway").sessions == 0)
+        assert "tubemq_gateway_sessions_expired_total 1.0" in running.server.metrics.text()
+
+
+def test_two_clients_with_equal_call_ids_see_only_their_own_messages(server, served):
+    """Each begins to count at the same number; the gateway shares one connection to each broker."""
+    ranges = {}
+    with PlainClient(served.address, "writer") as writer:
+        writer.open()
+        for broker in (1, 2, 3):
+            batch = SendBatch.of("demo", [b"%d" % broker] * 50)
+            places = pb.MessageBatch(places=[pb.Place(broker_id=broker)], place_codes=bytes(200))
+            message = sends.to_proto(batch)
+            message.MergeFrom(places)
+            writer("Publish", batch=message)
+    clients = [PlainClient(served.address, f"reader{number}") for number in range(6)]
+
+    def read(number, client):
+        client.open()
+        broker = number % 3 + 1
+        for _ in range(5):
+            for event in client("ReadRange", partition=place(broker), start=0, end=50 * 28, own_store=True):
+                ranges.setdefault(number, []).append(event.batch.data)
+
+    threads = [threading.Thread(target=read, args=one) for one in enumerate(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for client in clients:
+        client.channel.close()
+    for number in range(6):
+        assert b"".join(ranges[number]) == b"%d" % (number % 3 + 1) * 250
+
+
+def test_calls_are_logged_and_counted_without_a_line_per_message(client, served, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.gateway")
+    client.open()
+    publish(client, *[b"x"] * 100)
+    refused(client, "ReadRange", partition=place(9), end=28)
+
+    def logged():
+        return [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway.access"]
+
+    wait_until(lambda: len(logged()) == 3)
+    lines = logged()
+    assert any(line.startswith("Publish OK by plain") and "100 rows" in line for line in lines)
+    assert any("ReadRange NOT_FOUND" in line and "TUBEMQ_PARTITION_NOT_LISTED" in line for line in lines)
+    address = served.server.metrics_address
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    assert 'tubemq_gateway_calls_total{method="Publish",status="OK"} 1.0' in text
+    assert 'tubemq_gateway_rows_total{direction="published"} 100.0' in text
+    assert "tubemq_gateway_sessions 1.0" in text
+
+
+def test_failures_are_logged_also_when_calls_are_not(server, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.gateway.access")
+    with gateway(server, access_log_every=0) as running, PlainClient(running.address) as client:
+        client.open()
+        refused(client, "CheckTopic", topic="nowhere")
+    lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway.access"]
+    assert [line.split()[0] for line in lines] == ["CheckTopic"]
+
+
+def test_sockets_upstream_do_not_grow_with_clients(server, served):
+    """One connection to each of three brokers and one to the master, however many read."""
+    endpoints = {server.master, *server.brokers.values()}
+
+    def upstream():
+        connections = psutil.Process().net_connections(kind="inet")
+        return [one for one in connections if one.raddr and f"{one.raddr.ip}:{one.raddr.port}" in endpoints]
+
+    with PlainClient(served.address, "writer") as writer:
+        writer.open()
+        publish(writer, *[b"x"] * 60)
+    with contextlib.ExitStack() as readers:
+        counted = []
+        for number in range(20):
+            client = readers.enter_context(PlainClient(served.address, f"reader{number}"))
+            client.open()
+            for broker in (1, 2, 3):
+                client("ReadRange", partition=place(broker), start=0, end=28)
+            counted.append(len(upstream()))
+        # Those of the producer are kept for the next one, and belong to it alone.
+        producers = 3
+        assert counted[0] <= 3 + 1 + producers
+        assert set(counted) == {counted[0]}
+
+
+def test_a_master_that_is_away_is_an_error_with_a_status_and_not_silence(server):
+    with gateway(server) as running, PlainClient(running.address) as client:
+        client.open(register_attempts=1, rpc_timeout_ms=500, connect_timeout_ms=200)
+        server.close()
+        refusal = refused(client, "QueryRoute", topics=["demo"])
+        assert refusal.status == "UNAVAILABLE"
+        assert isinstance(refusal.error, TubeMQConnectionError)
+
+
+def test_a_port_that_is_taken_is_refused(server, served):
+    port = int(served.address.rpartition(":")[2])
+    with pytest.raises(TubeMQConnectionError, match="TUBEMQ_LISTEN_FAILED"):
+        BackgroundGateway(settings(server, listen=("127.0.0.1", port))).start()
+
+
+def test_a_master_can_be_required():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        made = GatewaySettings(master_servers=(address,), listen=("127.0.0.1", 0), require_master=True)
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_CONNECT_FAILED"):
+            BackgroundGateway(made.validate()).start()
+
+
+def test_a_gateway_that_drains_refuses_new_calls_and_says_so(server):
+    with gateway(server, drain_ms=5_000) as running, PlainClient(running.address) as client:
+        client.open()
+        begun = threading.Event()
+
+        def commands():
+            yield pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session))
+            begun.wait(10)
+            yield pb.PublishCommand(finish=pb.PublishCommand.Finish())
+
+        answers = client.method("PublishStream")(commands(), timeout=10)
+        assert not next(answers).draining
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        health = health_pb2_grpc.HealthStub(client.channel)
+        asked = health_pb2.HealthCheckRequest(service=SERVICE)
+        serving = health_pb2.HealthCheckResponse.SERVING
+        wait_until(lambda: health.Check(asked, timeout=5).status != serving)
+        refusal = refused(client, "ListTopics")
+        assert (refusal.status, refusal.condition) == ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
+        assert client("Heartbeat").draining
+        begun.set()
+        assert next(answers).draining
+        stopping.join(10)
+        assert not stopping.is_alive()

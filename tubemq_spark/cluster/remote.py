@@ -1,0 +1,153 @@
+"""The cluster reached through gateways: this process talks to one of them, and that to TubeMQ."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from tubemq_spark.cluster.base import Cluster, Sender
+from tubemq_spark.cluster.gateways import Gateways
+from tubemq_spark.cluster.remote_ranges import read_remote_range
+from tubemq_spark.cluster.remote_sender import RemoteSender
+from tubemq_spark.errors import RemoteProtocolError, TubeMQError
+from tubemq_spark.model import (
+    OffsetBounds,
+    RangeRequest,
+    StoreBounds,
+    StoredOffsets,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+Result = TypeVar("Result")
+
+
+class RemoteCluster(Cluster):
+    """A cluster over gateways, which it shares with others and does not close."""
+
+    def __init__(self, gateways: Gateways) -> None:
+        self._gateways = gateways
+
+    def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
+        """Have a gateway ask a master; the layout has no visit token, which the gateway keeps."""
+        request = pb.QueryRouteRequest(
+            session=self._gateways.session, topics=tuple(topics), missing_ok=missing_ok
+        )
+        answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
+        return _sound(lambda: values.layout_from_proto(answer))
+
+    def topics(self) -> Collection[str]:
+        """Have a gateway ask the masters' administration API."""
+        request = pb.ListTopicsRequest(session=self._gateways.session)
+        answer = self._gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing the topics")
+        return set(answer.topics)
+
+    def bounds(
+        self,
+        layout: TopicsLayout,
+        stores: Collection[StoreId] | None = None,
+        *,
+        flushed: bool = False,
+        timeout_ms: int | None = None,
+    ) -> StoreBounds:
+        """Have a gateway ask the brokers of all these stores at once."""
+        asked = list(layout.stores if stores is None else stores)
+        request = pb.QueryBoundsRequest(
+            session=self._gateways.session,
+            stores=values.stores_to_proto(asked),
+            flushed=flushed,
+            timeout_ms=timeout_ms,
+        )
+        answer = self._gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
+        return _sound(lambda: values.store_bounds_from_proto(answer, asked))
+
+    def first_readable(
+        self,
+        layout: TopicsLayout,  # noqa: ARG002 (the gateway knows where partitions are)
+        begins: Mapping[TopicPartition, OffsetBounds],
+    ) -> dict[TopicPartition, int]:
+        """Have a gateway read the first records of several partitions at once."""
+        request = pb.QueryFirstReadableRequest(session=self._gateways.session)
+        for partition, bounds in begins.items():
+            request.begins.add(
+                partition=values.partition_to_proto(partition), bounds=values.bounds_to_proto(bounds)
+            )
+        extra_ms = self._gateways.config.lease_wait_ms
+        answer = self._gateways.call(
+            "QueryFirstReadable", request, pb.PartitionOffsets, "looking for the first records", extra_ms
+        )
+        return values.offsets_from_proto(answer.offsets)
+
+    def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
+        """Have a gateway register the group in each partition for a moment."""
+        request = pb.QueryGroupPositionsRequest(
+            session=self._gateways.session, partitions=map(values.partition_to_proto, layout.partitions)
+        )
+        during = f"asking where the group {self._gateways.config.group} stands"
+        answer = self._gateways.call("QueryGroupPositions", request, pb.PartitionOffsets, during)
+        return values.offsets_from_proto(answer.offsets)
+
+    def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
+        """Have a gateway ask the brokers' administration API."""
+        request = pb.QueryStoredOffsetsRequest(
+            session=self._gateways.session, group=group, topics=tuple(topics)
+        )
+        during = "asking where groups stand"
+        answer = self._gateways.call("QueryStoredOffsets", request, pb.QueryStoredOffsetsResponse, during)
+        return values.stored_offsets_from_proto(answer)
+
+    def move_group(
+        self,
+        layout: TopicsLayout,  # noqa: ARG002 (the gateway knows where partitions are)
+        positions: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, TubeMQError]:
+        """Have a gateway register the group in each partition at its offset, for a moment."""
+        request = pb.ResetOffsetsRequest(
+            session=self._gateways.session, positions=values.offsets_to_proto(positions)
+        )
+        during = f"moving the group {self._gateways.config.group}"
+        answer = self._gateways.call("ResetOffsets", request, pb.ResetOffsetsResponse, during)
+        return values.reset_failures_from_proto(answer)
+
+    def read_range(
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+    ) -> Iterator[FetchedBatch]:
+        """Read through a gateway, and through another one when that is lost."""
+        return read_remote_range(self._gateways, request, on_loss, wait)
+
+    def refuse_unknown_topic(self, topic: str) -> None:
+        """Have a gateway ask a master."""
+        self._check_topic(topic, publishable=False)
+
+    def await_publishable(self, topic: str) -> None:
+        """Have a gateway ask a master, again and again for ``delivery_timeout_ms``."""
+        self._check_topic(topic, publishable=True)
+
+    def sender(self, name: str = "") -> AbstractContextManager[Sender]:
+        """Return a sender that begins a publish stream when it is first used."""
+        return RemoteSender(self._gateways, name)
+
+    def _check_topic(self, topic: str, *, publishable: bool) -> None:
+        request = pb.CheckTopicRequest(session=self._gateways.session, topic=topic, publishable=publishable)
+        extra_ms = self._gateways.config.delivery_timeout_ms if publishable else 0
+        self._gateways.call(
+            "CheckTopic", request, pb.CheckTopicResponse, f"asking for topic {topic}", extra_ms
+        )
+
+
+def _sound(convert: Callable[[], Result]) -> Result:
+    """Return what a gateway's answer says.
+
+    Raises:
+        RemoteProtocolError: it contradicts itself.
+    """
+    try:
+        return convert()
+    except MalformedMessageError as error:
+        raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error

@@ -1,0 +1,150 @@
+"""Reading a range through gateways, with the same records, losses and errors as without.
+
+**States of a reading.** What is left of the range is ``_left``; it shrinks with every batch and every loss,
+and is what the next gateway is asked for when one is lost. So no record comes twice, and none is left out. A
+loss that a gateway reports again, because the reading began anew before it, is passed over.
+
+A gateway goes on behind a loss. Whether the reading does is decided here, by the policy: when that raises,
+the call is cancelled, and what came behind the loss was not looked at.
+"""
+
+import contextlib
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+from tubemq_spark.client.patience import Patience
+from tubemq_spark.client.range_reader import require_sound
+from tubemq_spark.cluster import wire
+from tubemq_spark.cluster.gateways import AwayError, Gateways
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.model import OffsetRange, RangeRequest
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+_OF_THE_END: Final = frozenset({Loss.TRUNCATED, Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
+"""Losses of all that is left from an offset on."""
+
+
+class LeftOfRange:
+    """What is still to be read of a range, and which losses in it are known."""
+
+    def __init__(self, asked: OffsetRange) -> None:
+        """Begin with all of it."""
+        self._partition = asked.partition
+        self.start = asked.start
+        self.end = asked.end
+        self._losses: set[LossRecord] = set()
+
+    def is_empty(self) -> bool:
+        """Return whether nothing is left."""
+        return self.start >= self.end
+
+    def read(self, batch: FetchedBatch) -> None:
+        """Note records that were read.
+
+        Raises:
+            MalformedMessageError: they are not the next ones of what is left.
+        """
+        if not self.start <= batch.start <= batch.next <= self.end:
+            raise MalformedMessageError(
+                f"records [{batch.start}, {batch.next}) of {self._partition}, where "
+                f"[{self.start}, {self.end}) is left to be read"
+            )
+        self.start = batch.next
+
+    def lost(self, loss: LossRecord) -> bool:
+        """Note a loss; return whether it is new."""
+        new = loss not in self._losses
+        self._losses.add(loss)
+        if loss.loss is Loss.EXPIRED:
+            self.start = max(self.start, min(loss.end, self.end))
+        elif loss.loss in _OF_THE_END:
+            self.end = max(self.start, min(loss.start, self.end))
+        return new
+
+
+def read_remote_range(
+    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
+) -> Iterator[FetchedBatch]:
+    """Yield the records of a range; see ``Cluster.read_range``."""
+    require_sound(request.range)
+    return _read(gateways, request, on_loss, wait)
+
+
+def _read(
+    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
+) -> Iterator[FetchedBatch]:
+    left = LeftOfRange(request.range)
+    patience = Patience(request.range, gateways.config.fetch_timeout_ms, wait)
+    while not left.is_empty():
+        gateway = gateways.current
+        try:
+            with contextlib.closing(_events(gateways, gateway, request, left)) as events:
+                for event in events:
+                    wait(0)
+                    batch = _take(event, left, request, on_loss)
+                    if batch is not None:
+                        patience.progress()
+                        yield batch
+                        patience.restart()
+        except AwayError as error:
+            gateways.leave(gateway)
+            if left.is_empty():
+                return
+            patience.pause(f"the gateway {gateways.name(gateway)} is away ({error})", left.start)
+        else:
+            return
+
+
+def _events(
+    gateways: Gateways, gateway: int, request: RangeRequest, left: LeftOfRange
+) -> Generator[pb.ReadRangeResponse]:
+    """Yield what a gateway tells of what is left of a range.
+
+    Raises:
+        AwayError: it is away.
+        TubeMQError: that of the gateway, or of TubeMQ.
+    """
+    asked = pb.ReadRangeRequest(
+        session=gateways.session,
+        partition=values.partition_to_proto(request.range.partition),
+        start=left.start,
+        end=left.end,
+        own_store=request.own_store,
+    )
+
+    def begin() -> tuple[Any, pb.ReadRangeResponse | None]:
+        call = gateways.stream(gateway, "ReadRange", asked)
+        return call, gateways.next_of(call)
+
+    call, first = gateways.in_session(gateway, begin)
+    event: pb.ReadRangeResponse | None = first
+    try:
+        while event is not None:
+            yield event
+            event = gateways.next_of(call)
+    finally:
+        # No harm when it is over; otherwise the gateway gives back what it holds at a broker.
+        call.cancel()
+
+
+def _take(
+    event: pb.ReadRangeResponse, left: LeftOfRange, request: RangeRequest, on_loss: LossPolicy
+) -> FetchedBatch | None:
+    partition = request.range.partition
+    try:
+        which = event.WhichOneof("event")
+        if which == "batch":
+            batch = batches.from_proto(event.batch, partition)
+            left.read(batch)
+            return batch
+        if which == "loss":
+            loss = wire.loss_from_proto(event.loss, partition)
+            if left.lost(loss):
+                on_loss(loss)
+    except MalformedMessageError as error:
+        raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
+    return None

@@ -1,0 +1,116 @@
+"""Where partitions are, as a master said a moment ago.
+
+Clients name partitions and never addresses, so a gateway cannot be made to connect to anything else than the
+brokers of its cluster. What a master said of a topic is used for ``refresh_s``; then it is asked again. While
+no master answers, it is used for up to ``expiry_s``, so reading goes on.
+
+Threads may share it. Only one of them asks at a time, and those that waited for it use its answer.
+"""
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.net.deadline import Clock
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known:
+    """What a master said of one topic."""
+
+    partitions: Mapping[TopicPartition, Endpoint]
+    token: int
+    at: float
+
+
+class Routes:
+    """Where the partitions are that one kind of session may read."""
+
+    def __init__(
+        self, cluster: Cluster, refresh_s: float, expiry_s: float, clock: Clock = time.monotonic
+    ) -> None:
+        """Know nothing yet."""
+        self._cluster = cluster
+        self._refresh_s = refresh_s
+        self._expiry_s = expiry_s
+        self._clock = clock
+        self._asking = threading.Lock()
+        self._topics: dict[str, _Known] = {}
+        """Replaced as a whole for a topic, so it is read without a lock."""
+
+    def layout(self, topics: Iterable[str], *, missing_ok: bool) -> TopicsLayout:
+        """Ask a master, and remember what it says.
+
+        Raises:
+            TubeMQError: as ``Cluster.layout``.
+        """
+        topics = tuple(topics)
+        found = self._cluster.layout(topics, missing_ok=missing_ok)
+        self._remember(topics, found)
+        return found
+
+    def find(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
+        """Return where some partitions are.
+
+        Raises:
+            OptionError: one of them does not exist.
+            TubeMQError: a master had to be asked, and did not answer or refuses.
+        """
+        known = self.known({one.topic for one in partitions})
+        unknown = [one for one in partitions if one not in known.partitions]
+        if unknown:
+            raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=unknown[0])
+        return dataclasses.replace(known, partitions={one: known.partitions[one] for one in partitions})
+
+    def known(self, topics: Collection[str]) -> TopicsLayout:
+        """Return where all partitions of some topics are; topics that do not exist have none.
+
+        Raises:
+            TubeMQError: a master had to be asked, and did not answer or refuses.
+        """
+        began = self._clock()
+        if self._any_older(topics, began - self._refresh_s):
+            with self._asking:
+                # Another thread may have asked meanwhile.
+                if self._any_older(topics, began - self._refresh_s):
+                    self._ask(topics)
+        found = [self._topics[topic] for topic in sorted(topics) if topic in self._topics]
+        partitions = {one: endpoint for known in found for one, endpoint in known.partitions.items()}
+        newest = max(found, key=lambda known: known.at, default=None)
+        return TopicsLayout(partitions, 0 if newest is None else newest.token)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Ask a master before these topics are used again: what it said last has proved wrong."""
+        for topic in topics:
+            self._topics.pop(topic, None)
+
+    def age_ms(self, topics: Iterable[str]) -> int:
+        """Return how long ago a master spoke of these topics, of the oldest answer."""
+        oldest = min((self._topics[topic].at for topic in topics if topic in self._topics), default=None)
+        return 0 if oldest is None else int((self._clock() - oldest) * 1000)
+
+    def _ask(self, topics: Collection[str]) -> None:
+        try:
+            self._remember(topics, self._cluster.layout(sorted(topics), missing_ok=True))
+        except TubeMQConnectionError as error:
+            if self._any_older(topics, self._clock() - self._expiry_s):
+                raise
+            logger.warning("no master answers; what one said before is used: %s", error)
+
+    def _any_older(self, topics: Collection[str], moment: float) -> bool:
+        return any(topic not in self._topics or self._topics[topic].at < moment for topic in topics)
+
+    def _remember(self, topics: Iterable[str], layout: TopicsLayout) -> None:
+        now = self._clock()
+        partitions: dict[str, dict[TopicPartition, Endpoint]] = {topic: {} for topic in topics}
+        for partition, endpoint in layout.partitions.items():
+            partitions.setdefault(partition.topic, {})[partition] = endpoint
+        for topic, found in partitions.items():
+            self._topics[topic] = _Known(found, layout.visit_token, now)

@@ -1,0 +1,251 @@
+"""The gateway as a whole: how it begins, drains and ends.
+
+**Order.** It begins from the inside: connections to TubeMQ, then the handlers, then the listener, then health
+says SERVING; so no call comes before the gateway can serve it. It ends from the outside:
+
+1. Health says NOT_SERVING, and new calls are refused as draining, so clients go to another gateway.
+2. Ranges that are read end with the same refusal; their clients go on elsewhere, where they stand. Publish
+   streams are told with their next answer, so that they finish here and go on elsewhere. Other calls come to
+   their end.
+3. After ``drain_ms`` what still runs is cancelled.
+4. The listener is closed, then the threads end, then the connections to TubeMQ are closed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from tubemq_spark import __version__
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.gateway.budget import ByteBudget
+from tubemq_spark.gateway.calls import Calls, Handler
+from tubemq_spark.gateway.control import Control
+from tubemq_spark.gateway.metrics import Metrics
+from tubemq_spark.gateway.operations import Operations
+from tubemq_spark.gateway.publishing import Publishing
+from tubemq_spark.gateway.reading import Ranges
+from tubemq_spark.gateway.sessions import Sessions
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.gateway.upstream import Upstream
+from tubemq_spark.gateway.workers import Workers
+from tubemq_spark.protocol.gateway.methods import SERVICE
+
+logger = logging.getLogger("tubemq_spark.gateway")
+
+_KEEPALIVE_MS: Final = 30_000
+_KEEPALIVE_TIMEOUT_MS: Final = 10_000
+_CLIENT_KEEPALIVE_MS: Final = 5_000
+"""How often a client may ask for a sign of life."""
+_METADATA_BYTES: Final = 256 << 10
+"""Errors travel in trailers, and may list many partitions."""
+_PENDING_CALLS: Final = 20_000
+"""gRPC cancels a burst of calls above its own limit; ours answer with a reason."""
+_LOOK_S: Final = 0.05
+
+
+class GatewayServer:
+    """A gateway in the running event loop."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        """Make all parts; reach no server and listen nowhere yet.
+
+        Raises:
+            OptionError: a package or a file is missing.
+        """
+        self._settings = settings
+        self.metrics = Metrics()
+        self._upstream = Upstream(settings)
+        self._sessions = sessions = Sessions(settings)
+        self._calls = calls = Calls(settings, sessions, self.metrics)
+        self._budget = budget = ByteBudget(settings.session_bytes, settings.total_bytes)
+        self._control_workers = self._workers("control", settings.control_threads)
+        self._reads = self._workers("reads", settings.reads)
+        self._publishes = self._workers("publishes", settings.publishes)
+        self._control = Control(
+            settings, sessions, self._upstream, self._control_workers, self._publishes, calls
+        )
+        self._ranges = Ranges(sessions, self._reads, budget, self.metrics, calls)
+        self._publishing = Publishing(settings, sessions, self._publishes, budget, self.metrics, calls)
+        self._operations = Operations(settings, sessions, budget, self._reads, self._publishes, calls)
+        self._health = health.aio.HealthServicer()
+        self._server: Any = None
+        self._housekeeping: asyncio.Task[None] | None = None
+        self.address = ""
+        """Where clients reach the gateway, once it has started."""
+        self.metrics_address: str | None = None
+        """Where the metrics are, if anywhere."""
+        self._watch()
+
+    def _workers(self, kind: str, threads: int) -> Workers:
+        settings = self._settings
+        return Workers(kind, threads, settings.waiting_calls, settings.queue_ms, settings.name)
+
+    def _watch(self) -> None:
+        watch = self.metrics.watch
+        watch("sessions", "Open sessions", lambda: len(self._sessions))
+        watch("open_reads", "Ranges that are read now", lambda: self._reads.running)
+        watch("open_publishes", "Clients that publish now", lambda: self._publishes.running)
+        watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: self._budget.used)
+        watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
+
+    async def start(self) -> None:
+        """Begin to serve.
+
+        Raises:
+            TubeMQConnectionError: no master can be reached, and that is required; or nothing can listen at
+                the address.
+        """
+        await self._contact()
+        self._server = server = grpc.aio.server(options=self._options())
+        handlers = self._handlers()
+        self._control.capabilities = self._operations.capabilities = tuple(sorted(handlers))
+        server.add_generic_rpc_handlers((self._calls.generic_handler(handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        self.address = self._listen(server)
+        self._operations.advertised = self._settings.advertise or self.address
+        if self._settings.metrics is not None:
+            self.metrics_address = self._serve_metrics(*self._settings.metrics)
+        await server.start()
+        await self._say(health_pb2.HealthCheckResponse.SERVING)
+        self._housekeeping = asyncio.create_task(self._keep_house())
+        logger.info(
+            "gateway %s (tubemq_spark %s, gRPC %s) serves at %s%s for the masters %s%s; metrics: %s",
+            self._settings.name,
+            __version__,
+            grpc.__version__,
+            self.address,
+            " over TLS" if self._settings.tls_cert else "",
+            ", ".join(self._settings.master_servers),
+            " over TLS" if self._settings.master_tls else "",
+            self.metrics_address or "none",
+        )
+
+    async def stop(self, drain_ms: int | None = None) -> None:
+        """Drain, and end; after ``drain_ms``, by default that of the settings, without waiting any longer."""
+        grace_s = (self._settings.drain_ms if drain_ms is None else drain_ms) / 1000
+        self._calls.draining = True
+        if self._server is not None:
+            logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
+            await self._health.enter_graceful_shutdown()
+            await self._quiet(grace_s)
+            await self._server.stop(0)
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._housekeeping
+        for workers in (self._control_workers, self._reads, self._publishes):
+            await asyncio.get_running_loop().run_in_executor(None, workers.close)
+        await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
+        self.metrics.close()
+        logger.info("gateway %s has stopped", self._settings.name)
+
+    async def _quiet(self, grace_s: float) -> None:
+        """Wait until no call of a session is under way, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while any(session.running for session in self._sessions):
+                    await asyncio.sleep(_LOOK_S)
+
+    async def _contact(self) -> None:
+        failure = await asyncio.get_running_loop().run_in_executor(None, self._upstream.contact)
+        if failure is None:
+            return
+        if self._settings.require_master:
+            await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
+            raise failure
+        logger.warning(
+            "gateway %s starts although no master can be reached: %s", self._settings.name, failure
+        )
+
+    def _handlers(self) -> dict[str, Handler]:
+        control, publishing, operations = self._control, self._publishing, self._operations
+        return {
+            "OpenSession": control.open_session,
+            "Heartbeat": control.heartbeat,
+            "CloseSession": control.close_session,
+            "QueryRoute": control.query_route,
+            "ListTopics": control.list_topics,
+            "CheckTopic": control.check_topic,
+            "QueryBounds": control.query_bounds,
+            "QueryFirstReadable": control.query_first_readable,
+            "QueryGroupPositions": control.query_group_positions,
+            "QueryStoredOffsets": control.query_stored_offsets,
+            "ResetOffsets": control.reset_offsets,
+            "ReadRange": self._ranges.read_range,
+            "Publish": publishing.publish,
+            "PublishStream": publishing.publish_stream,
+            "DescribeGateway": operations.describe_gateway,
+            "ListSessions": operations.list_sessions,
+        }
+
+    def _options(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.max_receive_message_length", self._settings.max_message_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_metadata_size", _METADATA_BYTES),
+            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_KEEPALIVE_MS),
+            ("grpc.server.max_pending_requests", _PENDING_CALLS),
+            ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING_CALLS),
+            ("grpc.so_reuseport", int(self._settings.reuse_port)),
+        ]
+
+    def _listen(self, server: grpc.aio.Server) -> str:
+        host, port = self._settings.listen
+        tls = self._settings.server_tls()
+        try:
+            if tls is None:
+                bound = server.add_insecure_port(f"{host}:{port}")
+            else:
+                bound = server.add_secure_port(f"{host}:{port}", _credentials(self._settings))
+        except RuntimeError as error:
+            raise TubeMQConnectionError(
+                "TUBEMQ_LISTEN_FAILED", endpoint=f"{host}:{port}", cause=str(error).rstrip(".")
+            ) from error
+        return f"{host}:{bound}"
+
+    def _serve_metrics(self, host: str, port: int) -> str:
+        try:
+            return f"{host}:{self.metrics.serve(host, port)}"
+        except OSError as error:
+            raise TubeMQConnectionError(
+                "TUBEMQ_LISTEN_FAILED", endpoint=f"{host}:{port}", cause=error.strerror or error
+            ) from error
+
+    async def _say(self, status: int) -> None:
+        for service in ("", SERVICE):
+            await self._health.set(service, status)
+
+    async def _keep_house(self) -> None:
+        """End silent sessions, now and then and for ever."""
+        while True:
+            # Gateways that were started together do not work together.
+            jitter = random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
+            await asyncio.sleep(self._settings.housekeeping_ms / 1000 * jitter)
+            try:
+                silent = self._sessions.expire()
+            except TubeMQError:
+                logger.exception("looking for silent sessions failed; the next attempt follows")
+                continue
+            self.metrics.expired(len(silent))
+            for session in silent:
+                logger.info("session %s of %s was silent for too long", session.client_id, session.peer)
+
+
+def _credentials(settings: GatewaySettings) -> grpc.ServerCredentials:
+    """Return gRPC's credentials of a listener; the files were checked when the settings were."""
+    cert = Path(settings.tls_cert or "").read_bytes()
+    key = Path(settings.tls_key or settings.tls_cert or "").read_bytes()
+    cas = None if settings.tls_client_ca is None else Path(settings.tls_client_ca).read_bytes()
+    return grpc.ssl_server_credentials([(key, cert)], cas, require_client_auth=cas is not None)
