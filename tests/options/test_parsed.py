@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from testkit.certificates import Authority
 from tests.offsets.strategies import tp
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
@@ -69,6 +70,45 @@ def test_defaults_of_a_stream():
 
 def test_defaults_of_a_write():
     assert write() == WriteOptions(ClusterConfig(ClientConfig(masters=MASTERS, group="tubemq_spark")))
+
+
+THROUGH_GATEWAYS = {"tubemq.gateway.servers": "g1,g2:5"}
+GATEWAYS = (Endpoint("g1", 11911), Endpoint("g2", 5))
+
+
+def test_gateways_stand_for_masters():
+    read = OptionSet.parse({**THROUGH_GATEWAYS, "subscribe": "demo"})
+    write = OptionSet.parse({**THROUGH_GATEWAYS, "topic": "demo"}).for_write()
+    for cluster in (read.for_batch_read().cluster, read.for_stream_read().cluster, write.cluster):
+        assert (cluster.gateways, cluster.client.masters) == (GATEWAYS, ())
+    assert dict(write.shown)["tubemq.gateway.servers"] == "g1:11911,g2:5"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"tubemq.master.web": "m1"}, "tubemq.master.web"),
+        ({"tubemq.username": "a", "tubemq.password": "hush"}, "tubemq.tls.enabled"),
+    ],
+    ids=str,
+)
+def test_what_has_no_meaning_through_gateways_is_refused(options, named):
+    with pytest.raises(OptionError) as caught:
+        OptionSet.parse({**THROUGH_GATEWAYS, "subscribe": "demo", **options}).for_batch_read()
+    assert named in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_key_with_a_password_cannot_be_used_with_gateways(tmp_path):
+    pair = Authority(tmp_path).issue("client")
+    tls = {
+        "tubemq.tls.enabled": "true",
+        "tubemq.tls.certFile": str(pair.cert),
+        "tubemq.tls.keyFile": str(pair.encrypted_key("hush")),
+        "tubemq.tls.keyPassword": "hush",
+    }
+    with pytest.raises(OptionError, match=r"tubemq\.tls\.keyPassword"):
+        OptionSet.parse({**THROUGH_GATEWAYS, "subscribe": "demo", **tls}).for_batch_read()
 
 
 def test_every_option_of_a_stream_arrives():

@@ -74,7 +74,7 @@ class Gateways:
         """Connect to none yet.
 
         Raises:
-            OptionError: gRPC is not installed, or a setting has no meaning through a gateway.
+            OptionError: gRPC is not installed, or a file of TLS cannot be used.
         """
         self._grpc = grpc_module()
         self.config = config
@@ -313,21 +313,12 @@ def _credentials(grpc: ModuleType, config: ClientConfig) -> Call:
     """Return gRPC's credentials of a client; None without TLS.
 
     Raises:
-        OptionError: a file cannot be used, or gRPC has no way to do what a setting asks for.
+        OptionError: a file cannot be used.
     """
     tls = config.tls
     if tls is None:
-        if config.password is not None:
-            raise OptionError("TUBEMQ_OPTION_NEEDED", option="tubemq.tls.enabled", other="tubemq.password")
         return None
     tls.validate()
-    if tls.key_password is not None:
-        raise OptionError(
-            "TUBEMQ_OPTION_VALUE",
-            option="tubemq.tls.keyPassword",
-            value="given",
-            expected="left out with gateways, whose connections need a key that is not encrypted",
-        )
     files = (tls.ca_file, tls.key_file or tls.cert_file, tls.cert_file)
     return grpc.ssl_channel_credentials(*(None if path is None else _content(path) for path in files))
 

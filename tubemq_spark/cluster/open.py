@@ -13,8 +13,8 @@ def open_cluster(config: ClusterConfig) -> Cluster:
     Spark reuses its Python workers for many tasks, so channels and producers outlive a task.
 
     Raises:
-        OptionError: the configuration names gateways, and gRPC is not installed, or a setting has no meaning
-            through a gateway.
+        OptionError: the configuration names gateways, and gRPC is not installed, or a file of TLS cannot be
+            used.
     """
     if config.gateways:
         # Without gateways, nobody needs gRPC.

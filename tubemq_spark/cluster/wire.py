@@ -33,7 +33,7 @@ def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
     """Return the settings that a gateway shall use for this client; how it is reached is not among them.
 
     Raises:
-        OptionError: messages are to be distributed by a function, which a gateway does not have.
+        OptionError: messages are to be distributed by an object of the user's, which a gateway does not have.
     """
     if not isinstance(config.partitioner, BuiltInPartitioner):
         raise bad_partitioner(config.partitioner)

@@ -10,9 +10,13 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import ServerTls, TlsConfig
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT, DEFAULT_WEB_PORT
+from tubemq_spark.protocol.constants import (
+    DEFAULT_GATEWAY_PORT,
+    DEFAULT_MASTER_PORT,
+    DEFAULT_MASTER_TLS_PORT,
+    DEFAULT_WEB_PORT,
+)
 
-DEFAULT_PORT: Final = 11911
 MIB: Final = 1 << 20
 _DAY_MS: Final = 86_400_000
 _HIDDEN: Final = "********"
@@ -55,7 +59,7 @@ def _listener(text: str) -> tuple[str, int]:
     """Read ``host:port``; unlike that of a peer, the port may be 0, for any free one."""
     host, colon, port = text.strip().rpartition(":")
     if not colon:
-        host, port = port, str(DEFAULT_PORT)
+        host, port = port, str(DEFAULT_GATEWAY_PORT)
     if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ValueError(text)
     return host, int(port)
@@ -111,7 +115,7 @@ class GatewaySettings:
     listen: tuple[str, int] = _setting(
         LISTENER,
         "where clients reach the gateway; with 0.0.0.0 on every address",
-        ("127.0.0.1", DEFAULT_PORT),
+        ("127.0.0.1", DEFAULT_GATEWAY_PORT),
     )
     reuse_port: bool = _setting(
         BOOLEAN, "whether several gateways of one host may share the port, to use several cores", False

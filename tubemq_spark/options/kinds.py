@@ -23,6 +23,7 @@ from tubemq_spark.offsets.offset_spec import (
 )
 from tubemq_spark.offsets.subscription import Assignment, format_assignment, parse_assignment
 from tubemq_spark.protocol.constants import (
+    DEFAULT_GATEWAY_PORT,
     DEFAULT_MASTER_PORT,
     DEFAULT_MASTER_TLS_PORT,
     DEFAULT_WEB_PORT,
@@ -254,6 +255,7 @@ ASSIGNMENT: Final = Kind(
     f"JSON with topic names, each {TOPIC_NAME_RULE}", _parse_assignment, format_assignment
 )
 """Text that is not such JSON raises an OffsetFormatError."""
+GATEWAY_SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_GATEWAY_PORT), _show_list)
 WEB_SERVERS: Final = Kind(_ADDRESSES, _parse_addresses(DEFAULT_WEB_PORT), _show_list)
 TIMESTAMP: Final = Kind(
     f"a time in milliseconds since 1970, from 0 to {LATEST_MS}",

@@ -15,6 +15,7 @@ from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
@@ -38,6 +39,13 @@ T = TypeVar("T")
 
 _SUBSCRIBING: Final[tuple[OptionSpec[Any], ...]] = (table.SUBSCRIBE, table.SUBSCRIBE_PATTERN, table.ASSIGN)
 """A read needs one of them."""
+_EXCLUSIVE: Final[tuple[tuple[OptionSpec[Any], OptionSpec[Any]], ...]] = (
+    (table.GATEWAYS, table.MASTERS),
+    (table.GATEWAYS, table.MASTER_WEB),
+    (table.READER_GROUPS, table.READER_GROUPS_SIZE),
+)
+_WHERE: Final = (table.MASTERS, table.GATEWAYS)
+"""Which cluster it is."""
 _MASTERS_OVER_TLS: Final = dataclasses.replace(table.MASTERS, kind=SERVERS_TLS)
 """The same option with the usual port of TLS."""
 _ABOUT_TLS: Final[tuple[tuple[OptionSpec[Any], OptionSpec[Any]], ...]] = (
@@ -318,7 +326,7 @@ class OptionSet:
             checksums=self._is_given(table.RECEIPTS_PATH),
         )
         return WriteOptions(
-            cluster=ClusterConfig(client).validate(),
+            cluster=ClusterConfig(client, self._gateways()).validate(),
             topic=self._optional(table.SINK_TOPIC),
             message_time=self._value(table.MESSAGE_TIME),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
@@ -329,7 +337,7 @@ class OptionSet:
                 (spec.name, text)
                 for spec, text in self._shown()
                 if Mode.WRITE in spec.modes
-                and (spec is table.MASTERS or not spec.name.startswith(_CONNECTION_PREFIX))
+                and (spec in _WHERE or not spec.name.startswith(_CONNECTION_PREFIX))
             ),
         )
 
@@ -409,7 +417,11 @@ class OptionSet:
         return self._value(table.ASSIGN) if pattern is None else TopicPattern(pattern)
 
     def _cluster(self, client: ClientConfig) -> ClusterConfig:
-        return ClusterConfig(client, web=self._optional(table.MASTER_WEB) or ()).validate()
+        web = self._optional(table.MASTER_WEB) or ()
+        return ClusterConfig(client, self._gateways(), web).validate()
+
+    def _gateways(self) -> tuple[Endpoint, ...]:
+        return self._optional(table.GATEWAYS) or ()
 
     def _reading_client(self, subscription: Subscription | None) -> ClientConfig:
         client = self._client(group=self._value(table.GROUP_NAME, _default_group(subscription)))
@@ -420,7 +432,7 @@ class OptionSet:
 
     def _client(self, group: str) -> ClientConfig:
         return ClientConfig(
-            masters=self._value(table.MASTERS),
+            masters=self._optional(table.MASTERS) or (),
             group=group,
             username=self._optional(table.USERNAME),
             password=self._optional(table.PASSWORD),
@@ -446,7 +458,8 @@ class OptionSet:
         """Demand what the mode needs; name what has no effect in it, and refuse that in a view."""
         for spec in table.TABLE:
             given = self._is_given(spec)
-            if mode in spec.modes and spec.example and not given:
+            gateways = spec is table.MASTERS and self._is_given(table.GATEWAYS)
+            if mode in spec.modes and spec.example and not given and not gateways:
                 raise OptionError(
                     "TUBEMQ_OPTION_MISSING",
                     option=spec.name,
@@ -481,15 +494,12 @@ class OptionSet:
         subscribing = [spec.name for spec in _SUBSCRIBING if spec.name in given]
         if len(subscribing) > 1:
             raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=subscribing[0], other=subscribing[1])
+        for one, other in _EXCLUSIVE:
+            if one.name in given and other.name in given:
+                raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=one.name, other=other.name)
         for one, other in ((table.USERNAME, table.PASSWORD), (table.PASSWORD, table.USERNAME)):
             if one.name in given and other.name not in given:
                 raise OptionError("TUBEMQ_OPTION_ALONE", option=one.name, other=other.name)
-        if table.READER_GROUPS.name in given and table.READER_GROUPS_SIZE.name in given:
-            raise OptionError(
-                "TUBEMQ_OPTIONS_EXCLUSIVE",
-                option=table.READER_GROUPS.name,
-                other=table.READER_GROUPS_SIZE.name,
-            )
         if given.get(table.COMMIT_TO_GROUP.name) and table.GROUP_NAME.name not in given:
             raise OptionError(
                 "TUBEMQ_OPTION_NEEDED", option=table.GROUP_NAME.name, other=table.COMMIT_TO_GROUP.name

@@ -21,6 +21,7 @@ from tubemq_spark.options.kinds import (
     BOOLEAN,
     DURATION,
     FOLDER,
+    GATEWAY_SERVERS,
     GROUP,
     GROUPS,
     HOST,
@@ -208,8 +209,17 @@ MASTERS: Final = OptionSpec(
     SERVERS,
     _ALL,
     "The masters of the TubeMQ cluster. The active one is found automatically. The default port is 8715, or "
-    "8716 with `tubemq.tls.enabled`.",
+    "8716 with `tubemq.tls.enabled`. Not needed with `tubemq.gateway.servers`.",
     example="10.1.2.3:8715,10.1.2.4:8715",
+)
+GATEWAYS: Final = OptionSpec(
+    "tubemq.gateway.servers",
+    GATEWAY_SERVERS,
+    _ALL,
+    "Gateways to go through, in place of `tubemq.master.servers`: driver and executors then connect to them "
+    "only. When one is away, the next one is used. The options `tubemq.tls.*` are then about these "
+    "connections. The default port is 11911. See [Gateway](gateway.md).",
+    default_doc="none: masters and brokers are reached directly",
 )
 MASTER_WEB: Final = OptionSpec(
     "tubemq.master.web",
@@ -741,6 +751,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     RECEIPTS_PATH,
     MESSAGE_TIME_ZONE,
     MASTERS,
+    GATEWAYS,
     MASTER_WEB,
     GROUP_NAME,
     USERNAME,

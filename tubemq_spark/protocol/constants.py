@@ -22,6 +22,8 @@ DEFAULT_MASTER_TLS_PORT: Final = 8716
 DEFAULT_WEB_PORT: Final = 8080
 """Where a master serves its administration API as shipped."""
 DEFAULT_BROKER_PORT: Final = 8123
+DEFAULT_GATEWAY_PORT: Final = 11911
+"""Our own choice, that of RocketMQ's service node: TubeMQ has no gateway."""
 DEFAULT_BROKER_TLS_PORT: Final = 8124
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1 << 20
 MAX_MESSAGE_BYTES_LIMIT: Final = 20 << 20

@@ -1,0 +1,86 @@
+"""Several gateways before three embedded brokers, which a test stops and starts one by one."""
+
+import contextlib
+import dataclasses
+import threading
+
+import numpy as np
+
+from tests.gateway.running import settings, tubemq
+from tests.waiting import wait_until
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.gateways import close_process_gateways
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.send_batch import Coded, SendBatch
+
+
+class Parts:
+    """The gateways, and a cluster that goes through them."""
+
+    def __init__(self, server, gateways, **changes):
+        self.server = server
+        self.running = [BackgroundGateway(settings(server, **changes)) for _ in range(gateways)]
+        for one in self.running:
+            one.start()
+        self.addresses = tuple(Endpoint.parse(one.address) for one in self.running)
+        self.config = ClientConfig(
+            (), "gateways", rpc_timeout_ms=2_000, register_attempts=2, register_retry_ms=10, checksums=True
+        )
+        self._changes = changes
+
+    @property
+    def cluster(self):
+        return open_cluster(ClusterConfig(self.config, self.addresses).validate())
+
+    def with_settings(self, **changes):
+        self.config = dataclasses.replace(self.config, **changes)
+        return self
+
+    def kill(self, gateway):
+        """Stop it without any patience: calls that run are cut."""
+        self._stop(gateway, 0)
+
+    def drain(self, gateway):
+        self._stop(gateway, 10_000)
+
+    def drain_in_background(self, gateway):
+        """Begin to drain, and return when the gateway says so, with the thread that waits for its end."""
+        stopped, self.running[gateway] = self.running[gateway], None
+        thread = threading.Thread(target=stopped.stop, args=(10_000,))
+        thread.start()
+        wait_until(lambda: stopped.server._calls.draining)
+        return thread
+
+    def _stop(self, gateway, drain_ms):
+        stopped, self.running[gateway] = self.running[gateway], None
+        stopped.stop(drain_ms)
+
+    def restart(self, gateway):
+        """Start one again at the address of the one that was killed."""
+        address = self.addresses[gateway]
+        made = settings(self.server, **{**self._changes, "listen": (address.host, address.port)})
+        self.running[gateway] = BackgroundGateway(made)
+        self.running[gateway].start()
+
+    def batch(self, values, partition=None, **how):
+        batch = SendBatch.of("demo", values, **how)
+        if partition is None:
+            return batch
+        named = Coded((tuple(partition[1:]),), np.zeros(len(values), np.int64))
+        return dataclasses.replace(batch, partitions=named)
+
+
+@contextlib.contextmanager
+def three_brokers(gateways=2, **changes):
+    with tubemq(demo=(1, 1)) as server:
+        parts = Parts(server, gateways, **changes)
+        try:
+            yield parts
+        finally:
+            close_process_gateways()
+            for one in parts.running:
+                if one is not None:
+                    one.stop(0)

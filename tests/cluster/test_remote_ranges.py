@@ -1,0 +1,191 @@
+"""Ranges through gateways: no record twice and none left out, whichever gateway is lost on the way."""
+
+import contextlib
+import itertools
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.cluster.gateways import three_brokers
+from tests.waiting import wait_until
+from tubemq_spark.cluster.remote_ranges import LeftOfRange
+from tubemq_spark.errors import DataLossError, LocalProtocolError, OffsetFormatError, TubeMQTimeoutError
+from tubemq_spark.model import OffsetRange, TopicPartition
+from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+ROW = 28
+HERE = TopicPartition("demo", 1, 0)
+COUNT = 3_000
+BODY = b"x" * 1_000
+"""Enough for several fetches: a broker gives half a MiB at a time."""
+
+
+@pytest.fixture
+def parts(request):
+    with three_brokers(gateways=2) as running:
+        with running.cluster.sender("test") as sender:
+            for start in range(0, COUNT, 500):
+                sender.send_batch(
+                    running.batch([b"%06d" % n + BODY for n in range(start, start + 500)], HERE)
+                )
+        yield running
+
+
+def numbers(batch):
+    return [int(batch.columns.message(row).value[:6]) for row in range(len(batch.columns))]
+
+
+def ranged(parts, end=COUNT * ROW, **how):
+    layout = parts.cluster.layout(["demo"])
+    request = layout.request(OffsetRange(HERE, 0, end), own_store=True)
+    return parts.cluster.read_range(request, how.pop("on_loss", fail_on_loss), **how)
+
+
+def test_a_gateway_that_is_killed_is_left_for_the_next_one_in_the_middle(parts):
+    found = []
+    for batch in ranged(parts):
+        found += numbers(batch)
+        if parts.running[0] is not None:
+            parts.kill(0)
+    assert found == list(range(COUNT))
+
+
+def test_a_gateway_that_drains_hands_a_range_on(parts):
+    found = []
+    for batch in ranged(parts):
+        found += numbers(batch)
+        if parts.running[0] is not None:
+            parts.drain(0)
+    assert found == list(range(COUNT))
+
+
+def test_a_gateway_that_comes_back_is_waited_for(parts):
+    """All of them are away for a moment."""
+    pauses = []
+
+    def wait(seconds):
+        if seconds and len(pauses) < 2:
+            pauses.append(seconds)
+            if len(pauses) == 2:
+                parts.restart(0)
+
+    found = []
+    for batch in ranged(parts, wait=wait):
+        found += numbers(batch)
+        for gateway in (0, 1):
+            if not pauses and parts.running[gateway] is not None:
+                parts.kill(gateway)
+    assert found == list(range(COUNT))
+    assert len(pauses) == 2
+
+
+def test_no_gateway_for_too_long_is_an_error(parts):
+    reading = ranged(parts.with_settings(fetch_timeout_ms=200))
+    next(reading)
+    parts.kill(0)
+    parts.kill(1)
+    with pytest.raises(TubeMQTimeoutError, match="TUBEMQ_NO_PROGRESS"):
+        list(reading)
+
+
+def test_a_loss_that_is_found_again_by_the_next_gateway_is_reported_once(parts):
+    recorder = LossRecorder()
+    found, reports = [], []
+
+    def on_loss(record):
+        reports.append(record)
+        recorder(record)
+        if parts.running[0] is not None:
+            parts.kill(0)
+
+    for batch in ranged(parts, (COUNT + 5) * ROW, on_loss=on_loss):
+        found += numbers(batch)
+    assert found == list(range(COUNT))
+    assert [one.loss for one in reports] == [Loss.TRUNCATED]
+
+
+def test_a_policy_that_raises_ends_the_reading_and_frees_the_gateway(parts):
+    with pytest.raises(DataLossError):
+        list(ranged(parts, (COUNT + 5) * ROW))
+    wait_until(lambda: parts.running[0].server._reads.running == 0)
+
+
+def test_a_reading_that_is_closed_gives_back_what_it_holds(parts):
+    reading = ranged(parts)
+    next(reading)
+    with contextlib.closing(reading):
+        wait_until(lambda: parts.running[0].server._reads.running == 1)
+    wait_until(lambda: parts.running[0].server._reads.running == 0)
+    assert parts.running[0].server._budget.used == 0
+
+
+def test_what_wait_raises_ends_the_reading(parts):
+    def wait(_):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        list(ranged(parts, wait=wait))
+
+
+def test_a_client_that_does_not_read_holds_few_bytes_in_the_gateway(parts):
+    reading = ranged(parts)
+    next(reading)
+    budget = parts.running[0].server._budget
+    wait_until(lambda: budget.used > 0)
+    assert budget.used < COUNT * len(BODY)
+    reading.close()
+    wait_until(lambda: budget.used == 0)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "error"),
+    [(1, ROW, OffsetFormatError), (-ROW, ROW, OffsetFormatError), (ROW, 0, LocalProtocolError)],
+)
+def test_a_range_that_makes_no_sense_is_refused_at_once(parts, start, end, error):
+    layout = parts.cluster.layout(["demo"])
+    with pytest.raises(error):
+        parts.cluster.read_range(layout.request(OffsetRange(HERE, start, end)), fail_on_loss)
+
+
+def batch(start, end):
+    return FetchedBatch(HERE, start, end, None, True)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, *Loss]), st.integers(0, 30), st.integers(0, 30)), max_size=12)
+)
+def test_what_is_left_only_shrinks_and_is_never_read_twice(steps):
+    left = LeftOfRange(OffsetRange(HERE, 10, 20))
+    read = []
+    for kind, one, other in steps:
+        before = left.start, left.end
+        begin, end = sorted((one, other))
+        if kind is None:
+            if before[0] <= begin <= end <= before[1]:
+                left.read(batch(begin, end))
+                read.append((begin, end))
+            else:
+                with pytest.raises(MalformedMessageError):
+                    left.read(batch(begin, end))
+        else:
+            left.lost(LossRecord(kind, HERE, begin, end))
+        assert before[0] <= left.start
+        assert left.end <= before[1]
+        assert left.is_empty() or left.start < left.end
+    for (_, end), (begin, _) in itertools.pairwise(read):
+        assert end <= begin
+
+
+def test_a_loss_moves_the_end_it_is_about():
+    left = LeftOfRange(OffsetRange(HERE, 10, 20))
+    assert left.lost(LossRecord(Loss.EXPIRED, HERE, 10, 12))
+    assert not left.lost(LossRecord(Loss.EXPIRED, HERE, 10, 12))
+    assert (left.start, left.end) == (12, 20)
+    left.lost(LossRecord(Loss.CORRUPT, HERE, 13, 14))
+    assert (left.start, left.end) == (12, 20)
+    left.lost(LossRecord(Loss.TRUNCATED, HERE, 15, 20))
+    assert (left.start, left.end) == (12, 15)
+    left.lost(LossRecord(Loss.TOPIC_REMOVED, HERE, 12, 15))
+    assert left.is_empty()

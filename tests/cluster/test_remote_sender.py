@@ -1,0 +1,158 @@
+"""Sending through gateways: at least once whichever is lost, and once when they drain."""
+
+import collections
+import zlib
+
+import pytest
+
+from tests.cluster import gateways as running
+from tubemq_spark.cluster import remote_sender
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
+from tubemq_spark.model import OffsetRange
+from tubemq_spark.offsets.loss import fail_on_loss
+from tubemq_spark.receipts import merged
+
+
+@pytest.fixture
+def parts():
+    with running.three_brokers(gateways=2) as made:
+        yield made
+
+
+def stored(parts):
+    """Return how often each body is stored."""
+    layout = parts.cluster.layout(["demo"])
+    bounds = parts.cluster.bounds(layout).complete()
+    found = collections.Counter()
+    for partition in layout.partitions:
+        request = layout.request(OffsetRange(partition, *bounds[partition.store_id]), own_store=True)
+        for batch in parts.cluster.read_range(request, fail_on_loss):
+            found.update(batch.columns.message(row).value for row in range(len(batch.columns)))
+    return found
+
+
+def bodies(start, count):
+    return [b"%06d" % number for number in range(start, start + count)]
+
+
+def test_nothing_is_lost_when_the_gateway_is_killed_before_a_flush(parts):
+    with parts.cluster.sender("test") as sender:
+        sender.send_batch(parts.batch(bodies(0, 100)))
+        sender.flush()
+        sender.send_batch(parts.batch(bodies(100, 100)))
+        parts.kill(0)
+        sender.send_batch(parts.batch(bodies(200, 100)))
+        sender.flush()
+        receipts = sender.receipts()
+
+    found = stored(parts)
+    assert found.keys() == set(bodies(0, 300))
+    assert {found[body] for body in bodies(0, 100)} == {1}
+    assert sum(one.count for one in receipts) == 300
+    assert sum(one.checksum for one in receipts) == sum(map(zlib.crc32, bodies(0, 300)))
+    again = sum(one.retried for one in receipts)
+    assert sum(found.values()) - 300 <= again <= 200
+    assert sum(one.unanswered for one in receipts) == again
+
+
+def test_nothing_is_lost_when_the_gateway_is_killed_before_the_end_of_the_block(parts):
+    with parts.cluster.sender("test") as sender:
+        sender.send_batch(parts.batch(bodies(0, 100)))
+        parts.kill(0)
+    assert stored(parts).keys() == set(bodies(0, 100))
+
+
+def test_receipts_survive_the_gateway_that_told_them(parts):
+    with parts.cluster.sender("test") as sender:
+        sender.send_batch(parts.batch(bodies(0, 50)))
+        sender.flush()
+        told = sender.receipts()
+        parts.kill(0)
+        assert sender.receipts() == told
+        assert merged(told) == told
+
+
+def test_what_may_be_stored_is_not_sent_again_where_that_is_forbidden(parts):
+    parts.with_settings(retry_ambiguous=False)
+    with parts.cluster.sender() as sender:
+        sender.send_batch(parts.batch(bodies(0, 10)))
+        parts.kill(0)
+        with pytest.raises(ProduceError, match="TUBEMQ_GATEWAY_LOST") as first:
+            sender.flush()
+        assert first.value.may_be_stored
+        with pytest.raises(ProduceError) as again:
+            sender.send_batch(parts.batch(bodies(10, 1)))
+    assert again.value is first.value
+    assert max(stored(parts).values(), default=1) == 1
+
+
+def test_a_gateway_that_drains_is_left_without_a_repeat(parts):
+    stopping = None
+    with parts.cluster.sender("test") as sender:
+        for start in range(0, 500, 100):
+            sender.send_batch(parts.batch(bodies(start, 100)))
+            if start == 100:
+                stopping = parts.drain_in_background(0)
+    stopping.join(10)
+    assert not stopping.is_alive()
+    assert stored(parts) == dict.fromkeys(bodies(0, 500), 1)
+
+
+def test_without_any_gateway_the_error_comes_after_the_patience_of_sending(parts):
+    parts.with_settings(delivery_timeout_ms=300)
+    sender = parts.cluster.sender("test")
+    sender.send_batch(parts.batch(bodies(0, 10)))
+    parts.kill(0)
+    parts.kill(1)
+    with pytest.raises((ProduceError, TubeMQConnectionError), match="TUBEMQ_GATEWAY_"):
+        sender.flush()
+
+
+def test_a_sender_that_was_not_used_asks_nobody(parts):
+    parts.kill(0)
+    parts.kill(1)
+    with parts.cluster.sender("test") as sender:
+        sender.flush()
+        assert sender.receipts() == []
+
+
+def test_a_block_that_fails_sends_nothing_more(parts):
+    def fail():
+        with parts.cluster.sender("test") as sender:
+            sender.send_batch(parts.batch(bodies(0, 10)))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert set(stored(parts).values()) <= {1}
+
+
+def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monkeypatch):
+    monkeypatch.setattr(remote_sender, "_PART_BYTES", 60)
+    values = [*bodies(0, 25), b"", *bodies(26, 4)]
+    with parts.cluster.sender("test") as sender:
+        with pytest.raises(OptionError, match=r"message 26 of test") as refused:
+            sender.send_batch(parts.batch(values))
+        assert refused.value.row == 25
+    assert stored(parts) == dict.fromkeys(bodies(0, 25), 1)
+
+
+def test_what_is_not_stored_is_bounded_by_flushes_of_its_own(parts, monkeypatch):
+    monkeypatch.setattr(remote_sender, "_FLUSH_BYTES", 100)
+    with parts.cluster.sender("test") as sender:
+        for start in range(0, 100, 10):
+            sender.send_batch(parts.batch(bodies(start, 10)))
+            assert sender._unstored_bytes < 100 + 60
+    assert stored(parts) == dict.fromkeys(bodies(0, 100), 1)
+
+
+def test_messages_one_by_one_are_refused_at_once_and_the_others_are_stored(parts):
+    with parts.cluster.sender("test") as sender:
+        sender.send("demo", b"one")
+        with pytest.raises(OptionError, match="TUBEMQ_BAD_MESSAGE"):
+            sender.send("demo", "text")
+        with pytest.raises(OptionError, match="message 2 of test") as refused:
+            sender.send("demo", b"")
+        assert refused.value.row is None
+        sender.send("demo", b"two")
+    assert stored(parts) == {b"one": 1, b"two": 1}
