@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import consume, embedded, offsets, produce, topics
+from tubemq_spark.cli import consume, embedded, gateway, offsets, produce, topics
 from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.cli.receipts import command as receipts
 from tubemq_spark.errors import OptionError, TubeMQError
@@ -43,12 +43,13 @@ def build_parser() -> argparse.ArgumentParser:
         prog="tubemq-spark",
         description="TubeMQ with Apache Spark: produce and consume messages, look at topics and offsets, "
         "run an "
-        "embedded server or a demo, verify what was written.",
+        "embedded server, a gateway or a demo, verify what was written.",
     )
     parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     embedded.add_command(commands)
+    gateway.add_command(commands)
     demo.add_command(commands)
     for command in (produce, consume, topics, offsets):
         command.add_command(commands)

@@ -20,6 +20,8 @@ reading        ranges, streamed
 publishing     messages to send
 operations     what operators ask
 metrics        numbers in Prometheus' text format
-server         the process: its beginning, its drain, its end
+server         the whole: its beginning, its drain, its end
+process        the whole as a process: its log, signals, exit codes
+background     the whole in a thread beside other work
 =============  ==============================================================================================
 """

@@ -78,6 +78,7 @@ class GatewayServer:
         self._health = health.aio.HealthServicer()
         self._server: Any = None
         self._housekeeping: asyncio.Task[None] | None = None
+        self._hurried = False
         self.address = ""
         """Where clients reach the gateway, once it has started."""
         self.metrics_address: str | None = None
@@ -148,11 +149,15 @@ class GatewayServer:
         self.metrics.close()
         logger.info("gateway %s has stopped", self._settings.name)
 
+    def hurry(self) -> None:
+        """Wait no longer for calls to end; for a gateway that drains."""
+        self._hurried = True
+
     async def _quiet(self, grace_s: float) -> None:
         """Wait until no call of a session is under way, or the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while any(session.running for session in self._sessions):
+                while not self._hurried and any(session.running for session in self._sessions):
                     await asyncio.sleep(_LOOK_S)
 
     async def _contact(self) -> None:

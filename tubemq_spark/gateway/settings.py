@@ -4,18 +4,21 @@ import dataclasses
 import secrets
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.protocol.constants import (
     DEFAULT_GATEWAY_PORT,
     DEFAULT_MASTER_PORT,
     DEFAULT_MASTER_TLS_PORT,
     DEFAULT_WEB_PORT,
 )
+
+if TYPE_CHECKING:
+    # The command line names all settings in its help, which is to be quick.
+    from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.net.tls import ServerTls
 
 MIB: Final = 1 << 20
 _DAY_MS: Final = 86_400_000
@@ -43,6 +46,10 @@ def _whole(least: int, most: int) -> Kind:
         return int(text)
 
     return Kind(f"a whole number from {least} to {most}", read)
+
+
+def _one_of(*choices: str) -> Kind:
+    return Kind(f"one of {', '.join(choices)}", lambda text: choices[choices.index(text.strip().upper())])
 
 
 def _text(text: str) -> str:
@@ -158,12 +165,17 @@ class GatewaySettings:
     publishes: int = _setting(COUNT, "how many clients publish at a time", 256)
     waiting_calls: int = _setting(COUNT, "how many calls of each kind may wait for their turn", 1_000)
     queue_ms: int = _setting(MILLISECONDS, "how long a call may wait for its turn", 3_000)
-    max_message_bytes: int = _setting(BYTES, "the longest message of a client, in bytes", 32 * MIB)
+    max_message_bytes: int = _setting(
+        _whole(64 << 10, (1 << 31) - 1), "the longest message of a client, in bytes", 32 * MIB
+    )
     session_bytes: int = _setting(BYTES, "how many bytes of one session may wait in the gateway", 64 * MIB)
     total_bytes: int = _setting(BYTES, "how many bytes of all sessions may wait in the gateway", 1024 * MIB)
     drain_ms: int = _setting(MILLISECONDS, "how long calls may take to end when the gateway stops", 30_000)
     metrics: tuple[str, int] | None = _setting(
         LISTENER, "where to serve metrics over HTTP, in Prometheus' format (default: nowhere)", None
+    )
+    log_level: str = _setting(
+        _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "what the gateway's log has", "INFO"
     )
     access_log_every: int = _setting(
         _whole(0, 1_000_000), "which calls are logged: each so many of a method; 0: only failures", 100
@@ -202,8 +214,11 @@ class GatewaySettings:
         """The gateway's name."""
         return self.node_name or "gateway"
 
-    def client_config(self) -> ClientConfig:
+    def client_config(self) -> "ClientConfig":
         """Return how TubeMQ is reached for a session that asks for nothing special."""
+        from tubemq_spark.client.config import ClientConfig
+        from tubemq_spark.net.tls import TlsConfig
+
         default_port = DEFAULT_MASTER_TLS_PORT if self.master_tls else DEFAULT_MASTER_PORT
         tls = None
         if self.master_tls:
@@ -223,8 +238,10 @@ class GatewaySettings:
             return tuple(Endpoint.parse(address, DEFAULT_WEB_PORT) for address in self.master_web)
         return tuple(Endpoint(one.host, DEFAULT_WEB_PORT) for one in self.client_config().masters)
 
-    def server_tls(self) -> ServerTls | None:
+    def server_tls(self) -> "ServerTls | None":
         """Return how the gateway speaks TLS with its clients; None: it does not."""
+        from tubemq_spark.net.tls import ServerTls
+
         if self.tls_cert is None:
             return None
         return ServerTls(self.tls_cert, self.tls_key, client_ca_file=self.tls_client_ca)

@@ -1,0 +1,121 @@
+"""The gateway as a process: where it serves, how it ends, and which exit code says what went wrong."""
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.gateway.running import PlainClient, tubemq
+from tests.waiting import wait_until
+from tubemq_spark.cli.main import main
+from tubemq_spark.gateway.loading import load_settings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+
+@pytest.fixture
+def server():
+    with tubemq(demo=(1, 1)) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def serving(server, *arguments):
+    command = [sys.executable, "-m", "tubemq_spark", "gateway", f"--master-servers={server.master}"]
+    command += [f"--master-web={server.master_web}", "--listen=127.0.0.1:0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def address_of(process):
+    return re.fullmatch(r"gateway \S+ serves at (\S+)\n", process.stdout.readline())[1]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_exit_code_0(server, number):
+    with serving(server, "--node-name=g1", "--metrics=127.0.0.1:0") as process:
+        with PlainClient(address_of(process)) as client:
+            client.open()
+            assert list(client("ListTopics").topics) == ["demo"]
+        assert process.stdout.readline().startswith("metrics at http://127.0.0.1:")
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output) == (0, "")
+    assert re.search(r"^\d{4}-\d\d-\d\dT[\d:]{8}Z INFO tubemq_spark\.gateway: gateway g1 ", errors)
+    assert "gateway g1 has stopped" in errors
+
+
+@pytest.mark.process
+def test_a_second_signal_does_not_wait_for_calls(server):
+    with serving(server, "--drain-ms=60000") as process, PlainClient(address_of(process)) as client:
+        client.open()
+        over = threading.Event()
+
+        def commands():
+            yield pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session))
+            over.wait(30)
+
+        answers = client.method("PublishStream")(commands(), timeout=60)
+        next(answers)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: client("Heartbeat").draining)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        over.set()
+    assert process.returncode == 0
+    assert "a second signal" in errors
+
+
+@pytest.mark.process
+def test_a_port_that_is_taken_is_exit_code_3(server):
+    with serving(server) as first, serving(server, f"--listen={address_of(first)}") as second:
+        _, errors = second.communicate(timeout=20)
+    assert second.returncode == 3
+    assert "[TUBEMQ_LISTEN_FAILED]" in errors
+
+
+@pytest.mark.process
+def test_no_master_is_exit_code_4_where_one_is_required(server):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        away = f"--master-servers=127.0.0.1:{nobody.getsockname()[1]}"
+        with serving(server, away, "--require-master") as process:
+            _, errors = process.communicate(timeout=20)
+    assert process.returncode == 4
+    assert "[TUBEMQ_CONNECT_FAILED]" in errors
+
+
+@pytest.mark.parametrize("arguments", [[], ["--master-servers=m", "--lease-ms=soon"]], ids=str)
+def test_wrong_settings_are_exit_code_2(capsys, arguments):
+    assert main(["gateway", "--check-config", *arguments]) == 2
+    assert "[TUBEMQ_GATEWAY_CONFIG]" in capsys.readouterr().err
+
+
+def test_settings_are_checked_and_printed_without_secrets(capsys, tmp_path, monkeypatch):
+    file = tmp_path / "gateway.toml"
+    file.write_text('master_servers = ["m1", "m2"]\nlease_ms = 20000\nnode_name = "g1"\n')
+    monkeypatch.setenv("TUBEMQ_GATEWAY_READS", "7")
+    assert main(["gateway", f"--config={file}", "--check-config"]) == 0
+    assert capsys.readouterr().out == "the settings are sound\n"
+
+    assert main(["gateway", f"--config={file}", "--reads=9", "--print-config"]) == 0
+    printed = tmp_path / "printed.toml"
+    printed.write_text(capsys.readouterr().out)
+    again = load_settings(printed)
+    assert (again.master_servers, again.lease_ms, again.reads) == (("m1", "m2"), 20_000, 9)
+
+
+def test_a_secret_is_no_argument(capsys):
+    with pytest.raises(SystemExit):
+        main(["gateway", "--master-servers=m", "--master-tls-key-password=hush"])
+    assert "hush" not in capsys.readouterr().err.replace("--master-tls-key-password=hush", "")

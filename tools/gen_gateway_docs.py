@@ -1,0 +1,144 @@
+"""Write docs/gateway.md from the settings and the metrics of the gateway; a unit test compares the two."""
+
+import dataclasses
+from pathlib import Path
+
+from tubemq_spark.gateway.loading import ENVIRONMENT_PREFIX
+from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway.md"
+
+HEAD = """\
+# Gateway
+
+<!-- Written by `make docs` from tools/gen_gateway_docs.py and tubemq_spark/gateway/settings.py. -->
+
+A gateway is a process between many clients and the few servers of a TubeMQ cluster. It speaks gRPC with its
+clients and TubeMQ's own protocol with masters and brokers.
+
+- **Few connections.** All that read through a gateway share one connection to each broker, however many
+  executors there are. Those that publish at the same time have connections of their own, which are kept for
+  the next ones.
+- **One way through a firewall.** Driver and executors reach the gateways only, and no broker.
+- **Nothing to lose.** A gateway keeps nothing that another one needs. When one is killed, its clients go on
+  at the next one: a range where it stood, and messages that may not be stored are sent again.
+
+Without a need for one of these, reach TubeMQ directly: that is one step less on the way of each message.
+
+## Run one
+
+```bash
+pip install 'tubemq_spark[gateway]'
+tubemq-gateway --master-servers 10.1.2.3:8715,10.1.2.4:8715 --listen 0.0.0.0:11911
+```
+
+Run two or more, on different hosts. `tubemq-spark gateway` is the same command. `--check-config` and
+`--print-config` only look at the settings.
+
+## Use it
+
+One option is different; the packages of the extra `gateway` must be on the driver and on every executor.
+
+```python
+rows = (
+    spark.readStream.format("tubemq")
+    .option("tubemq.gateway.servers", "gateway1:11911,gateway2:11911")
+    .option("subscribe", "clicks")
+    .load()
+)
+```
+
+- Rows, errors, checkpoints and receipts are those of a direct connection; a query may change from one way to
+  the other.
+- The first gateway that answers is used until it is away, is about to stop, or is busy.
+- A partitioner of your own, an encrypted key and `tubemq.master.web` cannot be used with gateways.
+- TubeMQ's access control sees the user of `tubemq.username`; a gateway has no rights of its own. It needs the
+  password to log in, so both options need `tubemq.tls.enabled`.
+
+## Sending through a gateway that is lost
+
+What was accepted and not flushed may be stored or not. By default it is sent again, so it can be stored
+twice; the receipts say how many were (`retried`, `unanswered`). With `retryAmbiguous=false` the write fails
+with `TUBEMQ_GATEWAY_LOST` instead. A gateway that is stopped by a signal has everything stored first.
+
+## TLS
+
+With `tls_cert` the gateway speaks TLS only, and with `tls_client_ca` clients must show a certificate of that
+CA. Without the latter, whoever reaches the port can use the gateway, within the rights that TubeMQ gives to
+everybody or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. On its other
+side `master_tls` and the settings that begin with it are about masters and brokers.
+
+## Stopping
+
+After SIGTERM or SIGINT
+
+1. health says `NOT_SERVING`, and new calls are refused with `UNAVAILABLE`; clients go to another gateway;
+2. ranges that are read end there and go on elsewhere; who publishes is told, has everything stored, and goes
+   on elsewhere;
+3. what still runs after `drain_ms` is cut, and the process ends with exit code 0.
+
+A second signal does not wait. Other exit codes: 2 the configuration is wrong, 3 the gateway cannot listen, 4
+no master can be reached and `require_master` is set.
+
+## Other clients
+
+[gateway.proto](../tubemq_spark/protocol/gateway/gateway.proto) describes the service,
+`tubemq.gateway.v1.Gateway`. The gateway also serves gRPC's health service and reflection:
+
+```bash
+grpcurl -plaintext gateway1:11911 grpc.health.v1.Health/Check
+grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
+```
+
+A client chooses its id and an epoch that grows with each start, and opens its session where a gateway does
+not know it. A failed call has a gRPC status, and a `TubeError` in the trailer `tubemq-error-bin`.
+
+## Log and metrics
+
+The log goes to stderr, in UTC, under the logger `tubemq_spark.gateway`. Of the calls, `access` below it has
+each failure and one in `access_log_every`; there is no line for single messages.
+
+With `metrics` the gateway serves these numbers for Prometheus, at `/metrics`:
+
+| metric | what it says |
+|---|---|
+"""
+
+SETTINGS_HEAD = f"""
+## Settings
+
+In a TOML file as `lease_ms = 30000`, in the environment as `{ENVIRONMENT_PREFIX}LEASE_MS=30000`, as an
+argument `--lease-ms 30000`. The argument counts before the environment, and that before the file. Secrets are
+no arguments. Paths in a file are relative to it.
+
+| setting | what it says | values | default |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    return HEAD + "".join(_metrics()) + SETTINGS_HEAD + "".join(_settings())
+
+
+def _metrics() -> list[str]:
+    from tubemq_spark.gateway.server import GatewayServer
+
+    settings = GatewaySettings(master_servers=("master:8715",), node_name="page")
+    found = GatewayServer(settings).metrics.registry.collect()
+    return [f"| `{one.name}{'_total' * (one.type == 'counter')}` | {one.documentation} |\n" for one in found]
+
+
+def _settings() -> list[str]:
+    defaults = {field.name: field.default for field in dataclasses.fields(GatewaySettings)}
+    shown = GatewaySettings(master_servers=("",)).shown()
+    lines = []
+    for name, meaning in SETTINGS.items():
+        required = defaults[name] is dataclasses.MISSING
+        default = "required" if required else f"`{shown[name]}`" if name in shown else ""
+        lines.append(f"| `{name}` | {meaning.doc} | {meaning.kind.expected} | {default} |\n")
+    return lines
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

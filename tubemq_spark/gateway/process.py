@@ -1,0 +1,63 @@
+"""A gateway as a process: its log, its signals, its exit code."""
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from typing import Final
+
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.gateway.server import GatewayServer
+from tubemq_spark.gateway.settings import GatewaySettings
+
+STOPPED: Final = 0
+CANNOT_LISTEN: Final = 3
+NO_MASTER: Final = 4
+
+_FORMAT: Final = "%(asctime)sZ %(levelname)s %(name)s: %(message)s"
+
+logger = logging.getLogger("tubemq_spark.gateway")
+
+
+def run_gateway(settings: GatewaySettings) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once. Return the exit code.
+
+    Raises:
+        OptionError: a package is missing.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter(_FORMAT, "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
+    return asyncio.run(_serve(settings))
+
+
+async def _serve(settings: GatewaySettings) -> int:
+    server = GatewayServer(settings)
+    signals: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, None)
+    try:
+        await server.start()
+    except TubeMQConnectionError as error:
+        sys.stderr.write(f"tubemq-spark: {error}\n")
+        await server.stop(0)
+        return CANNOT_LISTEN if error.condition == "TUBEMQ_LISTEN_FAILED" else NO_MASTER
+    # Whoever starts this process reads where it listens, which may be any free port.
+    sys.stdout.write(f"gateway {settings.name} serves at {server.address}\n")
+    if server.metrics_address is not None:
+        sys.stdout.write(f"metrics at http://{server.metrics_address}/metrics\n")
+    sys.stdout.flush()
+    await signals.get()
+    stopping = asyncio.create_task(server.stop())
+    forced = asyncio.create_task(signals.get())
+    await asyncio.wait({stopping, forced}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        logger.warning("a second signal: the gateway does not wait any longer")
+        server.hurry()
+    await stopping
+    forced.cancel()
+    return STOPPED
