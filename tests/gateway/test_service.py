@@ -368,3 +368,24 @@ def test_a_gateway_that_drains_refuses_new_calls_and_says_so(server):
         assert next(answers).draining
         stopping.join(10)
         assert not stopping.is_alive()
+
+
+def test_a_call_that_waits_for_tubemq_does_not_hold_up_the_end(server):
+    """The topic never opens, and the client would wait for two minutes."""
+    server.close_topic("demo")
+    running = BackgroundGateway(settings(server))
+    running.start()
+    with PlainClient(running.address) as client:
+        client.open(register_attempts=1)
+
+        def ask():
+            refused(client, "CheckTopic", topic="demo", publishable=True, timeout=60)
+
+        waiting = threading.Thread(target=ask)
+        waiting.start()
+        publishes = running.server._publishes
+        wait_until(lambda: publishes.running == 1)
+        running.stop(0)
+        waiting.join(10)
+        assert not waiting.is_alive()
+    assert running.server.left == 0

@@ -19,7 +19,7 @@ def run(scenario, *, threads=2, waiting=1, queue_ms=5_000):
             return await scenario(workers, gate)
         finally:
             gate.set()
-            await asyncio.to_thread(workers.close)
+            assert await workers.close(5) == 0
 
     return asyncio.run(whole())
 
@@ -80,5 +80,16 @@ def test_an_error_of_the_work_is_the_callers_and_frees_the_thread():
             with pytest.raises(ZeroDivisionError):
                 await workers.run(lambda: 1 // 0)
         await until(lambda: workers.running == 0)
+
+    run(scenario)
+
+
+def test_closing_does_not_wait_for_ever():
+    async def scenario(workers, gate):
+        stuck = asyncio.create_task(workers.run(gate.wait))
+        await until(lambda: workers.running == 1)
+        assert await workers.close(0.01) == 1
+        gate.set()
+        assert await stuck
 
     run(scenario)

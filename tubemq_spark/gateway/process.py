@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import time
@@ -31,11 +32,17 @@ def run_gateway(settings: GatewaySettings) -> int:
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(level=settings.log_level, handlers=[handler])
-    return asyncio.run(_serve(settings))
-
-
-async def _serve(settings: GatewaySettings) -> int:
     server = GatewayServer(settings)
+    code = asyncio.run(_serve(server, settings))
+    if server.left:
+        # Python would wait for threads that nobody waits for any more.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+async def _serve(server: GatewayServer, settings: GatewaySettings) -> int:
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

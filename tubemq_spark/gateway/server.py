@@ -8,7 +8,8 @@ says SERVING; so no call comes before the gateway can serve it. It ends from the
    streams are told with their next answer, so that they finish here and go on elsewhere. Other calls come to
    their end.
 3. After ``drain_ms`` what still runs is cancelled.
-4. The listener is closed, then the threads end, then the connections to TubeMQ are closed.
+4. The listener is closed, then the connections to TubeMQ, and so the threads end that wait for it. One whose
+   producer still tries to have messages stored may take longer: it does not hold up the end of the process.
 """
 
 import asyncio
@@ -49,6 +50,8 @@ _METADATA_BYTES: Final = 256 << 10
 _PENDING_CALLS: Final = 20_000
 """gRPC cancels a burst of calls above its own limit; ours answer with a reason."""
 _LOOK_S: Final = 0.05
+_THREADS_S: Final = 3.0
+"""How long threads whose calls were cut may take to notice."""
 
 
 class GatewayServer:
@@ -79,6 +82,8 @@ class GatewayServer:
         self._server: Any = None
         self._housekeeping: asyncio.Task[None] | None = None
         self._hurried = False
+        self.left = 0
+        """How many threads were still at work when it had stopped."""
         self.address = ""
         """Where clients reach the gateway, once it has started."""
         self.metrics_address: str | None = None
@@ -143,11 +148,18 @@ class GatewayServer:
             self._housekeeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._housekeeping
-        for workers in (self._control_workers, self._reads, self._publishes):
-            await asyncio.get_running_loop().run_in_executor(None, workers.close)
+        # Before the threads: a call that waits for a server would go on for minutes.
         await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
+        self.left = sum(
+            [
+                await workers.close(_THREADS_S)
+                for workers in (self._control_workers, self._reads, self._publishes)
+            ]
+        )
         self.metrics.close()
         logger.info("gateway %s has stopped", self._settings.name)
+        if self.left:
+            logger.warning("%d of its threads still wait for TubeMQ", self.left)
 
     def hurry(self) -> None:
         """Wait no longer for calls to end; for a gateway that drains."""

@@ -6,6 +6,7 @@ its client has cancelled keeps its thread until what it does in there comes to a
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -13,6 +14,7 @@ from tubemq_spark.errors import GatewayError
 
 Result = TypeVar("Result")
 
+_LOOK_S: Final = 0.01
 _SHORTLY_MS: Final = 100
 """When to try again after a queue was full."""
 
@@ -55,12 +57,17 @@ class Workers:
             self._leave()
             raise
         # Not when this coroutine ends: when it is cancelled, the thread may still be at work.
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
+        future.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(self._leave))
         return await asyncio.wrap_future(future)
 
-    def close(self) -> None:
-        """Wait until the threads have ended; what they do must come to an end by itself."""
-        self._executor.shutdown()
+    async def close(self, patience_s: float) -> int:
+        """Take no more calls, and wait for those that run; return how many have not come to an end in time."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while self.running:
+                    await asyncio.sleep(_LOOK_S)
+        return self.running
 
     async def _enter(self) -> None:
         if self._turn.locked():
