@@ -389,3 +389,75 @@ def test_a_call_that_waits_for_tubemq_does_not_hold_up_the_end(server):
         waiting.join(10)
         assert not waiting.is_alive()
     assert running.server.left == 0
+
+
+def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server):
+    """And who comes too late is told when to try again."""
+    server.close_topic("demo")
+    limits = {"publishes": 1, "control_threads": 1, "queue_ms": 50, "waiting_calls": 1}
+    with gateway(server, **limits) as running, PlainClient(running.address) as client:
+        client.open(register_attempts=1)
+        ended = threading.Event()
+
+        def ask():
+            with contextlib.suppress(RefusedError):
+                client("CheckTopic", topic="demo", publishable=True, timeout=60)
+            ended.set()
+
+        waiting = threading.Thread(target=ask)
+        waiting.start()
+        publishes = running.server._publishes
+        wait_until(lambda: publishes.running == 1)
+        refusal = refused(client, "CheckTopic", topic="demo", publishable=True)
+        assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
+        assert refusal.error.parameters["retry_after_ms"] > 0
+        assert client("Heartbeat").lease_ms == 30_000
+        assert "shared" in client("ListTopics").topics
+        assert not ended.is_set()
+        running.stop(0)
+        waiting.join(10)
+
+
+def test_looking_for_silent_sessions_goes_on_after_a_mistake(server, monkeypatch, caplog):
+    with gateway(server, lease_ms=200, heartbeat_ms=100, housekeeping_ms=20) as running:
+        sessions, usual = running.server._sessions, running.server._sessions.expire
+        mistakes = iter([ZeroDivisionError, ZeroDivisionError])
+
+        def expire():
+            if (mistake := next(mistakes, None)) is not None:
+                raise mistake
+            return usual()
+
+        monkeypatch.setattr(sessions, "expire", expire)
+        with PlainClient(running.address) as client:
+            client.open()
+            wait_until(lambda: client("DescribeGateway").sessions == 0)
+    assert sum("looking for silent sessions failed" in one.getMessage() for one in caplog.records) == 2
+
+
+def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(served, client, monkeypatch, caplog):
+    client.open()
+    (session,) = served.server._sessions
+    monkeypatch.setattr(type(session.access.cluster), "topics", lambda _: 1 // 0)
+    refusal = refused(client, "ListTopics")
+    assert (refusal.status, refusal.condition) == ("INTERNAL", "TUBEMQ_GATEWAY_FAILED")
+    assert any(one.exc_info and one.exc_info[0] is ZeroDivisionError for one in caplog.records)
+
+
+def test_a_broker_that_is_away_is_named_beside_the_answers_of_the_others(server, client):
+    client.open()
+    broker = server.brokers[2]
+    server.faults.stop_broker(2)
+    stores = [pb.Store(topic="demo", broker_id=broker, store=0) for broker in (1, 2, 3)]
+    answers = client("QueryBounds", stores=stores).answers
+    assert [one.WhichOneof("answer") for one in answers] == ["bounds", "error", "bounds"]
+    assert broker in answers[1].error.text
+
+
+def test_the_log_begins_with_the_settings_and_where_it_serves(server, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.gateway")
+    with gateway(server, node_name="g1") as running:
+        lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway"]
+    assert lines[0].startswith(f"settings: master_servers={server.master}, ")
+    assert "gateway g1 (tubemq_spark" in lines[1]
+    assert f"serves at {running.address} for the masters {server.master}" in lines[1]

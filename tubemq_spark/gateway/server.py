@@ -25,7 +25,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark import __version__
-from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Calls, Handler
 from tubemq_spark.gateway.control import Control
@@ -123,6 +123,9 @@ class GatewayServer:
         await server.start()
         await self._say(health_pb2.HealthCheckResponse.SERVING)
         self._housekeeping = asyncio.create_task(self._keep_house())
+        logger.info(
+            "settings: %s", ", ".join(f"{name}={text}" for name, text in self._settings.shown().items())
+        )
         logger.info(
             "gateway %s (tubemq_spark %s, gRPC %s) serves at %s%s for the masters %s%s; metrics: %s",
             self._settings.name,
@@ -252,7 +255,7 @@ class GatewayServer:
             await asyncio.sleep(self._settings.housekeeping_ms / 1000 * jitter)
             try:
                 silent = self._sessions.expire()
-            except TubeMQError:
+            except Exception:  # (one mistake must not end it for good)
                 logger.exception("looking for silent sessions failed; the next attempt follows")
                 continue
             self.metrics.expired(len(silent))

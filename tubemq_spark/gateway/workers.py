@@ -61,7 +61,7 @@ class Workers:
         return await asyncio.wrap_future(future)
 
     async def close(self, patience_s: float) -> int:
-        """Take no more calls, and wait for those that run; return how many have not come to an end in time."""
+        """Take no more calls, and wait for those that run; return how many have not ended in time."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
