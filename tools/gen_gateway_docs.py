@@ -90,6 +90,11 @@ grpcurl -plaintext gateway1:11911 grpc.health.v1.Health/Check
 grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
 ```
 
+- `QueryRoute`, `QueryBounds` and `ReadRange` read what a topic holds, without moving any group.
+- `Publish` stores one batch; `PublishStream` is for many.
+- `AttachPartitions`, `Fetch` and `Commit` consume as a group: TubeMQ's broker answers at once when it has
+  nothing, and the gateway waits for it, up to 20 s a call.
+
 A client chooses its id and an epoch that grows with each start, and opens its session where a gateway does
 not know it. A failed call has a gRPC status, and a `TubeError` in the trailer `tubemq-error-bin`.
 

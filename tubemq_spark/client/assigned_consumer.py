@@ -50,6 +50,7 @@ class AssignedConsumer(Consumer):
         on_loss: LossPolicy = fail_on_loss,
         follow_resets: bool = False,
         wait: Wait = time.sleep,
+        client_id: str | None = None,
     ) -> None:
         """Ask nothing of any server yet; ``TubeMQClient.assigned_consumer`` makes consumers.
 
@@ -62,11 +63,20 @@ class AssignedConsumer(Consumer):
             follow_resets: whether the partitions go behind their last messages when an administrator wants
                 the group to.
             wait: how to wait between attempts to register.
+            client_id: the name under which servers know it; by default a new one. Whoever comes with the name
+                of a consumer that holds a partition takes that over.
         """
         super().__init__(config, subscription)
         self._node = node
         self._session = AssignedSession(
-            config, pool, subscription, self._control, node=node, held=self._state.held, wait=wait
+            config,
+            pool,
+            subscription,
+            self._control,
+            node=node,
+            held=self._state.held,
+            wait=wait,
+            client_id=client_id,
         )
         reader = Reader(config, pool, self._session, self._control, on_loss, self._endpoint_of)
         self._connecting = Connecting(self._state, reader, self._known_layout, wait)

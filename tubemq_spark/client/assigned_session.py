@@ -49,6 +49,7 @@ class AssignedSession(BalanceSession):
         node: Node | None = None,
         held: Callable[[], Collection[TopicPartition]] = tuple,
         wait: Wait = time.sleep,
+        client_id: str | None = None,
     ) -> None:
         """Belong to a consumer.
 
@@ -60,8 +61,9 @@ class AssignedSession(BalanceSession):
             node: which of how many consumers this one is; None: the master does not check it.
             held: returns the partitions that are held.
             wait: how to wait between attempts to register.
+            client_id: the name under which servers know the consumer; by default a new one.
         """
-        super().__init__(config, pool, subscription.topics, wait)
+        super().__init__(config, pool, subscription.topics, wait, client_id=client_id)
         self.registered_at: float | None = None
         """When the master last accepted this consumer, in seconds since 1970; None: not yet."""
         self._message_types = subscription.message_types

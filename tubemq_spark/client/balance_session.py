@@ -45,8 +45,9 @@ class BalanceSession(MasterSession):
         topics: Iterable[str],
         wait: Wait = time.sleep,
         until: Deadline | None = None,
+        client_id: str | None = None,
     ) -> None:
-        super().__init__(config, pool, ids.consumer_id(config.group), wait, until)
+        super().__init__(config, pool, client_id or ids.consumer_id(config.group), wait, until)
         self._topics = tuple(sorted(set(topics)))
         self._message_types: Mapping[str, Collection[str]] = dict.fromkeys(self._topics, config.message_types)
         self._broker_config_id = UNDEFINED

@@ -18,6 +18,7 @@ calls          what each call goes through: limits, errors, the log, metrics
 control        sessions, routes, offsets
 reading        ranges, streamed
 publishing     messages to send
+consuming      partitions that a client attaches, fetched with a wait
 operations     what operators ask
 metrics        numbers in Prometheus' text format
 server         the whole: its beginning, its drain, its end

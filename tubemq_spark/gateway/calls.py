@@ -30,7 +30,9 @@ from tubemq_spark.protocol.gateway.statuses import Status, status_of
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("tubemq_spark.gateway.access")
 
-_ALWAYS: Final = frozenset({"Heartbeat", "CloseSession", "DescribeGateway", "ListSessions"})
+_ALWAYS: Final = frozenset(
+    {"Heartbeat", "CloseSession", "Commit", "DetachPartitions", "DescribeGateway", "ListSessions"}
+)
 """Served while the gateway drains too."""
 _WITHOUT_SESSION: Final = frozenset({"OpenSession", "DescribeGateway", "ListSessions"})
 _SHOWN_TEXT: Final = 1_000

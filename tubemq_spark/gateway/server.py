@@ -28,6 +28,7 @@ from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Calls, Handler
+from tubemq_spark.gateway.consuming import Consuming
 from tubemq_spark.gateway.control import Control
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operations import Operations
@@ -70,6 +71,7 @@ class GatewayServer:
         self._calls = calls = Calls(settings, sessions, self.metrics)
         self._budget = budget = ByteBudget(settings.session_bytes, settings.total_bytes)
         self._control_workers = self._workers("control", settings.control_threads)
+        self._consumers = self._workers("consuming", settings.consuming_threads)
         self._reads = self._workers("reads", settings.reads)
         self._publishes = self._workers("publishes", settings.publishes)
         self._control = Control(
@@ -77,6 +79,7 @@ class GatewayServer:
         )
         self._ranges = Ranges(sessions, self._reads, budget, self.metrics, calls)
         self._publishing = Publishing(settings, sessions, self._publishes, budget, self.metrics, calls)
+        self._consuming = Consuming(settings, sessions, self._upstream, self._consumers, self.metrics, calls)
         self._operations = Operations(settings, sessions, budget, self._reads, self._publishes, calls)
         self._health = health.aio.HealthServicer()
         self._server: Any = None
@@ -100,6 +103,8 @@ class GatewayServer:
         watch("open_reads", "Ranges that are read now", lambda: self._reads.running)
         watch("open_publishes", "Clients that publish now", lambda: self._publishes.running)
         watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: self._budget.used)
+        watch("consumers", "Sessions that have attached partitions", lambda: len(self._consuming))
+        watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
         watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
 
     async def start(self) -> None:
@@ -151,12 +156,14 @@ class GatewayServer:
             self._housekeeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._housekeeping
+        # Consumers give their partitions up while there are connections.
+        await self._consuming.close()
         # Before the threads: a call that waits for a server would go on for minutes.
         await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
         self.left = sum(
             [
                 await workers.close(_THREADS_S)
-                for workers in (self._control_workers, self._reads, self._publishes)
+                for workers in (self._control_workers, self._consumers, self._reads, self._publishes)
             ]
         )
         self.metrics.close()
@@ -203,6 +210,10 @@ class GatewayServer:
             "ReadRange": self._ranges.read_range,
             "Publish": publishing.publish,
             "PublishStream": publishing.publish_stream,
+            "AttachPartitions": self._consuming.attach_partitions,
+            "DetachPartitions": self._consuming.detach_partitions,
+            "Fetch": self._consuming.fetch,
+            "Commit": self._consuming.commit,
             "DescribeGateway": operations.describe_gateway,
             "ListSessions": operations.list_sessions,
         }

@@ -61,6 +61,8 @@ class Sessions:
         self._most = settings.sessions
         self._clock = clock
         self._sessions: dict[str, Session] = {}
+        self.on_end: Callable[[Session], object] = lambda _: None
+        """Called with each session that has ended."""
 
     def __len__(self) -> int:
         """How many there are."""
@@ -94,7 +96,7 @@ class Sessions:
         now = self._clock()
         opened = Session(ref.client_id, ref.epoch, access(), peer, language, version, now, now)
         if older is not None:
-            older.ended = True
+            self.close(older)
         self._sessions[ref.client_id] = opened
         return opened
 
@@ -119,9 +121,11 @@ class Sessions:
 
     def close(self, session: Session) -> None:
         """End a session."""
+        if session.ended:
+            return
         session.ended = True
-        if self._sessions.get(session.client_id) is session:
-            del self._sessions[session.client_id]
+        del self._sessions[session.client_id]
+        self.on_end(session)
 
     def expire(self) -> list[Session]:
         """End the sessions that were silent for too long, and return them."""

@@ -161,6 +161,10 @@ class GatewaySettings:
     route_expiry_ms: int = _setting(MILLISECONDS, "how old it may be while no master answers", 300_000)
     sessions: int = _setting(COUNT, "how many sessions there may be", 10_000)
     control_threads: int = _setting(COUNT, "how many short calls are carried out at a time", 32)
+    consuming_threads: int = _setting(
+        COUNT, "how many calls of consumers are carried out at a time; a fetch that waits is none", 32
+    )
+    fetches: int = _setting(COUNT, "how many fetches may wait for messages", 10_000)
     reads: int = _setting(COUNT, "how many ranges are read at a time", 256)
     publishes: int = _setting(COUNT, "how many clients publish at a time", 256)
     waiting_calls: int = _setting(COUNT, "how many calls of each kind may wait for their turn", 1_000)

@@ -7,9 +7,12 @@ kept for the next one that publishes with equal settings.
 import dataclasses
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import Final
 
+from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.cluster import wire
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.direct import DirectCluster
@@ -59,6 +62,16 @@ class Upstream:
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
                 found = self._known[config] = Access(config, cluster, routes)
             return found
+
+    def consumer(self, access: Access, topics: Iterable[str], client_id: str) -> AssignedConsumer:
+        """Return a new consumer under the settings and the client id of a session; asks no server.
+
+        Raises:
+            OptionError: a topic's name cannot be one.
+        """
+        types = {topic: access.config.message_types for topic in topics if access.config.message_types}
+        subscription = Subscription.of(topics, types)
+        return AssignedConsumer(access.config, self._pool, subscription, client_id=client_id)
 
     def contact(self) -> TubeMQConnectionError | None:
         """Connect to a master; return why none can be reached, or None."""

@@ -573,6 +573,109 @@ class PublishAnswer(_message.Message):
     draining: bool
     def __init__(self, error: _Optional[_Union[TubeError, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., draining: bool = ...) -> None: ...
 
+class AttachPartitionsRequest(_message.Message):
+    __slots__ = ("session", "topics", "partitions")
+    class Wanted(_message.Message):
+        __slots__ = ("partition", "offset")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        offset: int
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    partitions: _containers.RepeatedCompositeFieldContainer[AttachPartitionsRequest.Wanted]
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[_Union[AttachPartitionsRequest.Wanted, _Mapping]]] = ...) -> None: ...
+
+class AttachPartitionsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    class Attached(_message.Message):
+        __slots__ = ("offset", "error")
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        offset: int
+        error: TubeError
+        def __init__(self, offset: _Optional[int] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[AttachPartitionsResponse.Attached]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[AttachPartitionsResponse.Attached, _Mapping]]] = ...) -> None: ...
+
+class DetachPartitionsRequest(_message.Message):
+    __slots__ = ("session", "partitions")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+
+class DetachPartitionsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("session", "commit", "wait_ms")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    commit: _containers.RepeatedScalarFieldContainer[str]
+    wait_ms: int
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., commit: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class FetchResponse(_message.Message):
+    __slots__ = ("reason", "partition", "offset", "latest", "messages", "batch", "draining")
+    class Message(_message.Message):
+        __slots__ = ("value", "message_id", "offset", "has_attributes", "attributes")
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        HAS_ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+        ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+        value: bytes
+        message_id: int
+        offset: int
+        has_attributes: bool
+        attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
+        def __init__(self, value: _Optional[bytes] = ..., message_id: _Optional[int] = ..., offset: _Optional[int] = ..., has_attributes: bool = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ...) -> None: ...
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    reason: int
+    partition: Partition
+    offset: int
+    latest: int
+    messages: _containers.RepeatedCompositeFieldContainer[FetchResponse.Message]
+    batch: str
+    draining: bool
+    def __init__(self, reason: _Optional[int] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., latest: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FetchResponse.Message, _Mapping]]] = ..., batch: _Optional[str] = ..., draining: bool = ...) -> None: ...
+
+class CommitRequest(_message.Message):
+    __slots__ = ("session", "batch", "roll_back")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    ROLL_BACK_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    batch: str
+    roll_back: bool
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., batch: _Optional[str] = ..., roll_back: bool = ...) -> None: ...
+
+class CommitResponse(_message.Message):
+    __slots__ = ("offset", "latest")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    latest: int
+    def __init__(self, offset: _Optional[int] = ..., latest: _Optional[int] = ...) -> None: ...
+
 class DescribeGatewayRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
