@@ -50,7 +50,8 @@ def test_a_signal_ends_it_with_exit_code_0(server, number):
         process.send_signal(number)
         output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (0, "")
-    assert re.search(r"^\d{4}-\d\d-\d\dT[\d:]{8}Z INFO tubemq_spark\.gateway: gateway g1 ", errors)
+    served = r"^\d{4}-\d\d-\d\dT[\d:]{8}Z INFO tubemq_spark\.gateway: gateway g1 .* serves at "
+    assert re.search(served, errors, re.MULTILINE)
     assert "gateway g1 has stopped" in errors
 
 
@@ -119,3 +120,18 @@ def test_a_secret_is_no_argument(capsys):
     with pytest.raises(SystemExit):
         main(["gateway", "--master-servers=m", "--master-tls-key-password=hush"])
     assert "hush" not in capsys.readouterr().err.replace("--master-tls-key-password=hush", "")
+
+
+@pytest.mark.parametrize("package", ["grpc", "grpc_health", "prometheus_client"])
+def test_a_package_that_is_missing_is_named(capsys, monkeypatch, package):
+    loaded = [name for name in sys.modules if name.startswith(("tubemq_spark.gateway.", package))]
+    for name in loaded:
+        if name not in {"tubemq_spark.gateway.settings", "tubemq_spark.gateway.loading"}:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+
+    assert main(["gateway", "--master-servers=m", "--listen=127.0.0.1:0"]) == 2
+
+    complaint = capsys.readouterr().err
+    assert "[TUBEMQ_GATEWAY_MISSING]" in complaint
+    assert "pip install 'tubemq_spark[gateway]'" in complaint

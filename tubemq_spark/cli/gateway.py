@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.errors import GatewayError
+from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.gateway.settings import BOOLEAN, SETTINGS
 
 _WRONG_SETTINGS: Final = 2
@@ -68,8 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check_config:
         sys.stdout.write("the settings are sound\n")
         return 0
-    from tubemq_spark.gateway.process import run_gateway
-
+    try:
+        from tubemq_spark.gateway.process import run_gateway
+    except ModuleNotFoundError as error:
+        raise OptionError("TUBEMQ_GATEWAY_MISSING", package=error.name) from error
     return run_gateway(settings)
 
 
