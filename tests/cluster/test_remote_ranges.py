@@ -18,8 +18,8 @@ from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 ROW = 28
 HERE = TopicPartition("demo", 1, 0)
 COUNT = 3_000
-BODY = b"x" * 1_000
-"""Enough for several fetches: a broker gives half a MiB at a time."""
+BODY = b"x" * 3_000
+"""Enough for many fetches of half a MiB: more than a gateway and gRPC keep ready."""
 
 
 @pytest.fixture

@@ -61,6 +61,8 @@ def grpc_module() -> ModuleType:
     Raises:
         OptionError: it is not installed.
     """
+    # Otherwise each gateway that stops is a line on stderr. Who sets it gets what they set.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         return importlib.import_module("grpc")
     except ImportError:
