@@ -249,7 +249,8 @@ PASSWORD: Final = OptionSpec(
     "tubemq.password",
     VERBATIM,
     _ALL,
-    "The user's password. Only a signature made with it is sent, and it does not appear in logs or messages.",
+    "The user's password. Only a signature made with it is sent, but to a gateway the password itself, over "
+    "TLS, since the gateway logs in with it. It does not appear in logs or messages.",
     secret=True,
 )
 TLS: Final = OptionSpec(
