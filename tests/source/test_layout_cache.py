@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tests.source.fake_cluster import NO_SUCH_TOPIC, partition
-from tubemq_spark.errors import RpcError, TubeMQConnectionError
+from tubemq_spark.errors import AdminError, RpcError, TubeMQConnectionError
 from tubemq_spark.offsets.subscription import TopicPattern, Topics
 from tubemq_spark.source.layout_cache import LayoutCache
 
@@ -65,8 +65,32 @@ def test_the_topics_found_last_are_read_while_nobody_lists_them(cluster, clock, 
 
 def test_without_a_list_of_topics_there_is_no_layout(cluster, clock):
     cluster.topics_fail = AWAY
+    began = clock[0]
     with pytest.raises(TubeMQConnectionError):
         LayoutCache(cluster, TopicPattern("demo")).ask(missing_ok=False)
+    assert clock[0] - began <= 5
+
+
+def test_a_query_that_begins_waits_for_a_list_while_a_master_restarts(cluster, clock, monkeypatch):
+    cluster.topics_fail = AWAY
+    began, list_topics = clock[0], cluster.topics
+
+    def topics():
+        if clock[0] >= began + 3:
+            cluster.topics_fail = None
+        return list_topics()
+
+    monkeypatch.setattr(cluster, "topics", topics)
+    assert LayoutCache(cluster, TopicPattern("demo")).ask(missing_ok=False).partitions
+
+
+def test_a_refusal_to_list_topics_is_told_at_once(cluster, clock):
+    refusal = AdminError("TUBEMQ_ADMIN_REFUSED", server="m1:8080", method="a", code=1, reason="no")
+    cluster.topics_fail = refusal
+    began = clock[0]
+    with pytest.raises(AdminError):
+        LayoutCache(cluster, TopicPattern("demo")).ask(missing_ok=False)
+    assert clock[0] == began
 
 
 def test_the_last_layout_is_kept_while_no_master_answers(layouts, cluster, clock, caplog):

@@ -17,6 +17,8 @@ from typing import Final
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicsLayout
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import FixedPauses, with_retries
 from tubemq_spark.offsets.subscription import Subscription
 from tubemq_spark.protocol.constants import UNDEFINED
 
@@ -28,6 +30,8 @@ _SUSPECT_MAX_AGE_SECONDS: Final = 1.0
 """How old it may be when a broker says that it does not have a topic."""
 _MASTERS_AWAY_MAX_AGE_SECONDS: Final = 600.0
 """How old it may get while no master answers: its visit token is valid for about a quarter of an hour."""
+_FIRST_LIST_ATTEMPTS: Final = 5
+_FIRST_LIST_PAUSE_MS: Final = 1_000
 
 
 class LayoutCache:
@@ -88,14 +92,20 @@ class LayoutCache:
     def _ask_for_topics(self) -> Collection[str]:
         """Return which topics exist; the last answer where there is none now.
 
+        Without one, masters are asked again for some seconds, as they are for a layout: one that restarts
+        answers here as late as there.
+
         Raises:
             TubeMQError: there has been no answer yet.
         """
+        if self._existing is None:
+            deadline = Deadline.after_ms(_FIRST_LIST_ATTEMPTS * _FIRST_LIST_PAUSE_MS, time.monotonic)
+            pauses = FixedPauses(_FIRST_LIST_PAUSE_MS, _FIRST_LIST_ATTEMPTS, time.sleep)
+            self._existing = with_retries(self._cluster.topics, pauses, deadline)
+            return self._existing
         try:
             self._existing = self._cluster.topics()
         except TubeMQError as error:
-            if self._existing is None:
-                raise
             if not self._existing_unknown:
                 logger.warning("new topics are not found as long as no master lists them: %s", error)
             self._existing_unknown = True
