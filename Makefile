@@ -52,7 +52,7 @@ nightly-integration: java artifacts
 
 nightly-beside: java $(STAMP42) # what does not share servers with the integration tests
 	$(BIN)/tubemq-spark demo
-	$(BIN)/python -m pytest tests -n 2 $(ARGS)
+	$(LONG) $(BIN)/python -m pytest tests -n 2 $(ARGS)
 	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.speedups --seconds $(NIGHTLY_FUZZ_SECONDS)

@@ -46,7 +46,7 @@ OWN_SERVERS = {
     "test_topics_removed",
 }
 """Files that start servers of their own, so they do not need the process of the shared ones."""
-ON_JAVA_FIRST = {"test_java_equality", "test_kill", "test_load"}
+ON_JAVA_FIRST = {"test_java_equality", "test_kill"}
 """Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
 EACH_SPARK = {"test_sinks", "test_stream_read"}
 """Files whose tests on the embedded server CI runs with the oldest PySpark (``make spark42``): together they

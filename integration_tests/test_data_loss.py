@@ -44,7 +44,7 @@ def test_records_that_expired_before_they_were_read(spark, server, tmp_path):
     assert sink.rows == list(range(50, 60))
 
 
-@pytest.mark.slow_on_java
+@pytest.mark.nightly
 def test_records_that_a_crashed_broker_forgot(spark, server, tmp_path):
     """They were read, but the broker had them in memory only, and gives their offsets to others now.
 

@@ -59,7 +59,8 @@ def test_a_write_and_a_read_go_through_a_gateway_as_without_one(spark, server, g
     write(frame, gateways, topic=topic)
 
     through = read(spark, gateways, topic, includeAttributes="true").collect()
-    assert_same_rows(through, read(spark, server, topic, includeAttributes="true").collect())
+    direct = read(spark, server, topic, includeAttributes="true").collect()
+    assert_same_rows(map(repr, through), map(repr, direct))  # a row with a map has no hash
     assert_same_rows([int(row.value) for row in through], range(COUNT))
     assert all(row.attributes["n"].encode() == bytes(row.value) for row in through)
 

@@ -15,7 +15,6 @@ from integration_tests.servers import SHAPES, partitions
 pytestmark = pytest.mark.timeout(300)
 
 SIZE = 100
-BULK_SHAPE = "2x3"
 """Where everything comes together: several logs, and partitions that share one."""
 PARTS = ["partition", "offset", "messageId", "length(value) as size", "xxhash64(value) as body"]
 
@@ -40,10 +39,8 @@ def facts(frame):
     return {row.partition: row for row in frame.groupBy("partition").agg(*columns).collect()}
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [shape if shape == BULK_SHAPE else pytest.param(shape, marks=pytest.mark.nightly) for shape in SHAPES],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_message_of_the_load_producer_is_read(spark, server, java_load, shape, tmp_path):
     topic = server.load_topic(shape)
     bulk = form(short=40_000, long=500_000)

@@ -54,6 +54,7 @@ def test_no_task_has_more_rows_than_the_limit(spark, server):
     assert sum(found) == 1_000
 
 
+@pytest.mark.any_server
 @SHAPES
 def test_a_stream_has_the_same_rows_with_more_tasks(spark, server, shape, tmp_path):
     topic = server.fresh_topic(shape)

@@ -205,9 +205,8 @@ def test_every_row_is_read_once_whatever_changes(kind, tmp_path, record_property
     assert len(done) == len(DECK) or sum(DECK.values()) > STEPS
 
 
-@pytest.mark.parametrize(
-    "kind", ["embedded", pytest.param("real", marks=[pytest.mark.real, pytest.mark.nightly])]
-)
+@pytest.mark.parametrize("kind", ["embedded", pytest.param("real", marks=pytest.mark.real)])
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_query_lives_while_topics_come_and_go(spark, kind, tmp_path, record_property):
     """No row comes twice, and a topic that was created again is read on."""

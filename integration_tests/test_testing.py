@@ -10,6 +10,7 @@ pytest_plugins = ["pytester"]
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_the_example_of_the_page(pytester):

@@ -60,7 +60,7 @@ def test_a_schema_names_some_columns_of_a_view(spark, server):
     assert "did you mean 'rows'?" in sentence
 
 
-@pytest.mark.any_server
+@pytest.mark.nightly
 def test_the_lag_of_a_query_with_two_sources(spark, server, tmp_path):
     """Its checkpoint is the one that Spark wrote; what comes later is behind."""
     alone, shared = server.fresh_topic(), server.fresh_topic("2x3")
@@ -89,7 +89,7 @@ def test_the_lag_of_a_query_with_two_sources(spark, server, tmp_path):
     assert sum(row.rows / row.partitionsInStore for row in of_shared) == pytest.approx(60)
 
 
-@pytest.mark.any_server
+@pytest.mark.nightly
 def test_a_micro_batch_that_fails_stays_in_the_lag(spark, server, tmp_path):
     topic = server.fresh_topic()
     produce_numbers(server.master, topic, range(10))

@@ -15,7 +15,7 @@ FLUSHED = {"visibility": "flushed"}
 TOPIC = UNFLUSHED_TOPIC
 
 
-@pytest.mark.slow_on_java
+@pytest.mark.nightly
 def test_what_a_crash_can_take_is_not_read(spark, server, tmp_path):
     """Nor lost, nor read twice: not even by a query that has read it from memory before."""
     produce_numbers(server.master, TOPIC, range(100))

@@ -179,6 +179,7 @@ def test_a_connection_stalls(cluster, where, record_property):
 SLOW_BYTES_PER_S = 400_000
 
 
+@pytest.mark.nightly
 def test_a_slow_link_is_not_taken_for_a_broken_one(cluster, record_property):
     """What is under way takes longer to leave than an answer may take, and nothing is sent twice."""
     # On the embedded server in the short form the link is ten times as fast, and the time-out as short.
@@ -215,7 +216,8 @@ def test_another_master_takes_over(cluster, where, record_property):
     assert found.extra == 0
 
 
-@pytest.mark.parametrize("where", ["free", by_night("named")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("where", ["free", "named"])
 def test_a_topic_has_no_routes_for_a_while(cluster, where, caplog, record_property):
     with MasterRelay(cluster.master, {}) as relay:
         config = config_of(cluster, relay.address, heartbeat_period_ms=200)

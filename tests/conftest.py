@@ -1,5 +1,6 @@
 """Every test leaves the process as it found it: no thread and no socket more."""
 
+import os
 import threading
 import time
 
@@ -16,7 +17,9 @@ GRACE_SECONDS = 3.0
 """Threads of a closed peer end a moment after the test."""
 
 
-settings.register_profile("untimed", deadline=None)
+# Property tests are not judged by the clock of a busy machine.
+settings.register_profile("nightly", deadline=None)
+settings.register_profile("usual", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=20)
 
 
@@ -29,7 +32,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    settings.load_profile("quick" if config.getoption("--quick") else "untimed")
+    usual = "nightly" if os.environ.get("TUBEMQ_LONG_TESTS") == "1" else "usual"
+    settings.load_profile("quick" if config.getoption("--quick") else usual)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -3,14 +3,9 @@
 import types
 
 import pytest
-from hypothesis import settings
 
 from tests.source.fake_cluster import FakeCluster
 from tubemq_spark.source import layout_cache, planner, row_sizes, stream_driver
-
-# Property tests are not judged by the clock of a busy machine.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 @pytest.fixture
