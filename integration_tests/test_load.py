@@ -15,7 +15,6 @@ from integration_tests.servers import SHAPES, partitions
 pytestmark = pytest.mark.timeout(300)
 
 SIZE = 100
-"""Where everything comes together: several logs, and partitions that share one."""
 PARTS = ["partition", "offset", "messageId", "length(value) as size", "xxhash64(value) as body"]
 
 
