@@ -68,7 +68,8 @@ class Asking:
 
     def failures(self) -> list[TubeMQError]:
         """Return the errors of all rows that have failed so far."""
-        outcomes = [told[0][1] for told in list(self._told.values())]
+        # A row's list is empty for a moment before its outcome is put into it.
+        outcomes = [told[0][1] for told in list(self._told.values()) if told]
         return [outcome for outcome in outcomes if isinstance(outcome, TubeMQError)]
 
     def finish(self) -> None:
