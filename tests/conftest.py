@@ -5,6 +5,7 @@ import os
 import stat
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -52,7 +53,7 @@ def pytest_collection_modifyitems(config, items):
 def open_sockets():
     """Return the descriptor and the inode of each socket; the list of connections would take milliseconds."""
     found = set()
-    for fd in map(int, os.listdir("/dev/fd")):
+    for fd in [int(path.name) for path in Path("/dev/fd").iterdir()]:
         with contextlib.suppress(OSError):  # the descriptor of the listing itself
             status = os.fstat(fd)
             if stat.S_ISSOCK(status.st_mode):
