@@ -43,6 +43,10 @@ def test_endpoints_round_trip(endpoint):
         ("tubemq://host:8716", 8715, Endpoint("host", 8716)),
         ("tubemq://host:8716/", None, Endpoint("host", 8716)),
         ("tubemq://host", 8715, Endpoint("host", 8715)),
+        ("[::1]:8715", None, Endpoint("::1", 8715)),
+        ("tubemq://[2001:DB8::7]", 8715, Endpoint("2001:DB8::7", 8715)),
+        ("10.10.2.3:8715", None, Endpoint("10.10.2.3", 8715)),
+        ("1st-master.example:8715", None, Endpoint("1st-master.example", 8715)),
     ],
 )
 def test_endpoints_are_read(text, default_port, endpoint):
@@ -53,6 +57,7 @@ def test_endpoints_are_read(text, default_port, endpoint):
     "text",
     [
         *("", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:x", "host:1.5", "host:٣"),
+        *("::1:8715", "[::1]", "[]:8715", "[::1]8715", "[master]:8715", "[::1:8715"),
         *(
             "http://host:8715",
             "tubemq://",
@@ -68,6 +73,11 @@ def test_what_is_no_endpoint_is_refused(text):
     with pytest.raises(OptionError, match="is not an address; write host:port") as caught:
         Endpoint.parse(text)
     assert caught.value.parameters == {"address": text}
+
+
+def test_an_ipv6_address_is_written_as_it_is_read():
+    assert str(Endpoint("::1", 8715)) == "[::1]:8715"
+    assert Endpoint.parse(str(Endpoint("::1", 8715))) == Endpoint("::1", 8715)
 
 
 def test_a_default_port_does_not_excuse_a_wrong_one():

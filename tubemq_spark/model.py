@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from tubemq_spark.errors import OptionError, TubeMQError
 
 _SCHEME: Final = "tubemq://"
-_HOST: Final = re.compile(r"[^\s/?#@,]+")
+_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s/?#@,:\[\]]+))(?::([0-9]+))?")
 
 PARTITIONS_PER_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
@@ -39,18 +39,19 @@ class Endpoint:
     def parse(cls, text: str, default_port: int | None = None) -> Self:
         """Read ``host:port`` or ``tubemq://host:port``; without a port take the default, if there is one.
 
+        An IPv6 address stands in brackets: ``[::1]:8715``.
+
         Raises:
             OptionError: the text is not an address.
         """
-        host, colon, port = text.strip().removeprefix(_SCHEME).removesuffix("/").rpartition(":")
-        if not colon and default_port is not None:
-            host, port = port, str(default_port)
-        if not _HOST.fullmatch(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        found = _ADDRESS.fullmatch(text.strip().removeprefix(_SCHEME).removesuffix("/"))
+        port = 0 if found is None else int(found[3] or default_port or 0)
+        if found is None or not 0 < port < 65536:
             raise OptionError("TUBEMQ_BAD_ADDRESS", address=text.strip())
-        return cls(host, int(port))
+        return cls(found[1] or found[2], port)
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 _new_tuple: Final = tuple.__new__

@@ -5,6 +5,7 @@ import pytest
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 
 PLACE = TopicPartition("demo", 1, 0)
 
@@ -19,6 +20,10 @@ def test_topics_and_filters():
 
 def test_one_text_is_one_topic():
     assert Subscription.of("demo").topics == ("demo",)
+
+
+def test_the_topic_that_brokers_write_themselves_can_be_read():
+    assert Subscription.of(OFFSET_HISTORY_TOPIC).topics == ("__offset_history__",)
 
 
 @pytest.mark.parametrize(

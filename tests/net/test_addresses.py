@@ -81,3 +81,27 @@ def test_senders_and_callers_know_the_same_addresses(names):
         assert answers()
         second = pipelines.connect(NAMED)
         wait_until(lambda: pipelines.drive(0.01) == [] and second.writable)
+
+
+def test_a_server_may_have_an_ipv6_address():
+    try:
+        listening = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError as error:
+        pytest.skip(f"this host has no IPv6: {error}")
+    with listening:
+        endpoint = Endpoint.parse(f"tubemq://[::1]:{listening.getsockname()[1]}")
+        with addresses.connect(endpoint, 5) as connected, listening.accept()[0] as accepted:
+            connected.sendall(b"x")
+            assert accepted.recv(1) == b"x"
+
+
+def test_a_name_may_begin_with_a_digit(monkeypatch):
+    asked = []
+
+    def resolve(host, port, **_):
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    found = addresses.addresses_of(Endpoint.parse("10.10.example:8715"))
+    assert (asked, [address for *_, address in found]) == (["10.10.example"], [("127.0.0.1", 8715)])

@@ -8,6 +8,7 @@ from typing import Final, Self
 from tubemq_spark.client.settings import bad_setting, require_booleans, require_whole_numbers
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import require_aligned
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import (
     LONGEST_MESSAGE_TYPE,
     MOST_MESSAGE_TYPES,
@@ -114,7 +115,7 @@ class Subscription:
         if not 0 < len(names) <= _MOST_TOPICS:
             raise bad_setting("topics", f"a list of {len(names)}", f"1 to {_MOST_TOPICS} topics")
         for name in names:
-            if not TOPIC_NAME.fullmatch(name):
+            if not TOPIC_NAME.fullmatch(name) and name != OFFSET_HISTORY_TOPIC:
                 raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
         types = {name: frozenset[str]() for name in names}
         for name, wanted in (message_types or {}).items():
