@@ -11,6 +11,8 @@ VENV_PROTOS := .venv-protos
 COMPILED := setup.py tubemq_spark/protocol/_speedups.c
 # Of the integration tests: one with the embedded server, two with Java servers of their own.
 PROCESSES := 3
+# Half of their time unit tests wait.
+UNIT_PROCESSES := 3
 # Tests that take too long for every change run in `make nightly`.
 USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
@@ -38,7 +40,7 @@ quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync check quick-unit quick-spark
 
 quick-unit: $(STAMP)
-	$(BIN)/python -m pytest tests -n 2 $(USUAL) --quick --exitfirst $(ARGS)
+	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) --quick --exitfirst $(ARGS)
 
 quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
@@ -52,14 +54,14 @@ nightly-integration: java artifacts
 
 nightly-beside: java $(STAMP42) # what does not share servers with the integration tests
 	$(BIN)/tubemq-spark demo
-	$(LONG) $(BIN)/python -m pytest tests -n 2 $(ARGS)
+	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(ARGS)
 	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.speedups --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m integration_tests.wheel
 
-unit: $(STAMP) ## no Spark, no Java, about a minute
-	$(BIN)/python -m pytest tests -n 2 $(USUAL) $(ARGS)
+unit: $(STAMP) ## no Spark, no Java, about four minutes
+	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
 
 integration: java $(STAMP) ## Spark on the embedded server
 	$(BIN)/python -m pytest integration_tests -m "not real and not nightly" $(ARGS)

@@ -126,6 +126,7 @@ class RealTubeMQ:
         *,
         brokers: int = 1,
         settings: ServerSettings | None = None,
+        standbys: int = 0,
     ) -> None:
         self.brokers: dict[int, Broker] = {}
         """All brokers by their ids 1, 2, ..., whether they run or not."""
@@ -137,6 +138,7 @@ class RealTubeMQ:
         self._directory = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tubemq-")))
         self._processes = self._resources.enter_context(ProcessGroup())
         self._master_ports = MasterPorts(*(free_port() for _ in fields(MasterPorts)))
+        self._standbys = [MasterPorts(*(free_port() for _ in fields(MasterPorts))) for _ in range(standbys)]
         self._master_server = self._new_master()
         try:
             self._start_all(brokers, topics or {})
@@ -148,6 +150,11 @@ class RealTubeMQ:
     def master(self) -> str:
         """The master's `host:port`, as clients want it."""
         return f"{MASTER_HOST}:{self._master_ports.rpc}"
+
+    @property
+    def masters(self) -> list[str]:
+        """The `host:port` of the master, and of those that may follow it."""
+        return [f"{MASTER_HOST}:{ports.rpc}" for ports in (self._master_ports, *self._standbys)]
 
     @property
     def master_tls(self) -> str:
@@ -278,6 +285,21 @@ class RealTubeMQ:
         self.kill_master()
         self.start_master()
 
+    def start_standbys(self) -> None:
+        """Let the other masters join the group; the first one leads it."""
+        for number, ports in enumerate(self._standbys, start=2):
+            name = f"master-{number}"
+            server = self._new_server(name, MASTER_CLASS, MASTER_FLAGS)
+            settings = self._settings
+            server.prepare(master_ini(name, ports, settings, self._directory / name, self._master_ports))
+            server.start()
+        self._await(self._group_is_whole, START_TIMEOUT_S, "the other masters to join")
+
+    def kill_leader(self) -> None:
+        """Kill the first master, and wait until another one leads."""
+        self.kill_master()
+        self._await(self._another_leads, START_TIMEOUT_S, "another master to lead")
+
     def publish(self) -> None:
         """Wait until the master lists all topics of all running brokers, and hurry it."""
         self._publish()
@@ -304,7 +326,7 @@ class RealTubeMQ:
     def _new_master(self) -> JavaServer:
         directory = self._directory / "master"
         server = self._new_server("master", MASTER_CLASS, MASTER_FLAGS)
-        server.prepare(master_ini(self._master_ports, self._settings, directory))
+        server.prepare(master_ini("master", self._master_ports, self._settings, directory))
         return server
 
     def _new_broker(self) -> Broker:
@@ -317,7 +339,9 @@ class RealTubeMQ:
             self._new_server(name, BROKER_CLASS, BROKER_FLAGS),
         )
         broker.server.prepare(
-            broker_ini(broker_id, broker.ports, self._settings, self._directory / name, self.master)
+            broker_ini(
+                broker_id, broker.ports, self._settings, self._directory / name, ",".join(self.masters)
+            )
         )
         defaults = dict(TOPIC_DEFAULTS)
         if self._settings.tls is not None:
@@ -397,6 +421,13 @@ class RealTubeMQ:
     def _start_master(self) -> None:
         self._master_server.start()
         self._await(self.admin.is_active, START_TIMEOUT_S, "the master to lead")
+
+    def _group_is_whole(self) -> bool:
+        roles = [role.upper() for role in self.admin.group_nodes().values()]
+        return sorted(roles) == ["MASTER", *["REPLICA"] * len(self._standbys)]
+
+    def _another_leads(self) -> bool:
+        return any(MasterAdmin(f"{MASTER_HOST}:{ports.web}").is_active() for ports in self._standbys)
 
     def _comes_soon(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for something that may as well not come."""

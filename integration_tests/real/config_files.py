@@ -101,8 +101,13 @@ class BrokerPorts:
     tls: int
 
 
-def master_ini(ports: MasterPorts, settings: ServerSettings, directory: Path) -> str:
-    """Write the configuration of a lone master that keeps its state in Berkeley DB."""
+def master_ini(
+    name: str, ports: MasterPorts, settings: ServerSettings, directory: Path, first: MasterPorts | None = None
+) -> str:
+    """Write the configuration of a master that keeps its state in Berkeley DB.
+
+    It is a lone one, or joins the group that the first one has begun.
+    """
     return _render(
         {
             "master": {
@@ -118,9 +123,9 @@ def master_ini(ports: MasterPorts, settings: ServerSettings, directory: Path) ->
             },
             "meta_bdb": {
                 "repGroupName": "tubemqMasterGroup",
-                "repNodeName": "master",
+                "repNodeName": name,
                 "repNodePort": ports.replication,
-                "repHelperHost": f"{MASTER_HOST}:{ports.replication}",
+                "repHelperHost": f"{MASTER_HOST}:{(first or ports).replication}",
                 "metaDataPath": directory / "meta",
                 "metaLocalSyncPolicy": 1,
                 "metaReplicaSyncPolicy": 3,
