@@ -153,6 +153,36 @@ def test_flow_control_says_how_long_a_partition_rests():
     assert world.cache.wait_s() == pytest.approx(0.4)
 
 
+def test_a_partition_at_its_end_can_be_hastened():
+    world = World(2)
+    booking = world.fetch(NOTHING)
+    assert not world.cache.hasten(booking.partition), "it is being fetched"
+    world.cache.release(booking, consumed=False)
+    assert sorted(world.cache.at_rest) == [partition(0), partition(1)]
+    assert world.cache.hasten(booking.partition)
+    assert world.state(0) is PartitionState.IDLE
+    assert not world.cache.hasten(booking.partition), "it rests no more"
+    assert not world.cache.hasten(partition(7)), "it is not held"
+    assert world.cache.wait_s() is None
+
+
+@pytest.mark.parametrize("outcome", [FetchOutcome(403, 0, 2_000), FetchOutcome(452, 0, 1_500)])
+def test_rests_that_a_broker_or_an_error_has_set_go_on(outcome):
+    world = World(1)
+    world.cache.release(world.fetch(NOTHING), consumed=False)
+    world.cache.hasten(partition(0))
+    world.cache.release(world.fetch(outcome), consumed=False)
+    assert not world.cache.hasten(partition(0))
+    assert world.state(0) is PartitionState.RESTING
+
+
+def test_rests_that_a_rule_has_set_go_on():
+    world = World(1)
+    world.control.update_group(1, '[{"type":1,"rule":[{"zeroCnt":1,"freqInMs":5000}]}]')
+    world.cache.release(world.fetch(NOTHING), consumed=False)
+    assert not world.cache.hasten(partition(0))
+
+
 def test_filtered_topics_have_rules_of_their_own():
     pauses = '[{"type":3,"rule":[{"normFreqInMs":0,"filterFreqInMs":100,"minDataFilterFreqInMs":400}]}]'
     world = World(1, filtered_topics={"demo"})

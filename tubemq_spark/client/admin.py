@@ -279,6 +279,16 @@ class MasterAdmin(_WebApi):
         """Return the members of an online consumer group and what they hold."""
         return self.call("admin_query_consume_group_detail", groupName=group)
 
+    def online_groups(self, topic: str | None = None) -> list[dict[str, Any]]:
+        """Return the groups that have members, each with its topics and the number of its members.
+
+        Args:
+            topic: only those that read it.
+        """
+        parameters = {} if topic is None else {"topicName": topic}
+        items: list[dict[str, Any]] = self.call("admin_query_sub_info", **parameters)["data"]
+        return items
+
     def _modify(self, method: str, **parameters: Parameter) -> None:
         """Make a changing call; it succeeds only if every item of it did."""
         if self._token is None:

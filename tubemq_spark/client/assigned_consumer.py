@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 from tubemq_spark.client.assigned_connecting import Connecting, is_subscribable
 from tubemq_spark.client.assigned_session import AssignedSession
@@ -188,6 +189,36 @@ class AssignedConsumer(Consumer):
                 trouble=troubles.get(partition),
             )
         return found
+
+    # For those who wait for messages without a thread.
+
+    def on_given_up(self, note: Callable[[], object]) -> None:
+        """Have a function called when a partition was given up for an error, which ``status`` tells.
+
+        It is called in whatever thread, and must only note that.
+        """
+        self._state.on_loss = note
+
+    def wait_s(self) -> float | None:
+        """Return after how many seconds ``fetch`` may find something; None: not by itself."""
+        return self.fetching.wait_s()
+
+    @property
+    def at_rest(self) -> tuple[TopicPartition, ...]:
+        """What waits for messages, and has no batch out."""
+        with self._state.changed:
+            return self._state.cache.at_rest
+
+    def hasten(self, partition: TopicPartition) -> bool:
+        """Let the next ``fetch`` ask for a partition that waits at its end; return whether it did so.
+
+        Whoever hears otherwise that messages have come need not wait for ``not_found_wait_ms``.
+        """
+        with self._state.changed:
+            hastened = self._state.cache.hasten(partition)
+            if hastened:
+                self._state.changed.notify_all()
+        return hastened
 
     # Inside.
 

@@ -192,6 +192,13 @@ class PartitionFlow:
         elif outcome.code in (ErrCode.SUCCESS, ErrCode.NOT_FOUND):
             self._empty_fetches = 0
 
+    @property
+    def rests_at_end(self) -> bool:
+        """Whether it waits because nothing was found, and no rule says for how long."""
+        if self._last.code != ErrCode.NOT_FOUND or not self._empty_fetches:
+            return False
+        return self._control.pause_after_empty(self._empty_fetches, UNDEFINED) == UNDEFINED
+
     def rest_ms(self, *, filtered: bool) -> int:
         """Return how long to leave the partition alone from now on, in ms.
 

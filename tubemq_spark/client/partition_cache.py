@@ -274,6 +274,22 @@ class PartitionCache:
             break
         return max(0.0, min(moments) - self._clock()) if moments else None
 
+    @property
+    def at_rest(self) -> tuple[TopicPartition, ...]:
+        """What rests, or would be fetched next."""
+        return (*self._sets[PartitionState.RESTING], *self._sets[PartitionState.IDLE])
+
+    def hasten(self, partition: TopicPartition) -> bool:
+        """End the rest of a partition that waits at its end; return whether it did so.
+
+        Rests that flow control or an error has set go on.
+        """
+        held = self._held.get(partition)
+        if held is None or held.state is not PartitionState.RESTING or not held.flow.rests_at_end:
+            return False
+        self._make_idle(held)
+        return True
+
     # Pausing.
 
     @property
