@@ -75,7 +75,9 @@ After SIGTERM or SIGINT
 1. health says `NOT_SERVING`, and new calls are refused with `UNAVAILABLE`; clients go to another gateway;
 2. ranges that are read end there and go on elsewhere; who publishes is told, has everything stored, and goes
    on elsewhere;
-3. what still runs after `drain_ms` is cut, and the process ends with exit code 0.
+3. fetches that wait are answered without messages, and streams of events, routes and batches end with that
+   refusal; what was sent and not committed comes again, at the next gateway;
+4. what still runs after `drain_ms` is cut, and the process ends with exit code 0.
 
 A second signal does not wait. Other exit codes: 2 the configuration is wrong, 3 the gateway cannot listen, 4
 no master can be reached and `require_master` is set.
@@ -93,7 +95,13 @@ grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
 - `QueryRoute`, `QueryBounds` and `ReadRange` read what a topic holds, without moving any group.
 - `Publish` stores one batch; `PublishStream` is for many.
 - `AttachPartitions`, `Fetch` and `Commit` consume as a group: TubeMQ's broker answers at once when it has
-  nothing, and the gateway waits for it, up to 20 s a call.
+  nothing, and the gateway waits for it, up to 20 s per call. Of all that wait for a partition one asks the
+  broker, every `poll_ms`; what is published through the gateway is there at once.
+- `Consume` is the same as one long call: batches come as long as the client gives credit, in bytes.
+- `SessionEvents` tells what happens to a session: the gateway drains, a partition was lost or has gone on
+  behind records that are gone, a topic has other partitions, others of the group came or went. Heartbeats
+  tell it too. `WatchRoute` sends where partitions are, whenever that changes.
+- `ListMembers` and `ListGroups` say who consumes, as a master knows it, up to 5 s late.
 
 A client chooses its id and an epoch that grows with each start, and opens its session where a gateway does
 not know it. A failed call has a gRPC status, and a `TubeError` in the trailer `tubemq-error-bin`.
@@ -102,6 +110,10 @@ not know it. A failed call has a gRPC status, and a `TubeError` in the trailer `
 
 The log goes to stderr, in UTC, under the logger `tubemq_spark.gateway`. Of the calls, `access` below it has
 each failure and one in `access_log_every`; there is no line for single messages.
+
+Routes are asked again every `route_refresh_ms`. While no master answers, those that are known are used, for
+up to `route_expiry_ms`; health stays `SERVING`, and `DescribeGateway` and a metric say that the gateway is
+degraded.
 
 With `metrics` the gateway serves these numbers for Prometheus, at `/metrics`:
 

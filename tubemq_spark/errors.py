@@ -153,6 +153,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SESSION_UNKNOWN": "The gateway {gateway} does not know the session {session}; open it there, and repeat the call.",
     "TUBEMQ_SESSION_FENCED": "The session {session} of epoch {epoch} has given way to one of epoch {newer}; stop this client, or give it a client id of its own.",
     "TUBEMQ_GATEWAY_ANSWER": "The gateway answered with something unexpected: {what}; check its address and its version.",
+    "TUBEMQ_GROUP_NOT_FOUND": "Nobody knows the group {group}: it has neither members nor a position at a broker; check its name.",
     "TUBEMQ_GATEWAY_FAILED": "The gateway failed because of a mistake of its own: {cause}; look at its log, and please report this as a bug.",
     "TUBEMQ_GATEWAY_ERROR": "The gateway refuses: {text}; it may be of a newer release than this client.",
     # Options.

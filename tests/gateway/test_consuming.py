@@ -154,7 +154,8 @@ def test_a_parked_fetch_holds_no_thread(server):
 def test_what_a_broker_gave_after_the_client_had_gone_comes_again(served, client, monkeypatch):
     attach(client, place())
     publish(served, b"one")
-    (consumer,) = served.server._consuming._consumers.values()
+    (attached,) = served.server._consuming._consumers.values()
+    consumer = attached.consumer
     usual, asked, gone = consumer.fetch, threading.Event(), threading.Event()
 
     def slow(timeout_ms):

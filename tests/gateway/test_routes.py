@@ -105,3 +105,74 @@ def test_threads_that_ask_at_once_share_one_answer(parts):
         master.gate.set()
         assert len({tuple(one.result().partitions) for one in found}) == 1
     assert len(master.asked) == 1
+
+
+def test_a_refresh_asks_for_what_is_used_so_that_nobody_waits_for_it(parts):
+    master, clock, routes = parts
+    routes.find([DEMO])
+    routes.known({"other"})
+    master.asked.clear()
+    clock.now += REFRESH_S - 1
+    routes.refresh()
+    assert master.asked == [("demo", "other")]
+    clock.now += REFRESH_S - 1
+    routes.find([DEMO])
+    assert len(master.asked) == 1
+
+
+def test_what_nobody_uses_any_more_is_forgotten(parts):
+    master, clock, routes = parts
+    routes.known({"other"})
+    clock.now += EXPIRY_S
+    routes.find([DEMO])
+    clock.now += 1
+    master.asked.clear()
+    routes.refresh()
+    assert master.asked == [("demo",)]
+
+
+def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgotten(parts, monkeypatch):
+    monkeypatch.setattr("tubemq_spark.gateway.routes._MOST_TOPICS", 2)
+    master, _, routes = parts
+    for topic in ("other", "demo", "third"):
+        routes.known({topic})
+    master.asked.clear()
+    routes.refresh()
+    assert master.asked == [("demo", "third")]
+
+
+def test_a_topic_without_partitions_is_asked_for_again_soon(parts):
+    master, clock, routes = parts
+    routes.known({"third"})
+    clock.now += 4
+    routes.known({"third"})
+    assert len(master.asked) == 1
+    clock.now += 2
+    routes.known({"third"})
+    assert len(master.asked) == 2
+
+
+def test_changes_are_told_once(parts):
+    master, _, routes = parts
+    told = []
+    routes.on_change = lambda *change: told.append(change)
+    routes.find([DEMO])
+    routes.refresh()
+    assert told == []
+    master.partitions["demo"].append(TopicPartition("demo", 1, 10_002))
+    routes.refresh()
+    routes.refresh()
+    assert told == [("demo", 5)]
+
+
+def test_it_is_known_whether_masters_answer(parts):
+    master, _, routes = parts
+    routes.find([DEMO])
+    assert not routes.degraded
+    master.away = True
+    with pytest.raises(TubeMQConnectionError):
+        routes.refresh()
+    assert routes.degraded
+    master.away = False
+    routes.refresh()
+    assert not routes.degraded

@@ -31,7 +31,15 @@ logger = logging.getLogger(__name__)
 access_log = logging.getLogger("tubemq_spark.gateway.access")
 
 _ALWAYS: Final = frozenset(
-    {"Heartbeat", "CloseSession", "Commit", "DetachPartitions", "DescribeGateway", "ListSessions"}
+    {
+        "Heartbeat",
+        "SessionEvents",
+        "CloseSession",
+        "Commit",
+        "DetachPartitions",
+        "DescribeGateway",
+        "ListSessions",
+    }
 )
 """Served while the gateway drains too."""
 _WITHOUT_SESSION: Final = frozenset({"OpenSession", "DescribeGateway", "ListSessions"})

@@ -10,15 +10,17 @@ session's client id. So another gateway, where the client opens its session agai
 - *closed*: the session has ended, or the gateway stops. Its partitions are given up; what was not committed
   comes again, to whoever reads them next.
 
-**A fetch that waits** uses a thread only while a broker is asked, which is now and then. It is answered once:
-with messages, or empty after its wait, or empty when the gateway drains. What a broker gave after its client
-had gone is rolled back, so it comes again.
+**A fetch that waits** uses a thread only while a broker is asked (``parking``). It is answered once: with
+messages, or empty after its wait, when nothing is attached, or when the gateway drains. What a broker gave
+after its client had gone is rolled back, so it comes again.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
-import time
+import weakref
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tubemq_spark.client.assigned_consumer import AssignedConsumer
@@ -26,13 +28,17 @@ from tubemq_spark.client.consumer_values import Batch
 from tubemq_spark.client.partition_states import ConsumeStatus
 from tubemq_spark.client.records import Record
 from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
+from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.events import Events
 from tubemq_spark.gateway.metrics import Metrics
+from tubemq_spark.gateway.parking import Parking
 from tubemq_spark.gateway.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Upstream
 from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
 
 logger = logging.getLogger(__name__)
@@ -40,10 +46,21 @@ logger = logging.getLogger(__name__)
 _LONGEST_WAIT_S: Final = 20.0
 _RESERVE_S: Final = 0.1
 """How much earlier than its client's deadline a fetch is answered."""
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 0.4
 _SHORTLY_MS: Final = 500
 """When to try again after too many fetches waited."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Attached:
+    """The consumer of a session, and what belongs to it."""
+
+    session: Session
+    consumer: AssignedConsumer
+    parking: Parking
+    partitions: set[TopicPartition] = dataclasses.field(default_factory=set)
+    """What the client has attached, and was not told to be lost."""
+    out: dict[TopicPartition, str] = dataclasses.field(default_factory=dict)
+    """The batch of each partition that the client may still commit."""
 
 
 class Consuming:
@@ -57,20 +74,25 @@ class Consuming:
         workers: Workers,
         metrics: Metrics,
         calls: Calls,
+        events: Events,
+        arrivals: Arrivals,
     ) -> None:
         """Have no consumer yet."""
         self._gateway = settings.name
         self._most = settings.fetches
         self.waiting = 0
         """How many fetches wait for messages."""
+        self._sessions = sessions
         self._upstream = upstream
         self._workers = workers
         self._metrics = metrics
         self._calls = calls
-        self._consumers: dict[Session, AssignedConsumer] = {}
-        self._attaching = asyncio.Lock()
+        self._events = events
+        self._arrivals = arrivals
+        self._consumers: dict[Session, Attached] = {}
+        self._attaching: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._closing: set[asyncio.Task[None]] = set()
-        sessions.on_end = self._end
+        sessions.on_end.append(self._end)
 
     def __len__(self) -> int:
         """How many consumers there are."""
@@ -80,41 +102,123 @@ class Consuming:
         self, request: pb.AttachPartitionsRequest, call: Call
     ) -> pb.AttachPartitionsResponse:
         """Take partitions for a session; say of each where it stands or why it was not taken."""
-        session = call.owner()
-        consumer = await self._opened(session, request)
-
-        def attach() -> pb.AttachPartitionsResponse:
-            made = pb.AttachPartitionsResponse()
-            for wanted in request.partitions:
-                partition = values.partition_from_proto(wanted.partition)
-                try:
-                    stands = consumer.connect(partition, wanted.offset if wanted.HasField("offset") else None)
-                except TubeMQError as error:
-                    made.partitions.add(error=failures.to_proto(error))
-                else:
-                    made.partitions.add(offset=stands.offset)
-            return made
-
-        return await self._workers.run(attach)
+        attached = await self._opened(call.owner(), request)
+        made = pb.AttachPartitionsResponse()
+        for wanted in request.partitions:
+            partition = values.partition_from_proto(wanted.partition)
+            try:
+                offset = await self.attach(
+                    attached, partition, wanted.offset if wanted.HasField("offset") else None
+                )
+            except TubeMQError as error:
+                made.partitions.add(error=failures.to_proto(error))
+            else:
+                made.partitions.add(offset=offset)
+        return made
 
     async def detach_partitions(
         self, request: pb.DetachPartitionsRequest, call: Call
     ) -> pb.DetachPartitionsResponse:
         """Give partitions up."""
-        consumer = self._consumer(call.owner())
+        attached = self.attached(call.owner())
         asked = [values.partition_from_proto(one) for one in request.partitions]
-
-        def detach() -> list[TopicPartition]:
-            return [partition for partition in asked if consumer.disconnect(partition)]
-
-        given_up = await self._workers.run(detach)
+        given_up = [partition for partition in asked if await self.detach(attached, partition)]
         return pb.DetachPartitionsResponse(partitions=map(values.partition_to_proto, given_up))
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
         """Return messages as soon as there are some."""
-        consumer = self._consumer(call.owner())
+        session = call.owner()
+        attached = self.attached(session)
         for context in request.commit:
-            await self._workers.run(lambda: consumer.confirm(context))  # noqa: B023 (awaited here)
+            await self.commit_batch(attached, context)
+        with self.place():
+            batch = await attached.parking.fetch(_wait_s(request, call))
+        if batch is not None:
+            return self.response(attached, batch, call)
+        if session.ended:
+            self._sessions.use(request.session)
+        return pb.FetchResponse(reason=attached.consumer.consume_status, draining=self._calls.draining)
+
+    async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
+        """Confirm a batch, or take it back."""
+        attached = self.attached(call.owner())
+        return await self.commit_batch(attached, request.batch, consumed=not request.roll_back)
+
+    # For streams too.
+
+    def attached(self, session: Session) -> Attached:
+        """Return the consumer of a session.
+
+        Raises:
+            GatewayError: it has attached no partition.
+        """
+        found = self._consumers.get(session)
+        if found is None:
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="the session has attached no partition")
+        return found
+
+    async def attach(self, attached: Attached, partition: TopicPartition, offset: int | None) -> int:
+        """Take a partition; return where it stands.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.connect``.
+        """
+        stands = await self._workers.run(lambda: attached.consumer.connect(partition, offset))
+        attached.partitions.add(partition)
+        self._look_for_lost(attached)
+        attached.parking.wake(partition)
+        return stands.offset
+
+    async def detach(self, attached: Attached, partition: TopicPartition) -> bool:
+        """Give a partition up; return whether it was attached.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.disconnect``.
+        """
+        attached.partitions.discard(partition)
+        if (context := attached.out.get(partition)) is not None:
+            # Otherwise the consumer would wait for it.
+            with contextlib.suppress(TubeMQError):
+                await self.commit_batch(attached, context, consumed=False)
+        given_up = await self._workers.run(lambda: attached.consumer.disconnect(partition))
+        attached.parking.wake()
+        return given_up
+
+    async def commit_batch(
+        self, attached: Attached, context: str, *, consumed: bool = True
+    ) -> pb.CommitResponse:
+        """Confirm a batch, or take it back.
+
+        Raises:
+            TubeMQError: as ``Consumer.confirm``.
+        """
+        try:
+            done = await self._workers.run(lambda: attached.consumer.confirm(context, consumed=consumed))
+        finally:
+            for partition in [one for one, out in attached.out.items() if out == context]:
+                del attached.out[partition]
+            attached.parking.wake()
+        return pb.CommitResponse(offset=done.offset, latest=done.latest)
+
+    def take_back(self, attached: Attached, contexts: Iterable[str]) -> None:
+        """Take batches back whose client does not go on; they come again."""
+        task = asyncio.ensure_future(self._take_back(attached, tuple(contexts)))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _take_back(self, attached: Attached, contexts: tuple[str, ...]) -> None:
+        for context in contexts:
+            # It may be committed by another call meanwhile, or its session may have ended.
+            with contextlib.suppress(TubeMQError):
+                await self.commit_batch(attached, context, consumed=False)
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Take one of the places of fetches that wait.
+
+        Raises:
+            GatewayError: there is none left.
+        """
         if self.waiting >= self._most:
             raise GatewayError(
                 "TUBEMQ_GATEWAY_BUSY",
@@ -124,77 +228,13 @@ class Consuming:
             )
         self.waiting += 1
         try:
-            return await self._wait(consumer, time.monotonic() + _wait_s(request, call), call)
+            yield
         finally:
             self.waiting -= 1
 
-    async def _wait(self, consumer: AssignedConsumer, deadline: float, call: Call) -> pb.FetchResponse:
-        pause = _FIRST_PAUSE_S
-        while True:
-            batch = await self._poll(consumer)
-            if batch is not None:
-                return self._response(batch, call)
-            left = deadline - time.monotonic()
-            if left <= 0 or self._calls.draining:
-                return pb.FetchResponse(reason=consumer.consume_status, draining=self._calls.draining)
-            await asyncio.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
-
-    async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
-        """Confirm a batch, or take it back."""
-        consumer = self._consumer(call.owner())
-        done = await self._workers.run(
-            lambda: consumer.confirm(request.batch, consumed=not request.roll_back)
-        )
-        return pb.CommitResponse(offset=done.offset, latest=done.latest)
-
-    async def close(self) -> None:
-        """Close all consumers, for the end of the gateway."""
-        for session in list(self._consumers):
-            self._end(session)
-        if self._closing:
-            await asyncio.wait(self._closing)
-
-    async def _opened(self, session: Session, request: pb.AttachPartitionsRequest) -> AssignedConsumer:
-        topics = set(request.topics) or {wanted.partition.topic for wanted in request.partitions}
-        async with self._attaching:
-            found = self._consumers.get(session)
-            if found is None:
-                made = self._upstream.consumer(session.access, sorted(topics), session.client_id)
-                found = await self._workers.run(made.open)
-                if session.ended:
-                    await self._workers.run(made.close)
-                    raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has ended meanwhile")
-                self._consumers[session] = found
-            elif missing := topics - set(found.subscription.topics):
-                what = f"the session reads other topics than {', '.join(sorted(missing))}"
-                raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
-            return found
-
-    def _consumer(self, session: Session) -> AssignedConsumer:
-        found = self._consumers.get(session)
-        if found is None:
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="the session has attached no partition")
-        return found
-
-    async def _poll(self, consumer: AssignedConsumer) -> Batch | None:
-        """Look once whether there are messages; those that come after the client has gone are rolled back."""
-        asked = asyncio.ensure_future(self._workers.run(lambda: consumer.fetch(0)))
-        try:
-            return await asyncio.shield(asked)
-        except asyncio.CancelledError:
-            task = asyncio.ensure_future(self._roll_back(consumer, asked))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-            raise
-
-    async def _roll_back(self, consumer: AssignedConsumer, asked: "asyncio.Future[Batch | None]") -> None:
-        with contextlib.suppress(TubeMQError):
-            batch = await asked
-            if batch is not None:
-                await self._workers.run(lambda: consumer.confirm(batch, consumed=False))
-
-    def _response(self, batch: Batch, call: Call) -> pb.FetchResponse:
+    def response(self, attached: Attached, batch: Batch, call: Call) -> pb.FetchResponse:
+        """Return a batch as a message, and count it."""
+        attached.out[batch.partition] = batch.context
         made = pb.FetchResponse(
             reason=ConsumeStatus.READY,
             partition=values.partition_to_proto(batch.partition),
@@ -204,23 +244,85 @@ class Consuming:
             batch=batch.context,
             draining=self._calls.draining,
         )
-        call.rows = len(batch)
+        call.rows += len(batch)
         self._metrics.passed("read", len(batch), sum(len(record.value) for record in batch.records))
         return made
 
+    # Life.
+
+    def release(self) -> None:
+        """Answer all fetches that wait, for a gateway that drains."""
+        for attached in self._consumers.values():
+            attached.parking.release()
+
+    async def close(self) -> None:
+        """Close all consumers, for the end of the gateway."""
+        for session in list(self._consumers):
+            self._end(session)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _opened(self, session: Session, request: pb.AttachPartitionsRequest) -> Attached:
+        topics = set(request.topics) or {wanted.partition.topic for wanted in request.partitions}
+        async with self._attaching.setdefault(session, asyncio.Lock()):
+            found = self._consumers.get(session)
+            if found is None:
+                return await self._open(session, sorted(topics), accept_losses=request.accept_losses)
+        if missing := topics - set(found.consumer.subscription.topics):
+            what = f"the session reads other topics than {', '.join(sorted(missing))}"
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
+        return found
+
+    async def _open(self, session: Session, topics: list[str], *, accept_losses: bool) -> Attached:
+        on_loss = self._loss_policy(session, accept=accept_losses)
+        consumer = self._upstream.consumer(session.access, topics, session.client_id, on_loss)
+        await self._workers.run(consumer.open)
+        if session.ended:
+            await self._workers.run(consumer.close)
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has ended meanwhile")
+        parking = Parking(consumer, self._workers, self._arrivals)
+        found = self._consumers[session] = Attached(session, consumer, parking)
+        consumer.on_given_up(lambda: self._events.from_thread(lambda: self._look_for_lost(found)))
+        self._events.members_changed(session.access.config.group, session)
+        return found
+
+    def _loss_policy(self, session: Session, *, accept: bool) -> LossPolicy:
+        def tell(loss: LossRecord) -> None:
+            self._metrics.lost(loss.loss.value)
+            logger.warning("%s of the session %s: %s", loss.partition, session.client_id, loss)
+            self._events.from_thread(lambda: self._events.offset_corrected(session, loss))
+            if not accept:
+                fail_on_loss(loss)
+
+        return tell
+
+    def _look_for_lost(self, attached: Attached) -> None:
+        """Tell the client of partitions that were given up, and not by it."""
+        lost = attached.partitions - set(attached.consumer.connected)
+        if lost:
+            status = attached.consumer.status()
+            for partition in sorted(lost):
+                attached.partitions.discard(partition)
+                self._events.partition_lost(attached.session, partition, status[partition].trouble)
+            attached.parking.wake()
+
     def _end(self, session: Session) -> None:
-        consumer = self._consumers.pop(session, None)
-        if consumer is not None:
-            task = asyncio.ensure_future(self._close(consumer))
+        attached = self._consumers.pop(session, None)
+        if attached is not None:
+            self._events.members_changed(session.access.config.group, session)
+            task = asyncio.ensure_future(self._close(attached))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _close(self, consumer: AssignedConsumer) -> None:
+    async def _close(self, attached: Attached) -> None:
+        await attached.parking.close()
         try:
-            await self._workers.run(consumer.close)
+            await self._workers.run(attached.consumer.close)
         except (GatewayError, ConsumeError) as error:
             logger.warning(
-                "the consumer %s was not closed; its leases end by themselves: %s", consumer.client_id, error
+                "the consumer %s was not closed; its leases end by themselves: %s",
+                attached.consumer.client_id,
+                error,
             )
 
 

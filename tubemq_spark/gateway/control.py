@@ -1,15 +1,15 @@
 """Sessions, routes and offsets: short questions and short answers."""
 
-import dataclasses
 from typing import Final
 
 from tubemq_spark.errors import OptionError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.routes import with_missing
 from tubemq_spark.gateway.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Access, Upstream
 from tubemq_spark.gateway.workers import Workers
-from tubemq_spark.model import StoreBounds, StoreId, TopicsLayout
+from tubemq_spark.model import StoreBounds, StoreId
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
@@ -57,13 +57,22 @@ class Control:
             capabilities=self.capabilities,
         )
 
-    async def heartbeat(self, _: pb.HeartbeatRequest, __: Call) -> pb.HeartbeatResponse:
-        """Take a sign of life; that the session is known is the answer."""
-        return pb.HeartbeatResponse(lease_ms=self._settings.lease_ms, draining=self._calls.draining)
+    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
+        """Take a sign of life; tell what has happened and was not told yet."""
+        inbox = call.owner().inbox
+        inbox.seen(request.seen)
+        return pb.HeartbeatResponse(
+            lease_ms=self._settings.lease_ms,
+            draining=self._calls.draining,
+            events=inbox.pending(),
+            gateway=self._settings.name,
+        )
 
     async def close_session(self, _: pb.CloseSessionRequest, call: Call) -> pb.CloseSessionResponse:
         """End a session; calls of it that are under way come to their end."""
-        self._sessions.close(call.owner())
+        session = call.owner()
+        session.closed_by_client = True
+        self._sessions.close(session)
         return pb.CloseSessionResponse()
 
     # Topics.
@@ -75,7 +84,7 @@ class Control:
         def ask() -> pb.QueryRouteResponse:
             routes = access.routes
             if request.max_age_ms and request.missing_ok and routes.age_ms(topics) <= request.max_age_ms:
-                layout = _with_missing(routes.known(topics), topics)
+                layout = with_missing(routes.known(topics), topics)
             else:
                 layout = routes.layout(topics, missing_ok=request.missing_ok)
             made = values.layout_to_proto(layout)
@@ -153,11 +162,6 @@ class Control:
             return values.reset_failures_to_proto(failures)
 
         return await self._workers.run(move)
-
-
-def _with_missing(layout: TopicsLayout, topics: tuple[str, ...]) -> TopicsLayout:
-    there = {partition.topic for partition in layout.partitions}
-    return dataclasses.replace(layout, missing_topics=frozenset(topics) - there)
 
 
 def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsResponse:

@@ -8,6 +8,7 @@ from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Call, Calls
 from tubemq_spark.gateway.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.gateway.upstream import Upstream
 from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -26,6 +27,7 @@ class Operations:
         reads: Workers,
         publishes: Workers,
         calls: Calls,
+        upstream: Upstream,
     ) -> None:
         """Look at the parts of a gateway."""
         self._settings = settings
@@ -34,6 +36,7 @@ class Operations:
         self._reads = reads
         self._publishes = publishes
         self._calls = calls
+        self._upstream = upstream
         self._began = time.monotonic()
         self.advertised = ""
         """The address that clients are told."""
@@ -53,6 +56,7 @@ class Operations:
             bytes_in_flight=self._budget.used,
             uptime_ms=int((time.monotonic() - self._began) * 1000),
             capabilities=self.capabilities,
+            degraded=self._upstream.degraded,
         )
 
     async def list_sessions(self, request: pb.ListSessionsRequest, _: Call) -> pb.ListSessionsResponse:

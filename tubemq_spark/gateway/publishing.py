@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.errors import GatewayError, TubeMQError
+from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Call, Calls
 from tubemq_spark.gateway.metrics import Metrics
@@ -128,6 +129,7 @@ class Publishing:
         budget: ByteBudget,
         metrics: Metrics,
         calls: Calls,
+        arrivals: Arrivals,
     ) -> None:
         """Publish in the threads of ``workers``."""
         self._gateway = settings.name
@@ -137,6 +139,7 @@ class Publishing:
         self._budget = budget
         self._metrics = metrics
         self._calls = calls
+        self._arrivals = arrivals
 
     async def publish(self, request: pb.PublishRequest, call: Call) -> pb.PublishResponse:
         """Store the messages of one batch."""
@@ -151,6 +154,7 @@ class Publishing:
                 self._budget.give(session.client_id, size)
 
         receipts = await self._workers.run(work)
+        self._arrivals.arrived(one.partition for one in receipts)
         self._count(call, len(batch), size)
         return pb.PublishResponse(receipts=values.receipts_to_proto(receipts))
 
@@ -188,6 +192,7 @@ class Publishing:
                 self._budget.give(session.client_id, size)
             if command.HasField("batch"):
                 self._count(call, _accepted(command, answer), size)
+            self._arrivals.arrived(values.partition_from_proto(one.partition) for one in answer.receipts)
             answer.draining = self._calls.draining
             await call.context.write(answer)
             if command.HasField("finish") and not answer.HasField("error"):

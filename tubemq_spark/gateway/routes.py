@@ -1,8 +1,13 @@
 """Where partitions are, as a master said a moment ago.
 
 Clients name partitions and never addresses, so a gateway cannot be made to connect to anything else than the
-brokers of its cluster. What a master said of a topic is used for ``refresh_s``; then it is asked again. While
-no master answers, it is used for up to ``expiry_s``, so reading goes on.
+brokers of its cluster. What a master said of a topic is used for ``refresh_s``; then it is asked again, as a
+rule by ``refresh``, so that no call waits for that. While no master answers, it is used for up to
+``expiry_s``, so reading goes on. That a topic has no partitions is used for a moment only: it may be about to
+come.
+
+A topic that nobody has used for ``expiry_s`` is forgotten, and so is the one that was not used for longest
+when there are too many.
 
 Threads may share it. Only one of them asks at a time, and those that waited for it use its answer.
 """
@@ -11,7 +16,8 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
@@ -19,6 +25,10 @@ from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Clock
 
 logger = logging.getLogger(__name__)
+
+_MISSING_S: Final = 5.0
+"""For how long a topic without partitions is taken to have none."""
+_MOST_TOPICS: Final = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,6 +54,13 @@ class Routes:
         self._asking = threading.Lock()
         self._topics: dict[str, _Known] = {}
         """Replaced as a whole for a topic, so it is read without a lock."""
+        self._using = threading.Lock()
+        self._used: dict[str, float] = {}
+        """When each topic was used last, in that order; guarded by ``_using``."""
+        self.on_change: Callable[[str, int], object] = lambda _topic, _partitions: None
+        """Called when a topic has other partitions than before, or elsewhere; with how many it has now."""
+        self.degraded = False
+        """Whether no master answered when one was asked last."""
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool) -> TopicsLayout:
         """Ask a master, and remember what it says.
@@ -52,9 +69,22 @@ class Routes:
             TubeMQError: as ``Cluster.layout``.
         """
         topics = tuple(topics)
-        found = self._cluster.layout(topics, missing_ok=missing_ok)
+        self._use(topics)
+        found = self._layout(topics, missing_ok=missing_ok)
         self._remember(topics, found)
         return found
+
+    def refresh(self) -> None:
+        """Ask a master for all topics that are in use, before anybody has to wait for that.
+
+        Raises:
+            TubeMQError: a master refuses, or none answers.
+        """
+        self._forget_unused(self._clock() - self._expiry_s)
+        with self._asking:
+            topics = sorted(self._topics)
+            if topics:
+                self._remember(topics, self._layout(topics, missing_ok=True))
 
     def find(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
         """Return where some partitions are.
@@ -76,6 +106,7 @@ class Routes:
             TubeMQError: a master had to be asked, and did not answer or refuses.
         """
         began = self._clock()
+        self._use(topics)
         if self._any_older(topics, began - self._refresh_s):
             with self._asking:
                 # Another thread may have asked meanwhile.
@@ -98,14 +129,47 @@ class Routes:
 
     def _ask(self, topics: Collection[str]) -> None:
         try:
-            self._remember(topics, self._cluster.layout(sorted(topics), missing_ok=True))
+            self._remember(topics, self._layout(sorted(topics), missing_ok=True))
         except TubeMQConnectionError as error:
             if self._any_older(topics, self._clock() - self._expiry_s):
                 raise
             logger.warning("no master answers; what one said before is used: %s", error)
 
+    def _layout(self, topics: Collection[str], *, missing_ok: bool) -> TopicsLayout:
+        try:
+            found = self._cluster.layout(topics, missing_ok=missing_ok)
+        except TubeMQConnectionError:
+            self.degraded = True
+            raise
+        self.degraded = False
+        return found
+
     def _any_older(self, topics: Collection[str], moment: float) -> bool:
-        return any(topic not in self._topics or self._topics[topic].at < moment for topic in topics)
+        return any(self._is_older(topic, moment) for topic in topics)
+
+    def _is_older(self, topic: str, moment: float) -> bool:
+        known = self._topics.get(topic)
+        if known is None:
+            return True
+        return known.at < (moment if known.partitions else max(moment, self._clock() - _MISSING_S))
+
+    def _use(self, topics: Iterable[str]) -> None:
+        now = self._clock()
+        with self._using:
+            for topic in topics:
+                self._used.pop(topic, None)
+                self._used[topic] = now
+            for topic in list(self._used)[: max(0, len(self._used) - _MOST_TOPICS)]:
+                self._drop(topic)
+
+    def _forget_unused(self, since: float) -> None:
+        with self._using:
+            for topic in [topic for topic, used in self._used.items() if used < since]:
+                self._drop(topic)
+
+    def _drop(self, topic: str) -> None:
+        del self._used[topic]
+        self._topics.pop(topic, None)
 
     def _remember(self, topics: Iterable[str], layout: TopicsLayout) -> None:
         now = self._clock()
@@ -113,4 +177,13 @@ class Routes:
         for partition, endpoint in layout.partitions.items():
             partitions.setdefault(partition.topic, {})[partition] = endpoint
         for topic, found in partitions.items():
+            before = self._topics.get(topic)
             self._topics[topic] = _Known(found, layout.visit_token, now)
+            if before is not None and before.partitions != found:
+                self.on_change(topic, len(found))
+
+
+def with_missing(layout: TopicsLayout, topics: Iterable[str]) -> TopicsLayout:
+    """Return a layout that names the topics of which it has no partition."""
+    there = {partition.topic for partition in layout.partitions}
+    return dataclasses.replace(layout, missing_topics=frozenset(topics) - there)

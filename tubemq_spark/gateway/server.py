@@ -15,7 +15,6 @@ says SERVING; so no call comes before the gateway can serve it. It ends from the
 import asyncio
 import contextlib
 import logging
-import random
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,18 +24,24 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark import __version__
-from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Calls, Handler
 from tubemq_spark.gateway.consuming import Consuming
 from tubemq_spark.gateway.control import Control
+from tubemq_spark.gateway.events import Events
+from tubemq_spark.gateway.members import Members
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operations import Operations
+from tubemq_spark.gateway.periodic import Periodic
 from tubemq_spark.gateway.publishing import Publishing
 from tubemq_spark.gateway.reading import Ranges
 from tubemq_spark.gateway.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.gateway.upstream import Upstream
+from tubemq_spark.gateway.streaming import Streaming
+from tubemq_spark.gateway.upstream import Access, Upstream
+from tubemq_spark.gateway.watching import Watching
 from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.protocol.gateway.methods import SERVICE
 
@@ -77,13 +82,35 @@ class GatewayServer:
         self._control = Control(
             settings, sessions, self._upstream, self._control_workers, self._publishes, calls
         )
+        self._events = Events(settings, sessions, calls)
+        self._watching = Watching(settings, sessions, self._control_workers, calls)
+        self._upstream.on_route_change = lambda *change: self._events.from_thread(
+            lambda: self._route_changed(*change)
+        )
+        self._arrivals = Arrivals()
         self._ranges = Ranges(sessions, self._reads, budget, self.metrics, calls)
-        self._publishing = Publishing(settings, sessions, self._publishes, budget, self.metrics, calls)
-        self._consuming = Consuming(settings, sessions, self._upstream, self._consumers, self.metrics, calls)
-        self._operations = Operations(settings, sessions, budget, self._reads, self._publishes, calls)
+        self._publishing = Publishing(
+            settings, sessions, self._publishes, budget, self.metrics, calls, self._arrivals
+        )
+        self._consuming = Consuming(
+            settings,
+            sessions,
+            self._upstream,
+            self._consumers,
+            self.metrics,
+            calls,
+            self._events,
+            self._arrivals,
+        )
+        self._streaming = Streaming(sessions, self._consuming, calls)
+        self._membership = self._workers("membership", settings.membership_threads)
+        self._members = Members(settings, self._membership)
+        self._operations = Operations(
+            settings, sessions, budget, self._reads, self._publishes, calls, self._upstream
+        )
         self._health = health.aio.HealthServicer()
         self._server: Any = None
-        self._housekeeping: asyncio.Task[None] | None = None
+        self._periodic = Periodic()
         self._hurried = False
         self.left = 0
         """How many threads were still at work when it had stopped."""
@@ -105,6 +132,7 @@ class GatewayServer:
         watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: self._budget.used)
         watch("consumers", "Sessions that have attached partitions", lambda: len(self._consuming))
         watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
+        watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded))
         watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
 
     async def start(self) -> None:
@@ -115,6 +143,7 @@ class GatewayServer:
                 the address.
         """
         await self._contact()
+        self._events.start()
         self._server = server = grpc.aio.server(options=self._options())
         handlers = self._handlers()
         self._control.capabilities = self._operations.capabilities = tuple(sorted(handlers))
@@ -127,7 +156,11 @@ class GatewayServer:
             self.metrics_address = self._serve_metrics(*self._settings.metrics)
         await server.start()
         await self._say(health_pb2.HealthCheckResponse.SERVING)
-        self._housekeeping = asyncio.create_task(self._keep_house())
+        settings = self._settings
+        self._periodic.every(
+            settings.housekeeping_ms, self._end_silent_sessions, "looking for silent sessions"
+        )
+        self._periodic.every(settings.route_refresh_ms, self._refresh_routes, "refreshing the routes")
         logger.info(
             "settings: %s", ", ".join(f"{name}={text}" for name, text in self._settings.shown().items())
         )
@@ -150,12 +183,12 @@ class GatewayServer:
         if self._server is not None:
             logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
             await self._health.enter_graceful_shutdown()
+            self._events.draining()
+            self._watching.wake()
+            self._consuming.release()
             await self._quiet(grace_s)
             await self._server.stop(0)
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._housekeeping
+        await self._periodic.stop()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
         # Before the threads: a call that waits for a server would go on for minutes.
@@ -163,7 +196,13 @@ class GatewayServer:
         self.left = sum(
             [
                 await workers.close(_THREADS_S)
-                for workers in (self._control_workers, self._consumers, self._reads, self._publishes)
+                for workers in (
+                    self._control_workers,
+                    self._membership,
+                    self._consumers,
+                    self._reads,
+                    self._publishes,
+                )
             ]
         )
         self.metrics.close()
@@ -198,8 +237,10 @@ class GatewayServer:
         return {
             "OpenSession": control.open_session,
             "Heartbeat": control.heartbeat,
+            "SessionEvents": self._events.session_events,
             "CloseSession": control.close_session,
             "QueryRoute": control.query_route,
+            "WatchRoute": self._watching.watch_route,
             "ListTopics": control.list_topics,
             "CheckTopic": control.check_topic,
             "QueryBounds": control.query_bounds,
@@ -214,6 +255,9 @@ class GatewayServer:
             "DetachPartitions": self._consuming.detach_partitions,
             "Fetch": self._consuming.fetch,
             "Commit": self._consuming.commit,
+            "Consume": self._streaming.consume,
+            "ListMembers": self._members.list_members,
+            "ListGroups": self._members.list_groups,
             "DescribeGateway": operations.describe_gateway,
             "ListSessions": operations.list_sessions,
         }
@@ -258,20 +302,22 @@ class GatewayServer:
         for service in ("", SERVICE):
             await self._health.set(service, status)
 
-    async def _keep_house(self) -> None:
-        """End silent sessions, now and then and for ever."""
-        while True:
-            # Gateways that were started together do not work together.
-            jitter = random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
-            await asyncio.sleep(self._settings.housekeeping_ms / 1000 * jitter)
+    async def _end_silent_sessions(self) -> None:
+        silent = self._sessions.expire()
+        self.metrics.expired(len(silent))
+        for session in silent:
+            logger.info("session %s of %s was silent for too long", session.client_id, session.peer)
+
+    async def _refresh_routes(self) -> None:
+        for access in self._upstream.accesses():
             try:
-                silent = self._sessions.expire()
-            except Exception:  # (one mistake must not end it for good)
-                logger.exception("looking for silent sessions failed; the next attempt follows")
-                continue
-            self.metrics.expired(len(silent))
-            for session in silent:
-                logger.info("session %s of %s was silent for too long", session.client_id, session.peer)
+                await self._control_workers.run(access.routes.refresh)
+            except TubeMQError as error:
+                logger.warning("the routes of group %s were not refreshed: %s", access.config.group, error)
+
+    def _route_changed(self, access: Access, topic: str, partitions: int) -> None:
+        self._events.route_changed(access, topic, partitions)
+        self._watching.route_changed(access)
 
 
 def _credentials(settings: GatewaySettings) -> grpc.ServerCredentials:

@@ -24,13 +24,14 @@ import time
 from collections.abc import Callable, Iterator
 
 from tubemq_spark.errors import GatewayError
+from tubemq_spark.gateway.inbox import Inbox
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Access
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
-@dataclasses.dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
 class Session:
     """One client, as long as it gives signs of life."""
 
@@ -49,6 +50,10 @@ class Session:
     calls: int = 0
     """How many calls it has made."""
     ended: bool = False
+    closed_by_client: bool = False
+    """Whether it has ended because its client wanted that."""
+    inbox: Inbox = dataclasses.field(default_factory=Inbox)
+    """What it is to be told."""
 
 
 class Sessions:
@@ -61,7 +66,7 @@ class Sessions:
         self._most = settings.sessions
         self._clock = clock
         self._sessions: dict[str, Session] = {}
-        self.on_end: Callable[[Session], object] = lambda _: None
+        self.on_end: list[Callable[[Session], object]] = []
         """Called with each session that has ended."""
 
     def __len__(self) -> int:
@@ -125,7 +130,8 @@ class Sessions:
             return
         session.ended = True
         del self._sessions[session.client_id]
-        self.on_end(session)
+        for tell in self.on_end:
+            tell(session)
 
     def expire(self) -> list[Session]:
         """End the sessions that were silent for too long, and return them."""

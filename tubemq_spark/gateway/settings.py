@@ -156,6 +156,11 @@ class GatewaySettings:
     heartbeat_ms: int = _setting(
         MILLISECONDS, "how often a client without other calls is to send a sign", 10_000
     )
+    disconnect_ms: int = _setting(
+        MILLISECONDS,
+        "after how long a session is closed whose stream was lost, if it wants that",
+        5_000,
+    )
     housekeeping_ms: int = _setting(MILLISECONDS, "how often silent sessions are looked for", 5_000)
     route_refresh_ms: int = _setting(MILLISECONDS, "how old what a master said of partitions may be", 20_000)
     route_expiry_ms: int = _setting(MILLISECONDS, "how old it may be while no master answers", 300_000)
@@ -164,6 +169,13 @@ class GatewaySettings:
     consuming_threads: int = _setting(
         COUNT, "how many calls of consumers are carried out at a time; a fetch that waits is none", 32
     )
+    poll_ms: int = _setting(
+        MILLISECONDS, "how often a broker is asked again for messages that fetches wait for", 200
+    )
+    notify_members: bool = _setting(
+        BOOLEAN, "whether sessions are told when others of their group come or go", True
+    )
+    membership_threads: int = _setting(COUNT, "how many questions about groups are asked at a time", 4)
     fetches: int = _setting(COUNT, "how many fetches may wait for messages", 10_000)
     reads: int = _setting(COUNT, "how many ranges are read at a time", 256)
     publishes: int = _setting(COUNT, "how many clients publish at a time", 256)

@@ -7,7 +7,7 @@ kept for the next one that publishes with equal settings.
 import dataclasses
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tubemq_spark.client.assigned_consumer import AssignedConsumer
@@ -21,6 +21,7 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.routes import Routes
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 _FIRST_CONTACT_MS: Final = 3_000
@@ -46,6 +47,8 @@ class Upstream:
         self._producers = KeptProducers(self._pool)
         self._lock = threading.Lock()
         self._known: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
+        self.on_route_change: Callable[[Access, str, int], object] = lambda _access, _topic, _partitions: None
+        """Called, in whatever thread, when a topic has other partitions than before, or elsewhere."""
 
     def access(self, asked: pb.SessionSettings) -> Access:
         """Return TubeMQ for what a session asks for; asks no server.
@@ -61,9 +64,22 @@ class Upstream:
                 cluster = DirectCluster(config, self._pool, self._producers, settings.web_servers())
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
                 found = self._known[config] = Access(config, cluster, routes)
+                routes.on_change = self._telling(found)
             return found
 
-    def consumer(self, access: Access, topics: Iterable[str], client_id: str) -> AssignedConsumer:
+    def accesses(self) -> list[Access]:
+        """Return those that sessions use now."""
+        with self._lock:
+            return list(self._known.values())
+
+    @property
+    def degraded(self) -> bool:
+        """Whether no master answered when one was asked last."""
+        return any(access.routes.degraded for access in self.accesses())
+
+    def consumer(
+        self, access: Access, topics: Iterable[str], client_id: str, on_loss: LossPolicy
+    ) -> AssignedConsumer:
         """Return a new consumer under the settings and the client id of a session; asks no server.
 
         Raises:
@@ -71,7 +87,19 @@ class Upstream:
         """
         types = {topic: access.config.message_types for topic in topics if access.config.message_types}
         subscription = Subscription.of(topics, types)
-        return AssignedConsumer(access.config, self._pool, subscription, client_id=client_id)
+        waits = dataclasses.replace(access.config.consumer, not_found_wait_ms=self._settings.poll_ms)
+        config = dataclasses.replace(access.config, consumer=waits)
+        return AssignedConsumer(config, self._pool, subscription, client_id=client_id, on_loss=on_loss)
+
+    def _telling(self, access: Access) -> Callable[[str, int], None]:
+        # Not a reference that would keep it: the access has the routes.
+        known = weakref.ref(access)
+
+        def tell(topic: str, partitions: int) -> None:
+            if (found := known()) is not None:
+                self.on_route_change(found, topic, partitions)
+
+        return tell
 
     def contact(self) -> TubeMQConnectionError | None:
         """Connect to a master; return why none can be reached, or None."""

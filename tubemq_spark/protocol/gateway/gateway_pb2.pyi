@@ -128,18 +128,77 @@ class OpenSessionResponse(_message.Message):
     def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., gateway: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("session",)
+    __slots__ = ("session", "seen")
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
     session: SessionRef
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+    seen: int
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., seen: _Optional[int] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("lease_ms", "draining")
+    __slots__ = ("lease_ms", "draining", "events", "gateway")
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    GATEWAY_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     draining: bool
-    def __init__(self, lease_ms: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    events: _containers.RepeatedCompositeFieldContainer[SessionEvent]
+    gateway: str
+    def __init__(self, lease_ms: _Optional[int] = ..., draining: bool = ..., events: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., gateway: _Optional[str] = ...) -> None: ...
+
+class SessionEventsRequest(_message.Message):
+    __slots__ = ("session", "close_when_lost")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_WHEN_LOST_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    close_when_lost: bool
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., close_when_lost: bool = ...) -> None: ...
+
+class SessionEvent(_message.Message):
+    __slots__ = ("number", "draining", "route_changed", "partition_lost", "offset_corrected", "members_changed")
+    class Draining(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    class RouteChanged(_message.Message):
+        __slots__ = ("topic", "partitions")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        partitions: int
+        def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+    class PartitionLost(_message.Message):
+        __slots__ = ("partition", "error")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        error: TubeError
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    class OffsetCorrected(_message.Message):
+        __slots__ = ("partition", "loss")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        LOSS_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        loss: Loss
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., loss: _Optional[_Union[Loss, _Mapping]] = ...) -> None: ...
+    class MembersChanged(_message.Message):
+        __slots__ = ("group",)
+        GROUP_FIELD_NUMBER: _ClassVar[int]
+        group: str
+        def __init__(self, group: _Optional[str] = ...) -> None: ...
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_LOST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_CORRECTED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    draining: SessionEvent.Draining
+    route_changed: SessionEvent.RouteChanged
+    partition_lost: SessionEvent.PartitionLost
+    offset_corrected: SessionEvent.OffsetCorrected
+    members_changed: SessionEvent.MembersChanged
+    def __init__(self, number: _Optional[int] = ..., draining: _Optional[_Union[SessionEvent.Draining, _Mapping]] = ..., route_changed: _Optional[_Union[SessionEvent.RouteChanged, _Mapping]] = ..., partition_lost: _Optional[_Union[SessionEvent.PartitionLost, _Mapping]] = ..., offset_corrected: _Optional[_Union[SessionEvent.OffsetCorrected, _Mapping]] = ..., members_changed: _Optional[_Union[SessionEvent.MembersChanged, _Mapping]] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("session",)
@@ -201,6 +260,16 @@ class QueryRouteResponse(_message.Message):
     unread: _containers.RepeatedCompositeFieldContainer[Partition]
     age_ms: int
     def __init__(self, brokers: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueryRouteResponse.Located, _Mapping]]] = ..., missing_topics: _Optional[_Iterable[str]] = ..., unread: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class WatchRouteRequest(_message.Message):
+    __slots__ = ("session", "topics", "missing_ok")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_OK_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    missing_ok: bool
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., missing_ok: bool = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ("session",)
@@ -574,7 +643,7 @@ class PublishAnswer(_message.Message):
     def __init__(self, error: _Optional[_Union[TubeError, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., draining: bool = ...) -> None: ...
 
 class AttachPartitionsRequest(_message.Message):
-    __slots__ = ("session", "topics", "partitions")
+    __slots__ = ("session", "topics", "partitions", "accept_losses")
     class Wanted(_message.Message):
         __slots__ = ("partition", "offset")
         PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -585,10 +654,12 @@ class AttachPartitionsRequest(_message.Message):
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_LOSSES_FIELD_NUMBER: _ClassVar[int]
     session: SessionRef
     topics: _containers.RepeatedScalarFieldContainer[str]
     partitions: _containers.RepeatedCompositeFieldContainer[AttachPartitionsRequest.Wanted]
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[_Union[AttachPartitionsRequest.Wanted, _Mapping]]] = ...) -> None: ...
+    accept_losses: bool
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[_Union[AttachPartitionsRequest.Wanted, _Mapping]]] = ..., accept_losses: bool = ...) -> None: ...
 
 class AttachPartitionsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -676,12 +747,139 @@ class CommitResponse(_message.Message):
     latest: int
     def __init__(self, offset: _Optional[int] = ..., latest: _Optional[int] = ...) -> None: ...
 
+class ConsumeCommand(_message.Message):
+    __slots__ = ("begin", "credit", "commit", "seek")
+    class Begin(_message.Message):
+        __slots__ = ("session",)
+        SESSION_FIELD_NUMBER: _ClassVar[int]
+        session: SessionRef
+        def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+    class Seek(_message.Message):
+        __slots__ = ("partition", "offset")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        offset: int
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    SEEK_FIELD_NUMBER: _ClassVar[int]
+    begin: ConsumeCommand.Begin
+    credit: int
+    commit: CommitRequest
+    seek: ConsumeCommand.Seek
+    def __init__(self, begin: _Optional[_Union[ConsumeCommand.Begin, _Mapping]] = ..., credit: _Optional[int] = ..., commit: _Optional[_Union[CommitRequest, _Mapping]] = ..., seek: _Optional[_Union[ConsumeCommand.Seek, _Mapping]] = ...) -> None: ...
+
+class ConsumeEvent(_message.Message):
+    __slots__ = ("batch", "committed", "sought", "error", "waiting")
+    class Committed(_message.Message):
+        __slots__ = ("batch", "position", "error")
+        BATCH_FIELD_NUMBER: _ClassVar[int]
+        POSITION_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        batch: str
+        position: CommitResponse
+        error: TubeError
+        def __init__(self, batch: _Optional[str] = ..., position: _Optional[_Union[CommitResponse, _Mapping]] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    class Sought(_message.Message):
+        __slots__ = ("partition", "offset", "error")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        partition: Partition
+        offset: int
+        error: TubeError
+        def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    batch: FetchResponse
+    committed: ConsumeEvent.Committed
+    sought: ConsumeEvent.Sought
+    error: TubeError
+    waiting: Waiting
+    def __init__(self, batch: _Optional[_Union[FetchResponse, _Mapping]] = ..., committed: _Optional[_Union[ConsumeEvent.Committed, _Mapping]] = ..., sought: _Optional[_Union[ConsumeEvent.Sought, _Mapping]] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+
+class ListMembersRequest(_message.Message):
+    __slots__ = ("session", "group", "page_size", "after")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    group: str
+    page_size: int
+    after: str
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., group: _Optional[str] = ..., page_size: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ListMembersResponse(_message.Message):
+    __slots__ = ("members", "topics", "more", "age_ms")
+    class Held(_message.Message):
+        __slots__ = ("topic", "partition_id", "broker")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+        BROKER_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        partition_id: int
+        broker: str
+        def __init__(self, topic: _Optional[str] = ..., partition_id: _Optional[int] = ..., broker: _Optional[str] = ...) -> None: ...
+    class Member(_message.Message):
+        __slots__ = ("client_id", "partitions")
+        CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+        PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+        client_id: str
+        partitions: _containers.RepeatedCompositeFieldContainer[ListMembersResponse.Held]
+        def __init__(self, client_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[ListMembersResponse.Held, _Mapping]]] = ...) -> None: ...
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[ListMembersResponse.Member]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    more: bool
+    age_ms: int
+    def __init__(self, members: _Optional[_Iterable[_Union[ListMembersResponse.Member, _Mapping]]] = ..., topics: _Optional[_Iterable[str]] = ..., more: bool = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ("session", "topic", "page_size", "after")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    topic: str
+    page_size: int
+    after: str
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topic: _Optional[str] = ..., page_size: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups", "more", "age_ms")
+    class Group(_message.Message):
+        __slots__ = ("name", "topics", "members")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        TOPICS_FIELD_NUMBER: _ClassVar[int]
+        MEMBERS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        topics: _containers.RepeatedScalarFieldContainer[str]
+        members: int
+        def __init__(self, name: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ...) -> None: ...
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[ListGroupsResponse.Group]
+    more: bool
+    age_ms: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[ListGroupsResponse.Group, _Mapping]]] = ..., more: bool = ..., age_ms: _Optional[int] = ...) -> None: ...
+
 class DescribeGatewayRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DescribeGatewayResponse(_message.Message):
-    __slots__ = ("name", "advertised", "cluster", "version", "draining", "sessions", "open_reads", "open_publishes", "bytes_in_flight", "uptime_ms", "capabilities")
+    __slots__ = ("name", "advertised", "cluster", "version", "draining", "sessions", "open_reads", "open_publishes", "bytes_in_flight", "uptime_ms", "capabilities", "degraded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADVERTISED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
@@ -693,6 +891,7 @@ class DescribeGatewayResponse(_message.Message):
     BYTES_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
     name: str
     advertised: str
     cluster: str
@@ -704,7 +903,8 @@ class DescribeGatewayResponse(_message.Message):
     bytes_in_flight: int
     uptime_ms: int
     capabilities: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., advertised: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., draining: bool = ..., sessions: _Optional[int] = ..., open_reads: _Optional[int] = ..., open_publishes: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., capabilities: _Optional[_Iterable[str]] = ...) -> None: ...
+    degraded: bool
+    def __init__(self, name: _Optional[str] = ..., advertised: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., draining: bool = ..., sessions: _Optional[int] = ..., open_reads: _Optional[int] = ..., open_publishes: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., capabilities: _Optional[_Iterable[str]] = ..., degraded: bool = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
     __slots__ = ("page_size", "after")

@@ -1,0 +1,77 @@
+"""One TubeMQ and one gateway for all tests of a module; each test has topics and clients of its own."""
+
+import contextlib
+import itertools
+
+from tests.gateway.running import PlainClient
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.send_batch import SendBatch
+
+ROW = 28
+_numbers = itertools.count(1)
+
+
+def fresh(kind):
+    return f"{kind}_{next(_numbers)}"
+
+
+class Fleet:
+    """Clients of one gateway, which are closed together."""
+
+    def __init__(self, server, served):
+        self.server = server
+        self.served = served
+        self._stack = contextlib.ExitStack()
+
+    def topic(self):
+        """A topic of one partition on each of three brokers."""
+        name = fresh("topic")
+        self.server.add_topic(name)
+        return name
+
+    def client(self, group=None, *, served=None, client_id=None, epoch=1, **asked):
+        address = (served or self.served).address
+        made = self._stack.enter_context(PlainClient(address, client_id or fresh("client"), epoch))
+        made.open(group=group or fresh("group"), **asked)
+        return made
+
+    def reader(self, topic, *brokers, group=None, accept_losses=False, **asked):
+        """A client that has attached the topic's partitions from their beginning."""
+        made = self.client(group, **asked)
+        answers = attach(made, topic, *(brokers or (1,)), accept_losses=accept_losses)
+        assert all(one.WhichOneof("result") == "offset" for one in answers), answers
+        return made
+
+    def publish(self, topic, *values, broker_id=1, served=None):
+        writer = self.client("writers", served=served)
+        publish(writer, topic, *values, broker_id=broker_id)
+
+    def close(self):
+        self._stack.close()
+
+
+def place(topic, broker_id=1):
+    return pb.Partition(topic=topic, broker_id=broker_id, partition_id=0)
+
+
+def attach(client, topic, *brokers, offset=0, **how):
+    wanted = [
+        pb.AttachPartitionsRequest.Wanted(partition=place(topic, broker), offset=offset) for broker in brokers
+    ]
+    return client("AttachPartitions", partitions=wanted, **how).partitions
+
+
+def batch_to(topic, *values, broker_id=1):
+    message = sends.to_proto(SendBatch.of(topic, list(values)))
+    message.MergeFrom(
+        pb.MessageBatch(places=[pb.Place(broker_id=broker_id)], place_codes=bytes(4 * len(values)))
+    )
+    return message
+
+
+def publish(client, topic, *values, broker_id=1):
+    client("Publish", batch=batch_to(topic, *values, broker_id=broker_id))
+
+
+def values_of(answer):
+    return [one.value for one in answer.messages]

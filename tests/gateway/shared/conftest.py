@@ -1,0 +1,48 @@
+"""One TubeMQ and one gateway for all tests of a module: each has topics, groups and clients of its own.
+
+Threads and connections of the gateway stay from one test to the next, so what is left behind is looked for at
+the end of the module.
+"""
+
+import threading
+import time
+
+import pytest
+
+from tests.conftest import GRACE_SECONDS, left_behind, open_sockets
+from tests.gateway.fleet import Fleet
+from tests.gateway.running import gateway, tubemq
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_behind_by_the_module():
+    threads, sockets = set(threading.enumerate()), open_sockets()
+    yield
+    deadline = time.monotonic() + GRACE_SECONDS
+    while any(left := left_behind(threads, sockets)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(left), f"left behind: {left}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    """In place of that for single tests."""
+
+
+@pytest.fixture(scope="module")
+def server(nothing_left_behind_by_the_module):
+    with tubemq(demo=(1, 1)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(server):
+    with gateway(server, poll_ms=20, housekeeping_ms=20, disconnect_ms=20, route_refresh_ms=50) as running:
+        yield running
+
+
+@pytest.fixture
+def fleet(server, served):
+    made = Fleet(server, served)
+    yield made
+    made.close()

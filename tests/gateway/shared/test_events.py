@@ -1,0 +1,211 @@
+"""What sessions are told by themselves, in their stream of events or with their next heartbeat."""
+
+import contextlib
+import threading
+
+import grpc
+import pytest
+
+from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
+from tests.gateway.running import RefusedError, gateway
+from tests.waiting import wait_until
+from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
+
+
+class Stream:
+    """The events of a session; the gateway tells them from now on."""
+
+    def __init__(self, client, **how):
+        self.call = client.method("SessionEvents")(client.request("SessionEvents", **how), timeout=30)
+        self.call.initial_metadata()
+
+    def next(self, kind):
+        """The next event of a kind; others are passed over."""
+        return next(getattr(event, kind) for event in self.call if event.WhichOneof("event") == kind)
+
+    def end(self):
+        """How the call ended: its status, and the condition of the error if there is one."""
+        with contextlib.suppress(grpc.RpcError):
+            list(self.call)
+        return self.call.code().name
+
+
+def heard(client, **how):
+    return list(client("Heartbeat", **how).events)
+
+
+def kinds(client):
+    return {event.WhichOneof("event") for event in heard(client)}
+
+
+def error_of(call):
+    with contextlib.suppress(grpc.RpcError):
+        list(call)
+    return parse_error(dict(call.trailing_metadata())[ERROR_TRAILER]).condition
+
+
+def test_the_other_members_of_a_group_hear_of_one_that_comes_and_goes(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    stays = fleet.reader(topic, 1, group=group)
+    stream = Stream(stays)
+    comes = fleet.reader(topic, 2, group=group)
+    assert stream.next("members_changed").group == group
+    comes("CloseSession")
+    assert stream.next("members_changed").group == group
+
+
+def test_members_of_other_groups_hear_nothing(fleet):
+    topic = fleet.topic()
+    other = fleet.reader(topic, 1)
+    fleet.reader(topic, 2)
+    assert heard(other) == []
+
+
+def test_events_come_with_heartbeats_until_they_were_seen(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    stays = fleet.reader(topic, 1, group=group)
+    fleet.reader(topic, 2, group=group)
+    (event,) = heard(stays)
+    assert event.WhichOneof("event") == "members_changed"
+    assert heard(stays) == [event]
+    assert heard(stays, seen=event.number) == []
+    assert heard(stays) == []
+
+
+def test_what_a_broken_stream_has_told_is_not_told_again_and_the_rest_is(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    stays = fleet.reader(topic, 1, group=group)
+    stream = Stream(stays)
+    comes = fleet.reader(topic, 2, group=group)
+    stream.next("members_changed")
+    stream.call.cancel()
+    wait_until(lambda: next(one for one in fleet.served.server._sessions).running == 0)
+    assert heard(stays) == []
+    comes("CloseSession")
+    Stream(stays).next("members_changed")
+
+
+def test_a_partition_that_another_client_took_is_told_of(fleet):
+    """The other one comes from elsewhere, when the lease at the broker has ended."""
+    topic, group = fleet.topic(), fresh("group")
+    loser = fleet.reader(topic, 1, group=group)
+    stream = Stream(loser)
+    fleet.server.faults.give_leases_away(topic)
+    parked = loser.method("Fetch").future(loser.request("Fetch", wait_ms=20_000), timeout=25)
+    lost = stream.next("partition_lost")
+    assert lost.partition == place(topic)
+    assert lost.error.code == 412
+    # Nothing is attached any more, so there is nothing to wait for.
+    assert parked.result(10).reason == 406
+
+
+def test_without_leave_records_that_are_gone_are_an_error(fleet):
+    topic = fleet.topic()
+    fleet.publish(topic, b"one", b"two", b"three")
+    fleet.server.apply_retention(topic, older_than_ms=0)
+    reader = fleet.client()
+    (answer,) = attach(reader, topic, 1)
+    assert answer.error.condition.startswith("TUBEMQ_DATA_LOSS")
+    assert "offset_corrected" in kinds(reader)
+
+
+def test_who_accepts_losses_is_told_and_reads_what_is_left(fleet):
+    topic = fleet.topic()
+    fleet.publish(topic, b"one", b"two")
+    fleet.server.apply_retention(topic, older_than_ms=0)
+    fleet.publish(topic, b"three")
+    reader = fleet.client()
+    stream = Stream(reader)
+    (answer,) = attach(reader, topic, 1, accept_losses=True)
+    assert answer.offset == 2 * ROW
+    corrected = stream.next("offset_corrected")
+    assert (corrected.partition, corrected.loss.kind) == (place(topic), "EXPIRED")
+    assert (corrected.loss.start, corrected.loss.end, corrected.loss.rows) == (0, 2 * ROW, 2)
+    assert 'tubemq_gateway_losses_total{kind="EXPIRED"}' in fleet.served.server.metrics.text()
+    assert values_of(reader("Fetch", wait_ms=10_000)) == [b"three"]
+
+
+def test_a_topic_with_more_partitions_than_before_is_told_of(fleet):
+    topic = fleet.topic()
+    client = fleet.client()
+    client("QueryRoute", topics=[topic])
+    stream = Stream(client)
+    fleet.server.add_topic(topic, 1, 2)
+    changed = stream.next("route_changed")
+    assert (changed.topic, changed.partitions) == (topic, 6)
+
+
+def test_a_second_stream_takes_the_place_of_the_first(fleet):
+    client = fleet.client()
+    first = Stream(client)
+    Stream(client)
+    assert first.end() == "INVALID_ARGUMENT"
+
+
+def test_the_stream_ends_with_its_session(fleet):
+    client = fleet.client()
+    stream = Stream(client)
+    client("CloseSession")
+    assert stream.end() == "OK"
+
+
+def test_the_stream_of_an_older_twin_is_fenced(fleet):
+    older = fleet.client(client_id=fresh("twin"))
+    stream = Stream(older)
+    fleet.client(client_id=older.session.client_id, epoch=2)
+    assert error_of(stream.call) == "TUBEMQ_SESSION_FENCED"
+    assert stream.call.code().name == "ABORTED"
+
+
+def test_a_session_ends_soon_after_its_stream_was_lost_if_it_wants_that(fleet):
+    stays, goes = fleet.client(), fleet.client()
+    streams = [Stream(stays), Stream(goes, close_when_lost=True)]
+    for stream in streams:
+        stream.call.cancel()
+
+    def sessions():
+        return {one.session.client_id for one in stays("ListSessions").sessions}
+
+    wait_until(lambda: goes.session.client_id not in sessions())
+    assert stays.session.client_id in sessions()
+
+
+def test_a_client_that_comes_back_in_time_keeps_its_session(server):
+    with gateway(server, disconnect_ms=86_400_000) as served:
+        fleet = Fleet(server, served)
+        client = fleet.client()
+        Stream(client, close_when_lost=True).call.cancel()
+        wait_until(lambda: next(iter(served.server._sessions)).running == 0)
+        client("Heartbeat")
+        fleet.close()
+
+
+def test_everybody_hears_that_the_gateway_drains(server):
+    with gateway(server) as served:
+        fleet = Fleet(server, served)
+        client = fleet.client()
+        stream = Stream(client)
+        stopping = threading.Thread(target=served.stop, args=(10_000,))
+        stopping.start()
+        stream.next("draining")
+        assert error_of(stream.call) == "TUBEMQ_GATEWAY_DRAINING"
+        stopping.join(10)
+        assert not stopping.is_alive()
+        fleet.close()
+
+
+def test_a_client_that_never_looks_does_not_make_the_gateway_grow(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    sleeps = fleet.reader(topic, 1, group=group)
+    for _ in range(5):
+        fleet.reader(topic, 2, group=group)("CloseSession")
+    (event,) = heard(sleeps)
+    assert event.number == 10
+
+
+def test_events_of_a_session_that_is_not_known_are_refused(fleet):
+    stranger = fleet.client()
+    stranger("CloseSession")
+    with pytest.raises(RefusedError) as caught:
+        stranger("SessionEvents")
+    assert caught.value.condition == "TUBEMQ_SESSION_UNKNOWN"

@@ -1,0 +1,101 @@
+"""Groups and their members, as a master knows them, wherever the members are."""
+
+import pytest
+
+from tests.gateway.fleet import Fleet, attach, fresh
+from tests.gateway.running import RefusedError, gateway
+from tests.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def always_asked(monkeypatch):
+    """Otherwise an answer of the moment before would be used."""
+    monkeypatch.setattr("tubemq_spark.gateway.members._FRESH_S", -1.0)
+
+
+def members(client, **asked):
+    return [one.client_id for one in client("ListMembers", **asked).members]
+
+
+def test_members_at_different_gateways_are_members_of_one_group(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    here = fleet.reader(topic, 1, group=group)
+    with gateway(fleet.server) as elsewhere:
+        others = Fleet(fleet.server, elsewhere)
+        there = others.reader(topic, 2, group=group)
+        ids = sorted(one.session.client_id for one in (here, there))
+        assert sorted(members(here)) == ids
+        assert sorted(members(fleet.client(), group=group)) == ids
+        answer = there("ListMembers")
+        assert list(answer.topics) == [topic]
+        others.close()
+
+
+def test_members_are_listed_page_by_page(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    readers = [fleet.reader(topic, broker, group=group) for broker in (1, 2, 3)]
+    ids = sorted(one.session.client_id for one in readers)
+    first = readers[0]("ListMembers", page_size=2)
+    assert ([one.client_id for one in first.members], first.more) == (ids[:2], True)
+    rest = readers[0]("ListMembers", page_size=2, after=ids[1])
+    assert ([one.client_id for one in rest.members], rest.more) == (ids[2:], False)
+
+
+def test_a_group_that_nobody_knows_differs_from_one_without_members(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    fleet.publish(topic, b"one")
+    reader = fleet.reader(topic, group=group)
+    reader("Commit", batch=reader("Fetch", wait_ms=10_000).batch)
+    reader("CloseSession")
+    asker = fleet.client()
+    with pytest.raises(RefusedError) as caught:
+        asker("ListMembers", group="nobody_at_all")
+    assert (caught.value.status, caught.value.condition) == ("NOT_FOUND", "TUBEMQ_GROUP_NOT_FOUND")
+    wait_until(lambda: members(asker, group=group) == [])
+
+
+def test_groups_are_listed_by_topic(fleet):
+    one, two = fleet.topic(), fleet.topic()
+    groups = sorted(fresh("group") for _ in range(2))
+    for group in groups:
+        fleet.reader(one, group=group)
+    other = fresh("group")
+    reader = fleet.client(other)
+    attach(reader, two, 1)
+    found = reader("ListGroups", topic=one).groups
+    assert [(group.name, list(group.topics), group.members) for group in found] == [
+        (name, [one], 1) for name in groups
+    ]
+    assert other in {group.name for group in reader("ListGroups").groups}
+    page = reader("ListGroups", topic=one, page_size=1)
+    assert ([group.name for group in page.groups], page.more) == (groups[:1], True)
+
+
+def test_an_answer_of_the_moment_before_is_used_and_says_how_old_it_is(fleet, monkeypatch):
+    monkeypatch.setattr("tubemq_spark.gateway.members._FRESH_S", 3_600.0)
+    topic, group = fleet.topic(), fresh("group")
+    reader = fleet.reader(topic, 1, group=group)
+    assert members(reader) == [reader.session.client_id]
+    fleet.reader(topic, 2, group=group)
+    assert members(reader) == [reader.session.client_id]
+
+
+def test_members_of_other_settings_are_refused_and_change_nothing(fleet):
+    """The master compares the sets of topics: the last one to come does not win."""
+    one, two, group = fleet.topic(), fleet.topic(), fresh("group")
+    first = fleet.reader(one, group=group)
+    second = fleet.client(group)
+    with pytest.raises(RefusedError) as caught:
+        attach(second, two, 1)
+    assert caught.value.status == "FAILED_PRECONDITION"
+    assert "topic" in str(caught.value.error)
+    assert members(first) == [first.session.client_id]
+
+
+def test_members_with_other_filters_are_refused(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    fleet.reader(topic, 1, group=group)
+    second = fleet.client(group, message_types=["wanted"])
+    with pytest.raises(RefusedError) as caught:
+        attach(second, topic, 2)
+    assert caught.value.status == "FAILED_PRECONDITION"

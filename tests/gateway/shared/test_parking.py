@@ -1,0 +1,199 @@
+"""Fetches that wait: one consumer asks for all that wait for a partition, and wakes them by what it sees."""
+
+import threading
+
+import pytest
+
+from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
+from tests.gateway.running import gateway
+from tests.waiting import wait_until
+from tubemq_spark.gateway import parking
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+NEVER_MS = 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def nobody_looks_by_itself(monkeypatch):
+    """But the first one that waits for a partition: the others have to be woken."""
+    monkeypatch.setattr(parking, "UNWOKEN_S", 3_600.0)
+
+
+@pytest.fixture
+def silent(server):
+    """A gateway that asks no broker again: only news wake."""
+    with gateway(server, poll_ms=NEVER_MS) as served:
+        fleet = Fleet(server, served)
+        yield fleet
+        fleet.close()
+
+
+def park(client, wait_ms=20_000):
+    return client.method("Fetch").future(client.request("Fetch", wait_ms=wait_ms), timeout=25)
+
+
+def parked(served, count):
+    wait_until(lambda: served.server._consuming.waiting == count)
+
+
+def stream_of(writer, topic, *values):
+    yield pb.PublishCommand(begin=pb.PublishCommand.Begin(session=writer.session))
+    yield pb.PublishCommand(batch=batch_to(topic, *values))
+    yield pb.PublishCommand(finish=pb.PublishCommand.Finish())
+
+
+def waiters(served, topic):
+    """How many consumers wait for the topic's partitions, as the gateway sees it."""
+    found = served.server._arrivals._waiting.copy()
+    return sum(
+        len(one)
+        for partition, filters in found.items()
+        if partition.topic == topic
+        for one in filters.values()
+    )
+
+
+def asked(attached, monkeypatch):
+    """Count how often a consumer is asked for messages."""
+    consumer, looks = attached.consumer, []
+    usual = consumer.fetch
+
+    def fetch(timeout_ms):
+        looks.append(threading.get_ident())
+        return usual(timeout_ms)
+
+    monkeypatch.setattr(consumer, "fetch", fetch)
+    return looks
+
+
+def attached_of(served, client):
+    consumers = served.server._consuming._consumers
+    return next(one for session, one in consumers.items() if session.client_id == client.session.client_id)
+
+
+def test_one_consumer_asks_for_all_that_wait_for_a_partition(fleet, monkeypatch):
+    """Messages that no publisher of the gateway sent: the others are woken by the first one."""
+    topic = fleet.topic()
+    readers = [fleet.reader(topic) for _ in range(8)]
+    looks = [asked(attached_of(fleet.served, one), monkeypatch) for one in readers]
+    calls = [park(one) for one in readers]
+    wait_until(lambda: waiters(fleet.served, topic) == 8)
+    wait_until(lambda: any(len(seen) > 3 for seen in looks))
+    first = looks.index(max(looks, key=len))
+    with gateway(fleet.server) as elsewhere:
+        other = Fleet(fleet.server, elsewhere)
+        other.publish(topic, b"for all")
+        other.close()
+    assert [values_of(call.result(10)) for call in calls] == [[b"for all"]] * 8
+    assert all(len(seen) <= 4 for index, seen in enumerate(looks) if index != first)
+
+
+def test_another_one_asks_when_the_first_has_gone(fleet):
+    topic = fleet.topic()
+    first, second = fleet.reader(topic), fleet.reader(topic)
+    call = park(first)
+    wait_until(lambda: waiters(fleet.served, topic) == 1)
+    waiting = park(second)
+    wait_until(lambda: waiters(fleet.served, topic) == 2)
+    call.cancel()
+    wait_until(lambda: waiters(fleet.served, topic) == 1)
+    with gateway(fleet.server) as elsewhere:
+        other = Fleet(fleet.server, elsewhere)
+        other.publish(topic, b"late")
+        other.close()
+    assert values_of(waiting.result(10)) == [b"late"]
+
+
+@pytest.mark.parametrize("how", ["batch", "stream"])
+def test_what_is_published_through_the_gateway_wakes_at_once(silent, how):
+    topic = silent.topic()
+    readers = [silent.reader(topic) for _ in range(3)]
+    writer = silent.client("writers")
+    calls = [park(one) for one in readers]
+    wait_until(lambda: waiters(silent.served, topic) == 3)
+    if how == "batch":
+        publish(writer, topic, b"news")
+    else:
+        writer.commands(*stream_of(writer, topic, b"news"))
+    assert [values_of(call.result(10)) for call in calls] == [[b"news"]] * 3
+
+
+def test_a_commit_lets_a_fetch_go_on_that_waits_for_it(silent):
+    topic = silent.topic()
+    reader = silent.reader(topic)
+    silent.publish(topic, b"one")
+    first = reader("Fetch", wait_ms=10_000)
+    call = park(reader)
+    parked(silent.served, 1)
+    silent.publish(topic, b"two")
+    reader("Commit", batch=first.batch)
+    assert values_of(call.result(10)) == [b"two"]
+
+
+def test_a_partition_that_is_attached_meanwhile_is_read(silent):
+    topic = silent.topic()
+    silent.publish(topic, b"there", broker_id=2)
+    reader = silent.reader(topic, 1)
+    call = park(reader)
+    wait_until(lambda: waiters(silent.served, topic) == 1)
+    attach(reader, topic, 2)
+    assert values_of(call.result(10)) == [b"there"]
+
+
+def test_a_fetch_ends_when_its_last_partition_is_detached(silent):
+    topic = silent.topic()
+    reader = silent.reader(topic)
+    call = park(reader)
+    wait_until(lambda: waiters(silent.served, topic) == 1)
+    reader("DetachPartitions", partitions=[place(topic)])
+    assert call.result(10).reason == 406
+
+
+def test_a_fetch_ends_with_its_session(silent):
+    topic = silent.topic()
+    reader = silent.reader(topic, client_id=fresh("twin"))
+    call = park(reader)
+    wait_until(lambda: waiters(silent.served, topic) == 1)
+    silent.client(client_id=reader.session.client_id, epoch=2)
+    assert call.exception(10).code().name == "ABORTED"
+    wait_until(lambda: waiters(silent.served, topic) == 0)
+
+
+def test_fetches_of_one_session_are_served_in_the_order_in_which_they_came(silent):
+    topic = silent.topic()
+    reader = silent.reader(topic, 1, 2, 3)
+    calls = []
+    for number in range(3):
+        calls.append(park(reader))
+        parked(silent.served, number + 1)
+    for broker in (1, 2, 3):
+        silent.publish(topic, b"%d" % broker, broker_id=broker)
+        assert values_of(calls[broker - 1].result(10)) == [b"%d" % broker]
+
+
+def test_a_mistake_is_told_to_all_that_wait(silent, monkeypatch):
+    topic = silent.topic()
+    reader = silent.reader(topic)
+    consumer = attached_of(silent.served, reader).consumer
+    monkeypatch.setattr(consumer, "fetch", lambda _: 1 // 0)
+    calls = [park(reader) for _ in range(2)]
+    assert {call.exception(10).code().name for call in calls} == {"INTERNAL"}
+
+
+def test_many_fetches_that_wait_leave_heartbeats_alone(fleet):
+    """And a message is given to the one of each consumer that came first."""
+    topic = fleet.topic()
+    readers = [fleet.reader(topic) for _ in range(10)]
+    calls = {reader: [park(reader) for _ in range(50)] for reader in readers}
+    wait_until(lambda: fleet.served.server._consuming.waiting == 500)
+    other = fleet.client()
+    for _ in range(20):
+        other("Heartbeat", timeout=5)
+    fleet.publish(topic, b"one")
+    wait_until(lambda: fleet.served.server._consuming.waiting == 490)
+    for reader in readers:
+        (answered,) = (call for call in calls[reader] if call.done())
+        assert values_of(answered.result()) == [b"one"]
+        for call in calls[reader]:
+            call.cancel()
+    wait_until(lambda: fleet.served.server._consuming.waiting == 0)

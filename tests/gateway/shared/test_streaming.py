@@ -1,0 +1,234 @@
+"""Consuming as one long call: credit, commits and seeks go up, batches come down."""
+
+import queue
+import threading
+
+import grpc
+import pytest
+
+from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
+from tests.gateway.running import gateway
+from tests.waiting import wait_until
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
+
+MUCH = 1 << 30
+
+
+class Stream:
+    """One Consume call of a client."""
+
+    def __init__(self, client, credit=MUCH):
+        self._commands = queue.SimpleQueue()
+        self._send(begin=pb.ConsumeCommand.Begin(session=client.session))
+        if credit:
+            self.credit(credit)
+        self.call = client.method("Consume")(iter(self._commands.get, None), timeout=30)
+
+    def _send(self, **command):
+        self._commands.put(pb.ConsumeCommand(**command))
+
+    def credit(self, size):
+        self._send(credit=size)
+
+    def commit(self, batch, **how):
+        self._send(commit=pb.CommitRequest(batch=batch, **how))
+        return self.next("committed")
+
+    def seek(self, partition, offset=None):
+        self._send(seek=pb.ConsumeCommand.Seek(partition=partition, offset=offset))
+        return self.next("sought")
+
+    def nonsense(self):
+        self._send()
+
+    def next(self, kind="batch"):
+        """The next event of a kind; signs that there is nothing are passed over."""
+        for event in self.call:
+            which = event.WhichOneof("event")
+            if which == kind:
+                return getattr(event, kind)
+            assert which == "waiting", event
+        raise AssertionError("the stream is over")
+
+    def finish(self):
+        self._commands.put(None)
+        return list(self.call)
+
+    def abandon(self):
+        self.call.cancel()
+        self._commands.put(None)
+
+    def error(self):
+        with pytest.raises(grpc.RpcError):
+            list(self.call)
+        self._commands.put(None)
+        error = parse_error(dict(self.call.trailing_metadata())[ERROR_TRAILER])
+        return self.call.code().name, error.condition
+
+
+def test_batches_come_by_themselves_and_commits_move_the_group(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    reader = fleet.reader(topic, 1, 2, group=group)
+    stream = Stream(reader)
+    fleet.publish(topic, b"one", b"two")
+    first = stream.next()
+    assert (values_of(first), first.partition, first.offset) == ([b"one", b"two"], place(topic), 0)
+    assert stream.commit(first.batch).position.offset == 2 * ROW
+    fleet.publish(topic, b"three", broker_id=2)
+    assert values_of(stream.next()) == [b"three"]
+    stream.finish()
+    reader("CloseSession")
+    again = fleet.client(group)
+    wanted = [pb.AttachPartitionsRequest.Wanted(partition=place(topic, broker)) for broker in (1, 2)]
+
+    def offsets():
+        return [one.offset for one in again("AttachPartitions", partitions=wanted).partitions]
+
+    # What was sent and not committed comes again.
+    wait_until(lambda: offsets() == [2 * ROW, 0], 10)
+
+
+def test_nothing_comes_without_credit(fleet):
+    topic = fleet.topic()
+    reader = fleet.reader(topic, 1, 2)
+    for broker in (1, 2):
+        fleet.publish(topic, b"x" * 100, broker_id=broker)
+    stream = Stream(reader, credit=1)
+    first = stream.next()
+    # One fetch finds the other partition's messages: the stream has not taken them.
+    other = reader("Fetch", wait_ms=10_000)
+    assert {first.partition.broker_id, other.partition.broker_id} == {1, 2}
+    reader("Commit", batch=other.batch, roll_back=True)
+    stream.credit(MUCH)
+    assert stream.next().partition == other.partition
+    stream.finish()
+
+
+def test_a_batch_that_is_taken_back_comes_again(fleet):
+    topic = fleet.topic()
+    stream = Stream(fleet.reader(topic))
+    fleet.publish(topic, b"one")
+    first = stream.next()
+    assert stream.commit(first.batch, roll_back=True).position.offset == 0
+    assert values_of(stream.next()) == [b"one"]
+    stream.finish()
+
+
+def test_what_was_sent_when_the_client_goes_comes_again_at_once(fleet):
+    topic = fleet.topic()
+    reader = fleet.reader(topic)
+    fleet.publish(topic, b"one")
+    stream = Stream(reader)
+    stream.next()
+    stream.abandon()
+    assert values_of(reader("Fetch", wait_ms=10_000)) == [b"one"]
+
+
+def test_a_seek_goes_back_and_forth(fleet):
+    topic = fleet.topic()
+    fleet.publish(topic, b"one", b"two")
+    stream = Stream(fleet.reader(topic))
+    assert values_of(stream.next()) == [b"one", b"two"]
+    assert stream.seek(place(topic), ROW).offset == ROW
+    assert values_of(stream.next()) == [b"two"]
+    assert stream.seek(place(topic), 0).offset == 0
+    assert values_of(stream.next()) == [b"one", b"two"]
+    stream.finish()
+
+
+@pytest.mark.parametrize(
+    ("offset", "broker", "condition"),
+    [(1, 1, "TUBEMQ_OFFSET_UNALIGNED"), (0, 77, "TUBEMQ_CONNECT.UNKNOWN")],
+)
+def test_a_seek_that_makes_no_sense_is_an_answer(fleet, offset, broker, condition):
+    topic = fleet.topic()
+    stream = Stream(fleet.reader(topic, 2))
+    assert stream.seek(place(topic, broker), offset).error.condition == condition
+    fleet.publish(topic, b"goes on", broker_id=2)
+    assert values_of(stream.next()) == [b"goes on"]
+    stream.finish()
+
+
+@pytest.mark.parametrize("batch", ["nonsense", "1:demo:0@77"])
+def test_a_commit_of_no_batch_is_an_answer(fleet, batch):
+    stream = Stream(fleet.reader(fleet.topic()))
+    assert stream.commit(batch).error.condition in {"TUBEMQ_CONFIRM_CONTEXT", "TUBEMQ_CONFIRM_LATE"}
+    stream.finish()
+
+
+def test_a_partition_that_fails_does_not_hold_up_the_others(fleet):
+    topic = fleet.topic()
+    stream = Stream(fleet.reader(topic, 1, 2))
+    fleet.publish(topic, b"a", b"b")
+    batch = stream.next()
+    stream.commit(batch.batch)
+    fleet.server.faults.give_leases_away(topic, broker=1)
+    fleet.publish(topic, b"lost")
+    fleet.publish(topic, b"goes on", broker_id=2)
+    assert values_of(stream.next()) == [b"goes on"]
+    stream.finish()
+
+
+def test_a_stream_waits_until_something_is_attached_again(fleet):
+    topic = fleet.topic()
+    fleet.publish(topic, b"one")
+    reader = fleet.reader(topic, 2)
+    reader("DetachPartitions", partitions=[place(topic, 2)])
+    stream = Stream(reader)
+    attach(reader, topic, 1)
+    assert values_of(stream.next()) == [b"one"]
+    stream.finish()
+
+
+def test_the_first_command_is_begin_and_nonsense_ends_the_stream(fleet):
+    client = fleet.reader(fleet.topic())
+    stream = Stream(client)
+    stream.nonsense()
+    assert stream.error() == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+    call = client.method("Consume")(iter([pb.ConsumeCommand(credit=1)]), timeout=10)
+    with pytest.raises(grpc.RpcError):
+        list(call)
+    assert call.code().name == "INVALID_ARGUMENT"
+
+
+def test_a_stream_needs_a_session_that_has_attached_partitions(fleet):
+    assert Stream(fleet.client()).error() == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+    closed = fleet.client()
+    closed("CloseSession")
+    assert Stream(closed).error() == ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+
+
+def test_the_stream_of_an_older_twin_is_fenced(fleet):
+    topic = fleet.topic()
+    older = fleet.reader(topic, client_id=fresh("twin"))
+    stream = Stream(older)
+    wait_until(lambda: fleet.served.server._consuming.waiting == 1)
+    fleet.client(client_id=older.session.client_id, epoch=2)
+    assert stream.error() == ("ABORTED", "TUBEMQ_SESSION_FENCED")
+
+
+@pytest.mark.parametrize("credit", [0, MUCH])
+def test_a_stream_ends_when_the_gateway_drains(server, credit):
+    with gateway(server) as served:
+        fleet = Fleet(server, served)
+        reader = fleet.reader(fleet.topic())
+        stream = Stream(reader, credit)
+        wait_until(lambda: served.server._consuming.waiting == 1)
+        stopping = threading.Thread(target=served.stop, args=(10_000,))
+        stopping.start()
+        assert stream.error() == ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
+        stopping.join(10)
+        assert not stopping.is_alive()
+        fleet.close()
+
+
+def test_a_stream_counts_as_a_fetch_that_waits(server):
+    with gateway(server, fetches=1) as served:
+        fleet = Fleet(server, served)
+        reader = fleet.reader(fleet.topic())
+        stream = Stream(reader)
+        wait_until(lambda: served.server._consuming.waiting == 1)
+        assert Stream(reader).error() == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
+        stream.finish()
+        fleet.close()
