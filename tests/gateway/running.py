@@ -44,6 +44,9 @@ class RefusedError(Exception):
         trailers = dict(error.trailing_metadata() or ())
         self.error = parse_error(trailers[ERROR_TRAILER]) if ERROR_TRAILER in trailers else None
         self.condition = None if self.error is None else self.error.condition
+        self.outcome = None
+        if self.error is not None:
+            self.outcome = pb.TubeError.FromString(trailers[ERROR_TRAILER]).outcome
 
 
 class PlainClient:

@@ -287,6 +287,7 @@ class Gateways:
             ("grpc.max_metadata_size", _METADATA_BYTES),
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS),
             ("grpc.initial_reconnect_backoff_ms", 100),

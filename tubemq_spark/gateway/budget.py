@@ -14,6 +14,7 @@ from typing import Final
 
 _LOOK_S: Final = 0.1
 """How often who waits looks whether to stop waiting."""
+_PRESSED_S: Final = 1.0
 
 
 class ByteBudget:
@@ -25,8 +26,15 @@ class ByteBudget:
         self._total = total
         self._changed = threading.Condition()
         self._by_owner: dict[str, int] = {}
+        self._waiting = 0
+        self._short_at = -_PRESSED_S
         self.used = 0
         """How many there are now."""
+
+    @property
+    def pressed(self) -> bool:
+        """Whether somebody waits for room, or found none a moment ago."""
+        return self._waiting > 0 or time.monotonic() - self._short_at < _PRESSED_S
 
     def take(
         self, owner: str, size: int, stopped: Callable[[], bool], timeout_s: float | None = None
@@ -34,10 +42,15 @@ class ByteBudget:
         """Wait for room and take it; return whether there was some before ``stopped`` or the time-out."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
-            while not self._fits(owner, size):
-                if stopped() or (deadline is not None and time.monotonic() >= deadline):
-                    return False
-                self._changed.wait(_LOOK_S)
+            self._waiting += 1
+            try:
+                while not self._fits(owner, size):
+                    if stopped() or (deadline is not None and time.monotonic() >= deadline):
+                        self._short_at = time.monotonic()
+                        return False
+                    self._changed.wait(_LOOK_S)
+            finally:
+                self._waiting -= 1
             self._by_owner[owner] = self._by_owner.get(owner, 0) + size
             self.used += size
             return True

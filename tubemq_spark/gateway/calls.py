@@ -1,7 +1,9 @@
 """What each call goes through: its session, its errors, metrics and the access log.
 
 **Never silence.** Whatever happens in a call, its client gets a status: that of its error, with the error
-itself in a trailer; INTERNAL for a mistake of ours, which is logged with its traceback.
+itself in a trailer; INTERNAL for a mistake of ours, which is logged with its traceback. That comes before the
+deadline of the client, who otherwise would learn nothing of the reason; a client that names no deadline has
+the usual one of the method. What a thread still does then comes to its end, and nobody waits for it.
 """
 
 import asyncio
@@ -11,19 +13,19 @@ import itertools
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, to_proto, unexpected
-from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE
+from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, Method
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.protocol.gateway.statuses import Status, status_of
 
@@ -43,6 +45,30 @@ _ALWAYS: Final = frozenset(
 )
 """Served while the gateway drains too."""
 _WITHOUT_SESSION: Final = frozenset({"OpenSession", "DescribeGateway", "ListSessions"})
+USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
+    "Heartbeat": 3.0,
+    "CloseSession": 5.0,
+    "QueryRoute": 30.0,
+    "ListTopics": 30.0,
+    "QueryBounds": 30.0,
+    "QueryFirstReadable": 60.0,
+    "QueryGroupPositions": 30.0,
+    "QueryStoredOffsets": 30.0,
+    "ResetOffsets": 30.0,
+    "Publish": 150.0,
+    "CheckTopic": 150.0,
+    "AttachPartitions": 60.0,
+    "DetachPartitions": 30.0,
+    "Fetch": 25.0,
+    "Commit": 30.0,
+    "ListMembers": 30.0,
+    "ListGroups": 30.0,
+}
+"""How long a call may take whose client names no deadline: what settings usually allow TubeMQ."""
+_RESERVE_S: Final = 0.2
+"""How much earlier than its client's deadline a call is answered, or half of what is left."""
+_MOST_TOPICS: Final = 1_024
+"""How many topics a call may name."""
 _SHOWN_TEXT: Final = 1_000
 """How much of an error's text goes into the status; the trailer has all of it."""
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
@@ -58,12 +84,21 @@ Handler = Callable[[Request, "Call"], Awaitable[Any]]
 class Call:
     """One call under way."""
 
-    method: str
+    method: Method
     context: grpc.aio.ServicerContext
     """gRPC's side of it."""
     session: Session | None = None
     rows: int = 0
     """How many messages it moved, for the access log."""
+
+    async def read(self) -> Request | None:
+        """Return the next message of the client's stream; None at its end.
+
+        Raises:
+            MalformedMessageError: the bytes are not one.
+        """
+        data = await self.context.read()
+        return _parsed(self.method, data) if isinstance(data, bytes) else None
 
     def owner(self) -> Session:
         """Return the session of a call that needs one."""
@@ -99,18 +134,17 @@ class Calls:
         bound = {}
         for name, handler in handlers.items():
             method = METHODS[name]
-            # Streams take and give bytes: they convert in their own thread.
+            # What comes are bytes, so that it is us who say what is wrong with them. Streams that only give
+            # convert in their own thread.
             if method.takes_stream:
                 bound[name] = grpc.stream_stream_rpc_method_handler(
-                    self._stream(name, handler), method.request.FromString, method.response.SerializeToString
+                    self._stream(method, handler), None, method.response.SerializeToString
                 )
             elif method.gives_stream:
-                bound[name] = grpc.unary_stream_rpc_method_handler(
-                    self._stream(name, handler), method.request.FromString, None
-                )
+                bound[name] = grpc.unary_stream_rpc_method_handler(self._stream(method, handler), None, None)
             else:
                 bound[name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(name, handler), method.request.FromString, method.response.SerializeToString
+                    self._unary(method, handler), None, method.response.SerializeToString
                 )
         return grpc.method_handlers_generic_handler(SERVICE, bound)
 
@@ -125,26 +159,30 @@ class Calls:
             session.running -= 1
             self._sessions.seen(session)
 
-    def _unary(self, name: str, handler: Handler) -> Servicer:
-        async def serve(request: Request, context: grpc.aio.ServicerContext) -> Message:
-            async with self._answered(name, context) as call:
+    def _unary(self, method: Method, handler: Handler) -> Servicer:
+        name = method.name
+
+        async def serve(data: bytes, context: grpc.aio.ServicerContext) -> Message:
+            async with self._answered(method, context) as call:
+                request = _parsed(method, data)
                 if name in _WITHOUT_SESSION:
                     return cast("Message", await handler(request, call))
                 with self.within(call, self._sessions.use(request.session)):
-                    return cast("Message", await handler(request, call))
+                    async with _in_time(name, context):
+                        return cast("Message", await handler(request, call))
 
         return serve
 
-    def _stream(self, name: str, handler: Handler) -> Servicer:
-        async def serve(request: Request, context: grpc.aio.ServicerContext) -> None:
-            async with self._answered(name, context) as call:
-                await handler(request, call)
+    def _stream(self, method: Method, handler: Handler) -> Servicer:
+        async def serve(data: object, context: grpc.aio.ServicerContext) -> None:
+            async with self._answered(method, context) as call:
+                await handler(_parsed(method, data) if isinstance(data, bytes) else None, call)
 
         return serve
 
     @contextlib.asynccontextmanager
-    async def _answered(self, name: str, context: grpc.aio.ServicerContext) -> AsyncIterator[Call]:
-        call = Call(name, context)
+    async def _answered(self, method: Method, context: grpc.aio.ServicerContext) -> AsyncIterator[Call]:
+        name, call = method.name, Call(method, context)
         began, status, failure = time.monotonic(), "OK", None
         try:
             if name not in _ALWAYS:
@@ -163,12 +201,13 @@ class Calls:
             self._log(call, status, seconds, failure)
 
     def _log(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
-        number = next(self._numbers[call.method])
+        name = call.method.name
+        number = next(self._numbers[name])
         if failure is None and (not self._log_every or number % self._log_every):
             return
         access_log.info(
             "%s %s by %s (%s): %d rows in %.1f ms%s",
-            call.method,
+            name,
             status,
             call.session.client_id if call.session else "no session",
             call.context.peer(),
@@ -176,6 +215,42 @@ class Calls:
             seconds * 1000,
             f"; {failure}" if failure else "",
         )
+
+
+def _parsed(method: Method, data: bytes) -> Request:
+    """Return the message of a request.
+
+    Raises:
+        MalformedMessageError: the bytes are not one, or it has more items than a call may have.
+    """
+    try:
+        found = method.request.FromString(data)
+    except DecodeError as error:
+        raise MalformedMessageError(f"its bytes are no {method.request.DESCRIPTOR.name}") from error
+    topics = len(getattr(found, "topics", ()))
+    if topics > _MOST_TOPICS:
+        raise MalformedMessageError(f"it names {topics} topics, and {_MOST_TOPICS} is the most")
+    return found
+
+
+@contextlib.asynccontextmanager
+async def _in_time(name: str, context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
+    """End a call a little before its client does.
+
+    Raises:
+        GatewayError: its time is over.
+    """
+    left: float | None = context.time_remaining()
+    left = USUAL_DEADLINES_S.get(name) if left is None else left - min(_RESERVE_S, left / 2)
+    limit = asyncio.timeout(left)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        waited_ms = round((left or 0) * 1000)
+        raise GatewayError("TUBEMQ_GATEWAY_DEADLINE", method=name, waited_ms=waited_ms) from None
 
 
 def _as_error(name: str, error: Exception) -> TubeMQError:

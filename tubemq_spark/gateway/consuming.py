@@ -44,7 +44,7 @@ from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S: Final = 20.0
-_RESERVE_S: Final = 0.1
+_RESERVE_S: Final = 0.3
 """How much earlier than its client's deadline a fetch is answered."""
 _SHORTLY_MS: Final = 500
 """When to try again after too many fetches waited."""
@@ -329,6 +329,7 @@ class Consuming:
 def _wait_s(request: pb.FetchRequest, call: Call) -> float:
     wait_s = min(request.wait_ms / 1000, _LONGEST_WAIT_S)
     remaining: float | None = call.context.time_remaining()
+    # In time for an answer without messages, rather than an error.
     return wait_s if remaining is None else min(wait_s, remaining - _RESERVE_S)
 
 

@@ -190,6 +190,7 @@ class Parking:
         # It comes again after a while too, when its time to be confirmed is over.
         with contextlib.suppress(TubeMQError):
             await self._workers.run(lambda: self.consumer.confirm(batch, consumed=False))
+        self.wake()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -160,7 +160,7 @@ class Publishing:
 
     async def publish_stream(self, _: object, call: Call) -> None:
         """Carry out a client's commands, one after the other."""
-        command = await call.context.read()
+        command = await call.read()
         if not isinstance(command, pb.PublishCommand):
             return
         if not command.HasField("begin"):
@@ -197,7 +197,7 @@ class Publishing:
             await call.context.write(answer)
             if command.HasField("finish") and not answer.HasField("error"):
                 return
-            command = await call.context.read()
+            command = await call.read()
 
     async def _room(self, session: Session, size: int) -> None:
         """Take bytes; while there are none, the client waits for its answer, and so sends no more."""

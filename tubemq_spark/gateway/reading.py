@@ -12,6 +12,9 @@ them.
 **Invariants.** What is in ``_ready``, and what is being written, has its bytes in the budget. ``_ready`` and
 the marks are changed under ``_changed``; only the thread appends, only the loop takes.
 
+A client that does not read for a while keeps what is ready for it, unless others wait for that room: then its
+call ends as that of a gateway that is busy, and it may ask for the rest again.
+
 A loss does not end the reading: the client is told, and cancels the call if it does not accept that. When
 there was nothing to write for a moment, the client is told that the gateway is alive.
 """
@@ -24,10 +27,12 @@ from collections.abc import AsyncIterator, Generator
 from typing import Final, cast
 
 from tubemq_spark.cluster import wire
+from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Call, Calls
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.sessions import Sessions
+from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Access
 from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.model import OffsetRange, RangeRequest
@@ -40,6 +45,7 @@ _AHEAD: Final = 4
 _SIGN_S: Final = 0.25
 """After how long a client is told that there is nothing yet."""
 _LOOK_S: Final = 0.1
+_SHORTLY_MS: Final = 1_000
 
 
 class _StoppedError(Exception):
@@ -142,9 +148,17 @@ class Ranges:
     """Serves ``ReadRange``."""
 
     def __init__(
-        self, sessions: Sessions, workers: Workers, budget: ByteBudget, metrics: Metrics, calls: Calls
+        self,
+        settings: GatewaySettings,
+        sessions: Sessions,
+        workers: Workers,
+        budget: ByteBudget,
+        metrics: Metrics,
+        calls: Calls,
     ) -> None:
         """Read in the threads of ``workers``."""
+        self._gateway = settings.name
+        self._stall_s = settings.stall_ms / 1000
         self._sessions = sessions
         self._workers = workers
         self._budget = budget
@@ -171,10 +185,30 @@ class Ranges:
                 await call.context.write(_WAITING)
                 continue
             data, rows = message
-            await call.context.write(data)
+            await self._send(call, data)
             call.rows += rows
             if rows:
                 self._metrics.passed("read", rows, len(data))
+
+    async def _send(self, call: Call, data: bytes) -> None:
+        """Write a message to a client, which may take its time as long as nobody waits for the room.
+
+        Raises:
+            GatewayError: somebody does.
+        """
+        writing = asyncio.ensure_future(call.context.write(data))
+        try:
+            while not (await asyncio.wait({writing}, timeout=self._stall_s))[0]:
+                if self._budget.pressed:
+                    raise GatewayError(
+                        "TUBEMQ_GATEWAY_BUSY",
+                        gateway=self._gateway,
+                        what="its client does not read, and others wait for the room",
+                        retry_after_ms=_SHORTLY_MS,
+                    )
+            await writing
+        finally:
+            writing.cancel()
 
 
 _WAITING: Final = pb.ReadRangeResponse(waiting=pb.Waiting()).SerializeToString()

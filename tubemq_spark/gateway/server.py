@@ -47,8 +47,6 @@ from tubemq_spark.protocol.gateway.methods import SERVICE
 
 logger = logging.getLogger("tubemq_spark.gateway")
 
-_KEEPALIVE_MS: Final = 30_000
-_KEEPALIVE_TIMEOUT_MS: Final = 10_000
 _CLIENT_KEEPALIVE_MS: Final = 5_000
 """How often a client may ask for a sign of life."""
 _METADATA_BYTES: Final = 256 << 10
@@ -88,7 +86,7 @@ class GatewayServer:
             lambda: self._route_changed(*change)
         )
         self._arrivals = Arrivals()
-        self._ranges = Ranges(sessions, self._reads, budget, self.metrics, calls)
+        self._ranges = Ranges(settings, sessions, self._reads, budget, self.metrics, calls)
         self._publishing = Publishing(
             settings, sessions, self._publishes, budget, self.metrics, calls, self._arrivals
         )
@@ -267,9 +265,13 @@ class GatewayServer:
             ("grpc.max_receive_message_length", self._settings.max_message_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_metadata_size", _METADATA_BYTES),
-            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_time_ms", self._settings.keepalive_ms),
+            ("grpc.keepalive_timeout_ms", self._settings.keepalive_timeout_ms),
+            # gRPC asks for more than keepalive, and waits a minute for answers to that.
+            ("grpc.http2.ping_timeout_ms", self._settings.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
+            # Otherwise gRPC stops asking while there is nothing to send, as in a call that waits.
+            ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_KEEPALIVE_MS),
             ("grpc.server.max_pending_requests", _PENDING_CALLS),
             ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING_CALLS),

@@ -22,6 +22,7 @@ would need. Used in the event loop only.
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.inbox import Inbox
@@ -29,6 +30,9 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Access
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+_LONGEST_ID: Final = 1_024
+"""As for TubeMQ's clients (TBaseConstants.META_MAX_CLIENT_ID_LENGTH)."""
 
 
 @dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
@@ -88,6 +92,9 @@ class Sessions:
         """
         if not ref.client_id.strip():
             raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has no client_id")
+        if len(ref.client_id) > _LONGEST_ID:
+            what = f"its client_id has {len(ref.client_id)} characters, and {_LONGEST_ID} is the most"
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
         older = self._sessions.get(ref.client_id)
         if older is not None and older.epoch > ref.epoch:
             raise self._fenced(ref, older)

@@ -156,6 +156,12 @@ class GatewaySettings:
     heartbeat_ms: int = _setting(
         MILLISECONDS, "how often a client without other calls is to send a sign", 10_000
     )
+    keepalive_ms: int = _setting(
+        MILLISECONDS, "after how much silence a client's connection is asked for a sign of life", 30_000
+    )
+    keepalive_timeout_ms: int = _setting(
+        MILLISECONDS, "how long that may take before the connection counts as lost", 10_000
+    )
     disconnect_ms: int = _setting(
         MILLISECONDS,
         "after how long a session is closed whose stream was lost, if it wants that",
@@ -186,6 +192,9 @@ class GatewaySettings:
     )
     session_bytes: int = _setting(BYTES, "how many bytes of one session may wait in the gateway", 64 * MIB)
     total_bytes: int = _setting(BYTES, "how many bytes of all sessions may wait in the gateway", 1024 * MIB)
+    stall_ms: int = _setting(
+        MILLISECONDS, "how long a client may not read what is ready for it while others wait for room", 10_000
+    )
     drain_ms: int = _setting(MILLISECONDS, "how long calls may take to end when the gateway stops", 30_000)
     metrics: tuple[str, int] | None = _setting(
         LISTENER, "where to serve metrics over HTTP, in Prometheus' format (default: nowhere)", None

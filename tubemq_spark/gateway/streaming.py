@@ -96,7 +96,7 @@ class _Stream:
 
     async def _obey(self) -> None:
         # What read returns at the end of a stream is no command.
-        while isinstance(command := await self._call.context.read(), pb.ConsumeCommand):
+        while isinstance(command := await self._call.read(), pb.ConsumeCommand):
             which = command.WhichOneof("command")
             if which == "credit":
                 self._credit += command.credit
@@ -148,7 +148,7 @@ class Streaming:
 
     async def consume(self, _: object, call: Call) -> None:
         """Send batches of what a session has attached, and carry out its commands."""
-        command = await call.context.read()
+        command = await call.read()
         if not isinstance(command, pb.ConsumeCommand):
             return
         if not command.HasField("begin"):

@@ -1,0 +1,296 @@
+"""Clients that are wrong, late, dead or hostile: a status for them, and nothing for the others."""
+
+import contextlib
+import queue
+import socket
+import threading
+
+import grpc
+import pytest
+
+from tests.gateway.fleet import ROW, Fleet, attach, batch_to, fresh, place, publish, values_of
+from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway
+from tests.waiting import wait_until
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+MUCH = 1 << 30
+UNKNOWN_FIELD = b"\xfa\x3e\x05hello"
+"""Field 999, of type bytes."""
+
+
+def refused(client, name, **fields):
+    with pytest.raises(RefusedError) as caught:
+        client(name, **fields)
+    return caught.value
+
+
+def raw(client, name, data):
+    return client.channel.unary_unary(f"/{SERVICE}/{name}")(data, timeout=10)
+
+
+# What is said.
+
+
+def test_fields_of_a_newer_release_are_passed_over(fleet):
+    client = fleet.client()
+    asked = client.request("Heartbeat").SerializeToString() + UNKNOWN_FIELD
+    assert pb.HeartbeatResponse.FromString(raw(client, "Heartbeat", asked)).lease_ms
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 20, b"\x0a\x7f", b"\x0a\x03\x0a\x05x"], ids=repr)
+def test_bytes_that_are_no_message_are_refused(fleet, data):
+    client = fleet.client()
+    with pytest.raises(grpc.RpcError) as caught:
+        raw(client, "Heartbeat", data)
+    assert caught.value.code().name == "INVALID_ARGUMENT"
+    client("Heartbeat")
+
+
+def test_a_command_that_is_no_message_ends_its_stream(fleet):
+    call = fleet.client().channel.stream_stream(f"/{SERVICE}/PublishStream")(iter([b"\xff"]), timeout=10)
+    with pytest.raises(grpc.RpcError):
+        list(call)
+    assert call.code().name == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("name", ["Guess", "heartbeat", ""])
+def test_unknown_methods_are_refused(fleet, name):
+    with pytest.raises(grpc.RpcError) as caught:
+        raw(fleet.client(), name, b"")
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_body_that_tubemq_would_not_take_is_refused_before_it_is_sent(fleet):
+    topic = fleet.topic()
+    client = fleet.client()
+    refusal = refused(client, "Publish", batch=batch_to(topic, b"x" * (2 << 20)))
+    assert (refusal.status, refusal.condition) == ("INVALID_ARGUMENT", "TUBEMQ_MESSAGE_TOO_LONG")
+    assert (refusal.outcome, refusal.error.row) == (pb.TubeError.NOT_STORED, 0)
+    store = pb.Store(topic=topic, broker_id=1, store=0)
+    assert client("QueryBounds", stores=[store]).answers[0].bounds.latest == 0
+
+
+@pytest.mark.parametrize(
+    "types",
+    [["a,b"], [""], ["x" * 300], [f"t{number}" for number in range(600)], ["two words ", "\n"]],
+    ids=["a comma", "blank", "too long", "too many", "a line"],
+)
+def test_malformed_filters_are_refused_when_the_session_is_opened(fleet, types):
+    client = PlainClient(fleet.served.address, fresh("client"))
+    with client, pytest.raises(RefusedError) as caught:
+        client.open(message_types=types)
+    assert caught.value.status == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("group", ["", "x" * 2_000, "ümlaut", "a b"], ids=["none", "too long", "ü", "blank"])
+def test_groups_that_cannot_be_one_are_refused_or_have_the_usual_name(fleet, group):
+    client = PlainClient(fleet.served.address, fresh("client"))
+    with client:
+        if not group:
+            client.open(group=group)
+            return
+        with pytest.raises(RefusedError) as caught:
+            client.open(group=group)
+        assert caught.value.status == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("client_id", ["", " ", "x" * 1_025], ids=["none", "blank", "too long"])
+def test_ids_that_cannot_be_one_are_refused(fleet, client_id):
+    client = PlainClient(fleet.served.address, client_id)
+    with client, pytest.raises(RefusedError) as caught:
+        client.open()
+    assert (caught.value.status, caught.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+
+
+def test_more_topics_than_a_session_may_have_are_refused(fleet):
+    client = fleet.client()
+    topics = [f"t{number}" for number in range(1_025)]
+    for name in ("AttachPartitions", "WatchRoute"):
+        assert refused(client, name, topics=topics).status == "INVALID_ARGUMENT"
+
+
+# Who says it.
+
+
+def test_a_batch_of_another_session_cannot_be_committed(fleet):
+    topic = fleet.topic()
+    fleet.publish(topic, b"mine")
+    mine, other = fleet.reader(topic), fleet.reader(topic, 2)
+    batch = mine("Fetch", wait_ms=10_000)
+    assert refused(other, "Commit", batch=batch.batch).status in {"NOT_FOUND", "INVALID_ARGUMENT"}
+    assert mine("Commit", batch=batch.batch).offset == ROW
+
+
+def test_partitions_that_are_not_owned_are_neither_read_nor_given_up(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    owner, other = fleet.reader(topic, 1, group=group), fleet.reader(topic, 2, group=group)
+    (answer,) = attach(other, topic, 1)
+    assert answer.error.code == 410
+    assert owner.session.client_id in answer.error.text
+    assert not other("DetachPartitions", partitions=[place(topic)]).partitions
+    fleet.publish(topic, b"for the owner")
+    assert other("Fetch", wait_ms=0).reason != 200
+    assert values_of(owner("Fetch", wait_ms=10_000)) == [b"for the owner"]
+
+
+def test_a_session_of_another_epoch_is_not_taken_for_this_one(fleet):
+    client = fleet.client(epoch=5)
+    for epoch, status in ((4, "ABORTED"), (6, "FAILED_PRECONDITION")):
+        ref = pb.SessionRef(client_id=client.session.client_id, epoch=epoch)
+        assert refused(client, "Heartbeat", session=ref).status == status
+    client("Heartbeat")
+
+
+def test_a_client_whose_clock_went_back_is_told_so_until_the_older_session_has_ended(server):
+    """Its epoch is a time: after a restart it is smaller than the one before."""
+    with gateway(server, lease_ms=300, heartbeat_ms=100, housekeeping_ms=20) as served:
+        fleet = Fleet(server, served)
+        name = fresh("skewed")
+        fleet.client(client_id=name, epoch=1 << 62)
+        late = PlainClient(served.address, name, 1)
+        with late:
+            with pytest.raises(RefusedError) as caught:
+                late.open()
+            assert (caught.value.status, caught.value.condition) == ("ABORTED", "TUBEMQ_SESSION_FENCED")
+
+            def accepted():
+                with contextlib.suppress(RefusedError):
+                    late.open()
+                    return True
+                return False
+
+            wait_until(accepted)
+        fleet.close()
+
+
+@pytest.mark.parametrize("when", ["tomorrow", "209913312560", "20990101"])
+def test_times_of_messages_that_are_none_are_refused(fleet, when):
+    topic = fleet.topic()
+    batch = batch_to(topic, b"x")
+    batch.headers[0].message_time = when
+    assert refused(fleet.client(), "Publish", batch=batch).status == "INVALID_ARGUMENT"
+
+
+# How it is connected.
+
+
+def test_bytes_that_are_no_grpc_do_no_harm(fleet):
+    host, _, port = fleet.served.address.rpartition(":")
+    for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(300), bytes(64)):
+        with socket.create_connection((host, int(port)), timeout=5) as stranger:
+            stranger.sendall(data)
+            with contextlib.suppress(OSError):
+                while stranger.recv(4096):
+                    pass
+    fleet.client()("Heartbeat")
+
+
+class Cable:
+    """A way to a gateway that can be cut without a word to either end."""
+
+    def __init__(self, address):
+        host, _, port = address.rpartition(":")
+        self._target = host, int(port)
+        self._cut = threading.Event()
+        self._sockets = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def cut(self):
+        self._cut.set()
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._target)
+                self._sockets += [near, far]
+                for ends in ((near, far), (far, near)):
+                    thread = threading.Thread(target=self._carry, args=ends)
+                    self._threads.append(thread)
+                    thread.start()
+
+    def _carry(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not self._cut.is_set():
+                    sink.sendall(data)
+
+
+def test_a_half_open_connection_is_noticed_and_its_fetch_given_up(server):
+    with gateway(server, keepalive_ms=100, keepalive_timeout_ms=100) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        cable = Cable(served.address)
+        with PlainClient(cable.address, fresh("client")) as client:
+            client.open(group=fresh("group"))
+            attach(client, topic, 1)
+            call = client.method("Fetch").future(client.request("Fetch", wait_ms=20_000), timeout=30)
+            wait_until(lambda: served.server._consuming.waiting == 1)
+            cable.cut()
+            wait_until(lambda: served.server._consuming.waiting == 0, 10)
+            call.cancel()
+        # The same client comes back on another way.
+        again = fleet.client(client_id=client.session.client_id, epoch=1)
+        attach(again, topic, 1)
+        publish(again, topic, b"one")
+        assert values_of(again("Fetch", wait_ms=10_000)) == [b"one"]
+        cable.close()
+        fleet.close()
+
+
+# Who does not read.
+
+
+def test_who_never_reads_a_range_gives_way_when_others_wait_for_the_room(server):
+    limit = 256 << 10
+    with gateway(server, session_bytes=limit, total_bytes=limit, stall_ms=100) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        writer = fleet.client("writers")
+        for broker_id in (1, 2):
+            for _ in range(8):
+                publish(writer, topic, *[b"x" * (250 << 10)] * 4, broker_id=broker_id)
+        sleeper, other = fleet.client(), fleet.client()
+        asked = {"start": 0, "end": 32 * ROW, "own_store": True}
+        request = sleeper.request("ReadRange", partition=place(topic), **asked)
+        call = sleeper.method("ReadRange")(request, timeout=60)
+        wait_until(lambda: other("DescribeGateway").bytes_in_flight > 0)
+        found = other("ReadRange", partition=place(topic, 2), timeout=60, **asked)
+        assert sum(event.batch.count for event in found) == 32
+        with pytest.raises(grpc.RpcError):
+            list(call)
+        assert call.code().name == "RESOURCE_EXHAUSTED"
+        wait_until(lambda: other("DescribeGateway").bytes_in_flight == 0)
+        fleet.close()
+
+
+def test_who_never_reads_a_stream_of_batches_does_not_hold_up_the_others_nor_the_end(server):
+    with gateway(server) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        writer = fleet.client("writers")
+        sleeper, other = fleet.reader(topic), fleet.reader(topic)
+        commands = queue.SimpleQueue()
+        commands.put(pb.ConsumeCommand(begin=pb.ConsumeCommand.Begin(session=sleeper.session)))
+        commands.put(pb.ConsumeCommand(credit=MUCH))
+        call = sleeper.method("Consume")(iter(commands.get, None), timeout=60)
+        publish(writer, topic, b"x" * (512 << 10))
+        assert values_of(other("Fetch", wait_ms=10_000)) == [b"x" * (512 << 10)]
+        served.stop(0)
+        commands.put(None)
+        with pytest.raises(grpc.RpcError):
+            list(call)
+        fleet.close()

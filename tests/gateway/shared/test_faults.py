@@ -1,0 +1,161 @@
+"""Whatever TubeMQ does, each call has a status before its deadline, and the gateway serves on."""
+
+import concurrent.futures
+
+import pytest
+
+from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
+from tests.gateway.running import RefusedError, gateway
+from tests.waiting import wait_until
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+DEADLINE_S = 20
+IMPATIENT = {
+    "register_attempts": 1,
+    "rpc_timeout_ms": 300,
+    "connect_timeout_ms": 200,
+    "fetch_timeout_ms": 500,
+    "lease_wait_ms": 500,
+    "delivery_timeout_ms": 600,
+}
+METHODS = (
+    Method.BALANCE_REGISTER,
+    Method.PARTITION_REGISTER,
+    Method.GET_MESSAGE,
+    Method.COMMIT_OFFSET,
+    Method.SEND_MESSAGE,
+)
+FAULTS = {
+    "hangs": lambda faults, method: faults.hold(method),
+    "hangs up": lambda faults, method: faults.drop_connection(method),
+    "hangs up when it is done": lambda faults, method: faults.drop_connection(method, carried_out=True),
+    "breaks its frame off": lambda faults, method: faults.truncate(method),
+    "sends garbage": lambda faults, method: faults.corrupt(method, 0),
+    "answers under another serial number": lambda faults, method: faults.corrupt(method, 7),
+    "sends a message that cannot be read": lambda faults, method: faults.corrupt(method, -1),
+    "sends only the frame's head": lambda faults, method: faults.truncate(method, 12),
+    "refuses": lambda faults, method: faults.answer(method, 500),
+    "is not ready": lambda faults, method: faults.answer(method, 503),
+    "answers with 28 MiB": lambda faults, method: faults.answer(method, 599, "x" * (28 << 20)),
+}
+STATUSES = {
+    "ABORTED",
+    "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INTERNAL",
+    "NOT_FOUND",
+    "OK",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "UNKNOWN",
+}
+
+
+def status_of(call):
+    """The status, and whether the gateway gave it; OK with an error for a part of it too."""
+    try:
+        call()
+    except RefusedError as error:
+        return error.status, error.error is not None
+    return "OK", True
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_call_has_a_status_of_the_gateway(fleet, fault):
+    topic = fleet.topic()
+    fleet.publish(topic, b"there")
+    reader, other = fleet.reader(topic, 1, **IMPATIENT), fleet.client(**IMPATIENT)
+    batch = reader("Fetch", wait_ms=10_000).batch
+    store = pb.Store(topic=topic, broker_id=1, store=0)
+    calls = (
+        lambda: other("QueryRoute", topics=[topic], timeout=DEADLINE_S),
+        lambda: other("QueryBounds", stores=[store], timeout=DEADLINE_S),
+        lambda: other("Publish", batch=batch_to(topic, b"more"), timeout=DEADLINE_S),
+        lambda: other("ReadRange", partition=place(topic), start=0, end=28, timeout=DEADLINE_S),
+        lambda: other("ResetOffsets", positions=[reset(topic)], timeout=DEADLINE_S),
+        lambda: attach(other, topic, 2, timeout=DEADLINE_S),
+        lambda: reader("Commit", batch=batch, timeout=DEADLINE_S),
+    )
+    try:
+        for method in METHODS:
+            FAULTS[fault](fleet.server.faults, method)
+        with concurrent.futures.ThreadPoolExecutor(len(calls)) as executor:
+            found = list(executor.map(status_of, calls))
+    finally:
+        fleet.server.faults.clear()
+    assert {status for status, _ in found} <= STATUSES
+    assert all(ours for _, ours in found), found
+    # Nothing of that lasts.
+    assert len(fleet.client()("QueryRoute", topics=[topic]).partitions) == 3
+
+
+def reset(topic):
+    return pb.PartitionOffset(partition=place(topic, 3), offset=0)
+
+
+def test_a_fetch_goes_on_when_its_broker_has_come_back(server):
+    """The lease is gone with it, so the gateway registers again, where the group stands."""
+    with gateway(server, poll_ms=20) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        fleet.publish(topic, b"one")
+        reader = fleet.reader(topic)
+        first = reader("Fetch", wait_ms=10_000)
+        reader("Commit", batch=first.batch)
+        call = reader.method("Fetch").future(reader.request("Fetch", wait_ms=20_000), timeout=30)
+        wait_until(lambda: served.server._consuming.waiting == 1)
+        server.faults.stop_broker(1, graceful=True)
+        server.faults.start_broker(1)
+        fleet.publish(topic, b"two")
+        assert values_of(call.result(25)) == [b"two"]
+        fleet.close()
+
+
+def test_a_lease_that_the_broker_has_forgotten_costs_one_batch_that_comes_again(fleet):
+    topic = fleet.topic()
+    fleet.publish(topic, b"one")
+    reader = fleet.reader(topic)
+    first = reader("Fetch", wait_ms=10_000)
+    assert fleet.server.faults.forget_leases(topic)
+    with pytest.raises(RefusedError) as caught:
+        reader("Commit", batch=first.batch)
+    assert caught.value.status in {"ABORTED", "FAILED_PRECONDITION"}
+    again = reader("Fetch", wait_ms=10_000)
+    assert values_of(again) == [b"one"]
+    assert reader("Commit", batch=again.batch).offset == 28
+
+
+def test_a_master_that_has_forgotten_all_is_registered_at_again(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    reader = fleet.reader(topic, group=group)
+    fleet.server.faults.forget_clients()
+    fleet.publish(topic, b"one")
+    assert values_of(reader("Fetch", wait_ms=10_000)) == [b"one"]
+
+
+def test_a_visit_token_that_is_too_old_is_renewed(fleet):
+    topic = fleet.topic()
+    reader = fleet.reader(topic)
+    client = fleet.client("writers")
+    publish(client, topic, b"one")
+    fleet.server.faults.expire_visit_tokens()
+    store = pb.Store(topic=topic, broker_id=1, store=0)
+    assert client("QueryBounds", stores=[store]).answers[0].bounds.latest == 28
+    assert values_of(reader("Fetch", wait_ms=10_000)) == [b"one"]
+
+
+def test_a_call_ends_before_its_deadline_and_a_send_says_that_it_may_be_stored(fleet):
+    topic = fleet.topic()
+    client = fleet.client()
+    held = fleet.server.faults.hold(Method.SEND_MESSAGE)
+    try:
+        with pytest.raises(RefusedError) as caught:
+            client("Publish", batch=batch_to(topic, b"one"), timeout=2)
+    finally:
+        held.release()
+        fleet.server.faults.clear()
+    assert (caught.value.status, caught.value.condition) == ("DEADLINE_EXCEEDED", "TUBEMQ_GATEWAY_DEADLINE")
+    assert caught.value.error.parameters["method"] == "Publish"
+    assert caught.value.outcome == pb.TubeError.UNKNOWN
