@@ -130,3 +130,13 @@ def test_only_the_newest_of_an_id_is_served(steps):
             fenced = current is not None and current > epoch
             refused(f"TUBEMQ_SESSION_{'FENCED' if fenced else 'UNKNOWN'}", sessions.use, ref(name, epoch))
         assert {one.client_id: one.epoch for one in sessions} == model
+
+
+def test_all_are_told_of_an_end_whatever_one_of_them_does(caplog):
+    sessions, _ = made()
+    told = []
+    sessions.on_end += [lambda _: 1 // 0, told.append]
+    session = opened(sessions)
+    sessions.close(session)
+    assert told == [session]
+    assert "was not taken note of" in caplog.text

@@ -14,7 +14,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import grpc
 import grpc.aio
@@ -107,6 +107,16 @@ class Call:
         return self.session
 
 
+class Hook(Protocol):
+    """What whoever embeds a gateway wants to know of each call; both are called in the event loop."""
+
+    def before(self, call: Call) -> None:
+        """Called when a call has come."""
+
+    def after(self, call: Call, status: str, seconds: float) -> None:
+        """Called when it has ended; with its messages (``rows``), its status and how long it took."""
+
+
 class Calls:
     """Binds the handlers of a gateway to gRPC."""
 
@@ -117,6 +127,8 @@ class Calls:
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self._sessions = sessions
         self._metrics = metrics
+        self.hooks: list[Hook] = []
+        """Called with each call; what they raise is logged and counted, and changes nothing."""
         self.draining = False
         """Whether the gateway is about to stop."""
 
@@ -184,6 +196,7 @@ class Calls:
     async def _answered(self, method: Method, context: grpc.aio.ServicerContext) -> AsyncIterator[Call]:
         name, call = method.name, Call(method, context)
         began, status, failure = time.monotonic(), "OK", None
+        self._tell(lambda hook: hook.before(call))
         try:
             if name not in _ALWAYS:
                 self.refuse_when_draining()
@@ -199,6 +212,15 @@ class Calls:
             seconds = time.monotonic() - began
             self._metrics.ended(name, status, seconds)
             self._log(call, status, seconds, failure)
+            self._tell(lambda hook: hook.after(call, status, seconds))
+
+    def _tell(self, tell: Callable[[Hook], object]) -> None:
+        for hook in self.hooks:
+            try:
+                tell(hook)
+            except Exception:  # (a mistake of somebody else's must not be the client's trouble)
+                self._metrics.hook_failed()
+                logger.exception("a hook failed")
 
     def _log(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
         name = call.method.name

@@ -31,6 +31,7 @@ from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
 from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.calls import Call, Calls
 from tubemq_spark.gateway.events import Events
+from tubemq_spark.gateway.members import Members
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.parking import Parking
 from tubemq_spark.gateway.sessions import Session, Sessions
@@ -76,6 +77,7 @@ class Consuming:
         calls: Calls,
         events: Events,
         arrivals: Arrivals,
+        members: Members,
     ) -> None:
         """Have no consumer yet."""
         self._gateway = settings.name
@@ -89,6 +91,7 @@ class Consuming:
         self._calls = calls
         self._events = events
         self._arrivals = arrivals
+        self._members = members
         self._consumers: dict[Session, Attached] = {}
         self._attaching: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._closing: set[asyncio.Task[None]] = set()
@@ -274,6 +277,7 @@ class Consuming:
         return found
 
     async def _open(self, session: Session, topics: list[str], *, accept_losses: bool) -> Attached:
+        await self._members.admit(session.access)
         on_loss = self._loss_policy(session, accept=accept_losses)
         consumer = self._upstream.consumer(session.access, topics, session.client_id, on_loss)
         await self._workers.run(consumer.open)

@@ -40,6 +40,7 @@ class Members:
     def __init__(self, settings: GatewaySettings, workers: Workers, clock: Clock = time.monotonic) -> None:
         """Ask nobody yet."""
         self._web = settings.web_servers()
+        self._new_groups = settings.new_groups
         self._workers = workers
         self._clock = clock
         self._told: dict[Hashable, _Told] = {}
@@ -57,6 +58,17 @@ class Members:
             more=more,
             age_ms=self._age_ms(told),
         )
+
+    async def admit(self, access: Access) -> None:
+        """Return when sessions may consume in a group.
+
+        Raises:
+            GatewayError: TubeMQ does not know the group, and the settings want that.
+            TubeMQError: no master says whether it does.
+        """
+        if not self._new_groups:
+            group = access.config.group
+            await self._ask(("members", group), lambda: self._members(access, group))
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
         """Name the groups that have members, or those of them that read a topic."""

@@ -52,6 +52,9 @@ class Metrics:
             "Sessions that were silent for longer than their lease",
             registry=self.registry,
         )
+        self._hooks = prometheus.Counter(
+            "tubemq_gateway_hooks_failed", "Hooks that raised an exception", registry=self.registry
+        )
         self._server: tuple[object, threading.Thread] | None = None
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
@@ -76,6 +79,10 @@ class Metrics:
     def expired(self, sessions: int) -> None:
         """Count sessions that were silent for too long."""
         self._expired.inc(sessions)
+
+    def hook_failed(self) -> None:
+        """Count a hook that raised."""
+        self._hooks.inc()
 
     def text(self) -> str:
         """Return all numbers as Prometheus reads them."""

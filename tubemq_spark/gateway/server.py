@@ -15,6 +15,7 @@ says SERVING; so no call comes before the gateway can serve it. It ends from the
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.budget import ByteBudget
-from tubemq_spark.gateway.calls import Calls, Handler
+from tubemq_spark.gateway.calls import Calls, Handler, Hook
 from tubemq_spark.gateway.consuming import Consuming
 from tubemq_spark.gateway.control import Control
 from tubemq_spark.gateway.events import Events
@@ -61,8 +62,12 @@ _THREADS_S: Final = 3.0
 class GatewayServer:
     """A gateway in the running event loop."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, hooks: Iterable[Hook] = ()) -> None:
         """Make all parts; reach no server and listen nowhere yet.
+
+        Args:
+            settings: how it runs.
+            hooks: called with each call.
 
         Raises:
             OptionError: a package or a file is missing.
@@ -72,6 +77,7 @@ class GatewayServer:
         self._upstream = Upstream(settings)
         self._sessions = sessions = Sessions(settings)
         self._calls = calls = Calls(settings, sessions, self.metrics)
+        calls.hooks.extend(hooks)
         self._budget = budget = ByteBudget(settings.session_bytes, settings.total_bytes)
         self._control_workers = self._workers("control", settings.control_threads)
         self._consumers = self._workers("consuming", settings.consuming_threads)
@@ -90,6 +96,8 @@ class GatewayServer:
         self._publishing = Publishing(
             settings, sessions, self._publishes, budget, self.metrics, calls, self._arrivals
         )
+        self._membership = self._workers("membership", settings.membership_threads)
+        self._members = Members(settings, self._membership)
         self._consuming = Consuming(
             settings,
             sessions,
@@ -99,10 +107,9 @@ class GatewayServer:
             calls,
             self._events,
             self._arrivals,
+            self._members,
         )
         self._streaming = Streaming(sessions, self._consuming, calls)
-        self._membership = self._workers("membership", settings.membership_threads)
-        self._members = Members(settings, self._membership)
         self._operations = Operations(
             settings, sessions, budget, self._reads, self._publishes, calls, self._upstream
         )

@@ -20,6 +20,7 @@ would need. Used in the event loop only.
 """
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -30,6 +31,8 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Access
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_ID: Final = 1_024
 """As for TubeMQ's clients (TBaseConstants.META_MAX_CLIENT_ID_LENGTH)."""
@@ -138,7 +141,10 @@ class Sessions:
         session.ended = True
         del self._sessions[session.client_id]
         for tell in self.on_end:
-            tell(session)
+            try:
+                tell(session)
+            except Exception:  # (the others have to be told all the same)
+                logger.exception("the end of the session %s was not taken note of", session.client_id)
 
     def expire(self) -> list[Session]:
         """End the sessions that were silent for too long, and return them."""

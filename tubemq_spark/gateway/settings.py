@@ -178,6 +178,9 @@ class GatewaySettings:
     poll_ms: int = _setting(
         MILLISECONDS, "how often a broker is asked again for messages that fetches wait for", 200
     )
+    new_groups: bool = _setting(
+        BOOLEAN, "whether sessions may consume in a group that TubeMQ does not know yet", True
+    )
     notify_members: bool = _setting(
         BOOLEAN, "whether sessions are told when others of their group come or go", True
     )

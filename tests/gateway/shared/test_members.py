@@ -1,5 +1,7 @@
 """Groups and their members, as a master knows them, wherever the members are."""
 
+import threading
+
 import pytest
 
 from tests.gateway.fleet import Fleet, attach, fresh
@@ -99,3 +101,42 @@ def test_members_with_other_filters_are_refused(fleet):
     with pytest.raises(RefusedError) as caught:
         attach(second, topic, 2)
     assert caught.value.status == "FAILED_PRECONDITION"
+
+
+def test_questions_about_groups_have_threads_of_their_own(server, monkeypatch):
+    """While they are used up, others are answered, and further such questions are refused."""
+    asked, gate = threading.Event(), threading.Event()
+
+    def slow(_, group):
+        asked.set()
+        gate.wait(20)
+        return {"data": [{"consumerId": group, "parInfo": []}], "topicSet": []}
+
+    monkeypatch.setattr("tubemq_spark.client.admin.MasterAdmin.consumer_group", slow)
+    with gateway(server, membership_threads=1, waiting_calls=1, queue_ms=50) as served:
+        fleet = Fleet(server, served)
+        client = fleet.client()
+        call = client.method("ListMembers").future(client.request("ListMembers", group="a"), timeout=30)
+        assert asked.wait(10)
+        with pytest.raises(RefusedError) as caught:
+            client("ListMembers", group="b")
+        assert caught.value.status == "RESOURCE_EXHAUSTED"
+        assert client("QueryRoute", topics=["demo"]).partitions
+        client("Heartbeat")
+        gate.set()
+        assert [one.client_id for one in call.result(10).members] == ["a"]
+        fleet.close()
+
+
+def test_a_new_group_is_refused_where_the_settings_want_that(server, fleet):
+    topic, known = fleet.topic(), fresh("group")
+    fleet.publish(topic, b"one")
+    reader = fleet.reader(topic, group=known)
+    with gateway(server, new_groups=False) as served:
+        strict = Fleet(server, served)
+        assert attach(strict.client(known), topic, 2)[0].WhichOneof("result") == "offset"
+        with pytest.raises(RefusedError) as caught:
+            attach(strict.client(fresh("group")), topic, 1)
+        assert (caught.value.status, caught.value.condition) == ("NOT_FOUND", "TUBEMQ_GROUP_NOT_FOUND")
+        strict.close()
+    assert known in {group.name for group in reader("ListGroups").groups}

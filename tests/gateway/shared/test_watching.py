@@ -5,9 +5,10 @@ import threading
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.gateway.fleet import Fleet, fresh
-from tests.gateway.running import RefusedError, gateway
+from tests.gateway.running import SERVICE, RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 
@@ -30,7 +31,8 @@ def test_partitions_are_told_at_once_and_when_there_are_more(fleet):
     call = watch(fleet.client(), topic)
     assert len(next(call).partitions) == 3
     fleet.server.add_topic(topic, 1, 2)
-    assert len(next(call).partitions) == 6
+    # The brokers change one after the other.
+    assert any(len(answer.partitions) == 6 for answer in call)
 
 
 def test_a_topic_that_comes_later_is_told_of(fleet):
@@ -38,8 +40,7 @@ def test_a_topic_that_comes_later_is_told_of(fleet):
     call = watch(fleet.client(), topic, missing_ok=True)
     assert list(next(call).missing_topics) == [topic]
     fleet.server.add_topic(topic)
-    answer = next(call)
-    assert (len(answer.partitions), list(answer.missing_topics)) == (3, [])
+    assert any(len(answer.partitions) == 3 and not answer.missing_topics for answer in call)
 
 
 def test_what_another_session_noticed_is_told_at_once(server):
@@ -70,6 +71,9 @@ def test_a_watch_goes_on_while_no_master_answers_and_the_gateway_says_so(server)
         server.faults.become_standby()
         wait_until(lambda: client("DescribeGateway").degraded)
         assert "tubemq_gateway_degraded 1.0" in served.server.metrics.text()
+        health = health_pb2_grpc.HealthStub(client.channel)
+        answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
         # What a master said before is used, and nothing has changed.
         assert len(client("QueryRoute", topics=["demo"], missing_ok=True, max_age_ms=60_000).partitions) == 3
         server.faults.become_active()
