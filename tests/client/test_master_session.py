@@ -277,7 +277,7 @@ def test_while_a_session_registers_again_nobody_else_asks_or_registers(pool):
     assert asked == [register, ask, register, ask, ask]
 
 
-def test_a_session_goes_over_to_the_master_that_took_over(pool):
+def test_a_session_goes_over_to_the_master_that_took_over(pool, caplog):
     with (
         ScriptedMaster(balance_heartbeat=STANDBY) as former,
         ScriptedMaster(balance_heartbeat=[beat(411), beat()]) as active,
@@ -288,6 +288,8 @@ def test_a_session_goes_over_to_the_master_that_took_over(pool):
         assert len(former.of(Method.BALANCE_HEARTBEAT)) == 1
         (request,) = active.of(Method.BALANCE_REGISTER)
         assert request.clientId == session.client_id
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith(f"master {active.endpoint} answers now, after {former.endpoint} did not: ")
 
 
 def test_heartbeats_survive_a_master_that_is_away_for_a_while(pool, caplog):

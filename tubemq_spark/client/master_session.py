@@ -29,7 +29,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
@@ -123,7 +123,7 @@ class MasterCaller:
                     raise
                 failures.append(error)
                 continue
-            _last_active[self._config.masters] = master
+            self._note_active(master, failures)
             if response.errCode not in _ANSWERED:
                 raise rpc_error(response.errCode, response.errMsg, peer=f"master {master}", during=during)
             return response
@@ -139,6 +139,13 @@ class MasterCaller:
         """
         proof = proof_for_master(self._config)
         return None if proof is None else common_pb2.MasterCertificateInfo(authInfo=proof)
+
+    def _note_active(self, master: Endpoint, failures: Sequence[TubeMQError]) -> None:
+        """Remember who answered; say once per process that another one leads now."""
+        before = _last_active.get(self._config.masters)
+        _last_active[self._config.masters] = master
+        if failures and before is not None and before != master:
+            logger.warning("master %s answers now, after %s did not: %s", master, before, failures[0])
 
     def _active_first(self) -> list[Endpoint]:
         masters = self._config.masters
