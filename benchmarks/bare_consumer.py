@@ -15,6 +15,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tubemq_spark.client import Batch, ConsumePosition, ConsumerConfig, GroupConsumer, TubeMQClient
+from tubemq_spark.client.aio import AsyncTubeMQClient
 
 THREADS: Final = 2
 SETTINGS: Final = ConsumerConfig(consume_position=ConsumePosition.FIRST)
@@ -82,31 +83,27 @@ WAYS: Final[dict[str, Callable[[GroupConsumer, Count], None]]] = {
     "batches": by_batch,
     "threads": by_threads,
 }
-ASYNCIO: Final = "asyncio"
+COROUTINES: Final = {"asyncio": 1, "coroutines": 2}
+"""How many coroutines share the consumer."""
 
 
-def has_coroutines() -> bool:
-    """Return whether the client has a group consumer for coroutines."""
-    try:
-        from tubemq_spark.client import aio
-    except ImportError:
-        return False
-    return hasattr(aio.AsyncTubeMQClient, "group_consumer")
-
-
-async def by_coroutine(arguments: argparse.Namespace, count: Count) -> None:
-    """Take batches in a coroutine, and confirm each."""
-    from tubemq_spark.client.aio import AsyncTubeMQClient
-
+async def by_coroutines(arguments: argparse.Namespace, count: Count) -> None:
+    """Let coroutines take batches and confirm each."""
     async with (
         AsyncTubeMQClient.connect(arguments.master, group=arguments.group) as client,
         client.group_consumer(arguments.topic, settings=SETTINGS) as consumer,
     ):
-        async for batch in consumer:
-            count.add(batch)
-            await consumer.confirm(batch)
-            if count.done:
-                return
+
+        async def take() -> None:
+            while not count.done:
+                batch = await consumer.fetch(1_000)
+                if batch is not None:
+                    count.add(batch)
+                    await consumer.confirm(batch)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(COROUTINES[arguments.way]):
+                group.create_task(take())
 
 
 def main() -> None:
@@ -115,12 +112,12 @@ def main() -> None:
     parser.add_argument("--master", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", required=True)
-    parser.add_argument("--way", choices=[*WAYS, ASYNCIO], required=True)
+    parser.add_argument("--way", choices=[*WAYS, *COROUTINES], required=True)
     parser.add_argument("--count", type=int, required=True)
     arguments = parser.parse_args()
     count = Count(arguments.count)
-    if arguments.way == ASYNCIO:
-        asyncio.run(by_coroutine(arguments, count))
+    if arguments.way in COROUTINES:
+        asyncio.run(by_coroutines(arguments, count))
     else:
         with (
             TubeMQClient.connect(arguments.master, group=arguments.group) as client,

@@ -9,7 +9,8 @@ confirms each batch at its broker and counts its messages without a look at them
 message and looks at its value, and confirms each batch at its broker too.
 
 - ``messages`` is ``for message in consumer.messages()``, ``batches`` is ``for batch in consumer``, both in
-  one thread; ``threads`` are two that share one consumer; ``asyncio`` is one coroutine that takes batches.
+  one thread; ``threads`` are two that share one consumer; ``asyncio`` is one coroutine that takes batches,
+  ``coroutines`` are two that share one consumer.
 - Every run reads all messages of a topic in a group of its own, alone in it.
 - Messages per second are those that the group has confirmed, looked at while a run goes on, without its
   beginning and its end. Processor time is that of the client's process between the same two looks.
@@ -31,7 +32,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.bare_consumer import ASYNCIO, WAYS, has_coroutines
+from benchmarks.bare_consumer import COROUTINES, WAYS
 from benchmarks.looks import cpu_of_child, steady, watched
 from benchmarks.report import Line, Section
 from benchmarks.turns import Figures, Key, in_turns, screen
@@ -42,6 +43,7 @@ from tubemq_spark.protocol import speedups
 
 JAVA: Final = "CliConsumer"
 OURS: Final = "bare_consumer.py"
+OUR_WAYS: Final = (*WAYS, *COROUTINES)
 STORES: Final = 4
 """Each with one partition: there the position of a group tells how many messages it has confirmed."""
 SIZES: Final = {"100 B": 100, "1 KiB": 1024}
@@ -134,17 +136,15 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=2_000_000, help="of 100 B; a quarter of 1 KiB")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ways", nargs="+", choices=OUR_WAYS, default=OUR_WAYS)
     parser.add_argument("--warm-ups", type=int, default=1, help="rounds that do not count")
     arguments = parser.parse_args()
     screen.print(f"our twin: {'Python' if speedups.compiled is None else 'compiled'}")
-    if not has_coroutines():
-        screen.print(f"left out: {ASYNCIO}, since this client has no group consumer for coroutines")
-    ours = [*WAYS, *[ASYNCIO] * has_coroutines()]
     topics = dict.fromkeys(TOPICS.values(), TopicSpec(STORES, 1, properties=load.PATIENT))
     with RealTubeMQ(topics, settings=config_files.AS_SHIPPED) as java:
         bench = Bench(java, arguments.rows)
         work: dict[Key, Callable[[], Figures]] = {
-            (label, way): partial(bench.run, label, way) for label in SIZES for way in (*ours, JAVA)
+            (label, way): partial(bench.run, label, way) for label in SIZES for way in (*arguments.ways, JAVA)
         }
         found = in_turns(work, warm_ups=arguments.warm_ups, rounds=arguments.rounds, title="consuming")
     tables = sections(found)
