@@ -7,7 +7,10 @@ import pytest
 from tests.test_parity import ROOT, node_exists
 
 PAGE = ROOT / "docs" / "tested-behaviour.md"
-SECTIONS = ["Streaming", "Batch", "Planning", "Data loss", "Writing", "What no Kafka source needs"]
+SECTIONS = [
+    *("Streaming", "Batch", "Planning", "Data loss", "Writing"),
+    *("What no Kafka source needs", "Mistakes of other clients"),
+]
 HEADER = ["behaviour", "tests", "servers", "note"]
 OPEN, NOT_HERE = "open", "does not apply"
 NODE_ID = re.compile(r"`((?:integration_)?tests/[^`]+::[^`]+)`")

@@ -92,5 +92,9 @@ def test_settings_at_their_bounds_are_good(changes):
     config(**changes).validate()
 
 
+def test_names_of_groups_may_have_hyphens():
+    assert dataclasses.replace(config(), group="my-group").validate().group == "my-group"
+
+
 def test_a_copy_keeps_its_reader_groups():
     assert dataclasses.replace(config(), rpc_timeout_ms=5).reader_groups == config().reader_groups
