@@ -1,5 +1,6 @@
 """What members of a group do for their users, on three brokers: sharing, giving up, coming back."""
 
+import concurrent.futures
 import contextlib
 import threading
 
@@ -267,6 +268,12 @@ def test_a_refused_request_loses_nothing(server, method, code):
     assert rule.hits == 2
 
 
+def refuse(server):
+    """Let the master forget a member, and take it in no more."""
+    server.faults.answer(Method.CONSUMER_REGISTER, ErrCode.CONSUME_GROUP_FORBIDDEN)
+    server.faults.answer(Method.CONSUMER_HEARTBEAT, ErrCode.HB_NO_NODE, times=1)
+
+
 def test_a_master_that_refuses_is_told_and_everything_is_given_back(server):
     with member(server) as consumer:
         shares(consumer)
@@ -275,6 +282,16 @@ def test_a_master_that_refuses_is_told_and_everything_is_given_back(server):
         with pytest.raises(RpcError, match="450"):
             wait_until(lambda: consumer.fetch(10), seconds=10)
         wait_until(lambda: len(consumer.connected) == PARTITIONS, seconds=20)
+
+
+def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
+    with member(server) as consumer, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        shares(consumer)
+        waiting = threads.submit(consumer.fetch, -1)
+        refuse(server)
+        with pytest.raises(RpcError, match="450"):
+            waiting.result(timeout=20)
+        server.faults.clear()
 
 
 def test_closing_waits_for_no_rebalance_longer_than_it_may(server):

@@ -162,6 +162,7 @@ class Fetching:
         changed = self.state.changed
         with changed:
             while (turn := self.select_now()) is None:
+                self.check()
                 remaining = None if deadline is None else deadline.remaining()
                 if remaining == 0:
                     return None

@@ -113,7 +113,11 @@ class _Upkeep(LeaseUpkeep):
         self._session = session
 
     def _after_leases(self) -> None:
-        """Hold nothing that the master does not want us to hold."""
-        if self._session.refused is not None and self._state.connected:
+        """Hold nothing that the master does not want us to hold, and tell whoever waits for a message."""
+        if self._session.refused is None:
+            return
+        if self._state.connected:
             logger.warning("%s gives up its partitions: %s", self._session.client_id, self._session.refused)
             self._state.release_all()
+        with self._state.changed:
+            self._state.changed.notify_all()

@@ -8,7 +8,7 @@ import pytest
 from tests.client.aio.consuming import PARTITIONS, client_of, member, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
-from tests.client.test_group_consumer import member as blocking_member
+from tests.client.test_group_consumer import member as blocking_member, refuse
 from tubemq_spark.client import BoundStart
 from tubemq_spark.client.partition_states import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -162,6 +162,19 @@ async def test_refusals_of_the_master_are_raised(server):
         forbidden = server.faults.answer(Method.CONSUMER_REGISTER, 455, times=1)
         await until(lambda: refused.hits and forbidden.hits)
         await until(lambda: first._inner._session.refused is not None or first.connected)
+
+
+@coroutine
+async def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
+    async with member(server) as consumer:
+        await shares(consumer)
+        waiting = asyncio.ensure_future(consumer.fetch(-1))
+        await asyncio.sleep(0)
+        refuse(server)
+        with pytest.raises(RpcError, match="450"):
+            async with asyncio.timeout(20):
+                await waiting
+        server.faults.clear()
 
 
 @coroutine

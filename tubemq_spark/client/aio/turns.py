@@ -33,7 +33,7 @@ from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.consumer_fetching import Fetching, Found
 from tubemq_spark.client.consumer_values import Batch
-from tubemq_spark.errors import ConsumeError
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.deadline import Clock
 
 _PATIENCE_S: Final = 0.2
@@ -106,11 +106,11 @@ class Turns:
     def _move_on(self) -> None:
         """Give what was found to those who wait, and begin turns for the others."""
         try:
-            self._fetching.state.check_open()
+            self._fetching.check()
             self._give()
             self._begin_turns()
-        except ConsumeError as error:
-            # It was closed: what was not handed out comes again, to others.
+        except TubeMQError as error:
+            # It was closed, or the master refuses it: what was not handed out comes again, to others.
             self._found.clear()
             for waiting in self._waiting:
                 if not waiting.done():
