@@ -23,7 +23,7 @@ STEPS := 50
 SEED := $(shell date +%s)
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto tubemq_spark/protocol/gateway/*.proto)
 
-.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server dist wheel-test venv java clean
+.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server bench-gateway dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -133,6 +133,9 @@ bench-splitting: java $(STAMP) ## what it costs to split one long range over eig
 
 bench-server: $(STAMP) ## what the embedded server takes and gives; ARGS="--server embedded real" beside the Java TubeMQ
 	$(BIN)/python benchmarks/embedded_server.py $(ARGS)
+
+bench-gateway: $(STAMP) ## what the way through a gateway costs, and how many clients it carries
+	$(BIN)/python benchmarks/gateway.py $(ARGS)
 
 dist: $(STAMP) ## dist/: sdist, wheel, and the zip for --py-files
 	$(BIN)/python tools/build_dist.py

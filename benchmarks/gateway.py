@@ -1,0 +1,358 @@
+"""What the way through a gateway costs, and how many clients one gateway carries.
+
+    make bench-gateway                       # everything, in about three minutes
+    python benchmarks/gateway.py --only read idle
+
+- *read*: rows a second of one task that reads as the source does, directly and through a gateway in turns,
+  and the gateway's own processor time per row;
+- *idle*: processor time and memory of sessions that do nothing: those that send heartbeats, and those that
+  have a stream of events instead;
+- *parked*: how long heartbeats take while thousands of fetches wait for messages, and how much processor time
+  that waiting takes;
+- *sessions*: connections upstream of sessions that read at the same time, and how evenly they are served.
+
+The server and the gateway are processes of their own. Best of ``--repeat`` runs; JSON is the last line.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zoneinfo
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final, Self, cast
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import grpc
+import grpc.aio
+import psutil  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
+
+from integration_tests.produce import client_config
+from integration_tests.server_process import ServerProcess
+from tubemq_spark.client import ClientConfig, TubeMQClient
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.model import Endpoint, OffsetRange
+from tubemq_spark.offsets.loss import fail_on_loss
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.schema import default_schema
+
+KIB: Final = 1 << 10
+SIZES: Final = {"100 B": 100, "1 KiB": KIB}
+PARTS: Final = ("read", "idle", "parked", "sessions")
+_CHANNELS: Final = 8
+
+Figures = dict[str, float]
+screen = Console(stderr=True)
+
+
+class GatewayProcess:
+    """A gateway before a server; a context manager that ends it."""
+
+    def __init__(self, master: str) -> None:
+        """Start it and wait until it serves."""
+        command = [sys.executable, "-m", "tubemq_spark", "gateway"]
+        command += ["--master-servers", master, "--listen", "127.0.0.1:0", "--log-level", "WARNING"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        line = cast("IO[str]", self._process.stdout).readline()
+        found = re.search(r"serves at (\S+)", line)
+        if found is None:
+            raise RuntimeError("the gateway did not start")
+        self.address = found[1]
+        self.process = psutil.Process(self._process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+        cast("IO[str]", self._process.stdout).close()
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time it has used, user and system."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def memory_mb(self) -> float:
+        """How much memory it has resident."""
+        return float(self.process.memory_info().rss / 1e6)
+
+    def upstream(self, address: str) -> int:
+        """Return how many connections it has to the host of a server, those of its clients left out."""
+        own = int(self.address.rpartition(":")[2])
+        host = address.rpartition(":")[0]
+        return sum(
+            1
+            for one in self.process.net_connections("tcp")
+            if one.raddr and one.laddr.port != own and one.raddr.ip == host
+        )
+
+
+# Reading.
+
+
+def read_as_a_task(cluster: Cluster, topic: str) -> int:
+    """Read all of a topic's only partition into record batches; return how many rows there were."""
+    layout = cluster.layout([topic])
+    (partition,) = layout.partitions
+    end = cluster.bounds(layout).complete()[partition.store_id].latest
+    work = layout.request(OffsetRange(partition, 0, end), own_store=True)
+    builder = BatchBuilder(default_schema(include_attributes=False), zoneinfo.ZoneInfo("UTC"))
+    rows = 0
+    for batch in cluster.read_range(work, fail_on_loss):
+        rows += sum(int(made.num_rows) for made in builder.add(batch, exact_offsets=True))
+    return rows + sum(int(made.num_rows) for made in builder.finish())
+
+
+def measure_reading(server: ServerProcess, gateway: GatewayProcess, repeat: int, megabytes: int) -> Figures:
+    """Read topics of small and of larger messages in both ways, in turns."""
+    config = client_config(server.master, "bench")
+    ways = {
+        "directly": open_cluster(ClusterConfig(config).validate()),
+        "through a gateway": open_cluster(
+            ClusterConfig(ClientConfig((), "bench"), (Endpoint.parse(gateway.address),)).validate()
+        ),
+    }
+    figures: Figures = {}
+    for label, size in SIZES.items():
+        topic, count = f"read_{size}", megabytes * (1 << 20) // max(size, 400)
+        fill(server.master, topic, size, count)
+        best: dict[str, float] = dict.fromkeys(ways, 0.0)
+        cpu_us = float("inf")
+        for _ in range(repeat):
+            for name, cluster in ways.items():
+                cpu, began = gateway.cpu_s, time.perf_counter()
+                rows = read_as_a_task(cluster, topic)
+                best[name] = max(best[name], rows / (time.perf_counter() - began))
+                if rows != count:
+                    raise RuntimeError(f"{rows} rows of {count} came {name}")
+                if name != "directly":
+                    cpu_us = min(cpu_us, (gateway.cpu_s - cpu) / rows * 1e6)
+        for name, rate in best.items():
+            figures[f"{label}: rows/s {name}"] = rate
+        figures[f"{label}: through a gateway, % of directly"] = (
+            100 * best["through a gateway"] / best["directly"]
+        )
+        figures[f"{label}: gateway's CPU us/row"] = cpu_us
+    return figures
+
+
+def fill(master: str, topic: str, size: int, count: int) -> None:
+    """Send messages of a size."""
+    value = os.urandom(size)
+    with TubeMQClient(client_config(master, "bench")) as client, client.producer() as producer:
+        for _ in range(count):
+            producer.send(topic, value)
+
+
+# Many clients, by one event loop.
+
+
+class Clients:
+    """Sessions of one gateway over a few connections."""
+
+    def __init__(self, address: str) -> None:
+        """Connect."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self._channels = [grpc.aio.insecure_channel(address, options) for _ in range(_CHANNELS)]
+        self._turn = itertools.cycle(self._channels)
+
+    async def open(self, number: int, group: str = "bench") -> "Client":
+        """Open a session."""
+        client = Client(next(self._turn), f"client_{os.getpid()}_{number}")
+        await client("OpenSession", settings=pb.SessionSettings(group=group))
+        return client
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for channel in self._channels:
+            await channel.close()
+
+
+class Client:
+    """One session."""
+
+    def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
+        """Ask nothing yet."""
+        self._channel = channel
+        self.session = pb.SessionRef(client_id=name, epoch=1)
+
+    def __call__(self, name: str, timeout: float = 60, **fields: Any) -> Any:  # noqa: ANN401 (of many types)
+        """Call a method; await it, or iterate over it."""
+        method = METHODS[name]
+        kind = self._channel.unary_stream if method.gives_stream else self._channel.unary_unary
+        call = kind(method.path, method.request.SerializeToString, method.response.FromString)
+        return call(method.request(session=self.session, **fields), timeout=timeout)
+
+
+async def measure_idle(gateway: GatewayProcess, count: int, seconds: float) -> Figures:
+    """Keep sessions open in both ways, and look what that takes."""
+    clients = Clients(gateway.address)
+    before_mb = gateway.memory_mb
+    sessions = [await clients.open(number) for number in range(count)]
+    await asyncio.sleep(1)
+    cpu, began = gateway.cpu_s, time.perf_counter()
+    # Each of them every 10 s, one after the other.
+    for number in range(int(seconds * count / 10)):
+        await asyncio.sleep(max(0.0, began + number * 10 / count - time.perf_counter()))
+        await sessions[number % count]("Heartbeat")
+    heartbeats = 100 * (gateway.cpu_s - cpu) / (time.perf_counter() - began)
+    streams = [client("SessionEvents", timeout=600) for client in sessions]
+    for stream in streams:
+        await stream.initial_metadata()
+    await asyncio.sleep(1)
+    cpu, began = gateway.cpu_s, time.perf_counter()
+    await asyncio.sleep(seconds)
+    figures = {
+        f"{count} idle sessions with heartbeats: % of a core": heartbeats,
+        f"{count} idle sessions with streams of events: % of a core": 100
+        * (gateway.cpu_s - cpu)
+        / (time.perf_counter() - began),
+        f"{count} idle sessions: MB more": gateway.memory_mb - before_mb,
+        "gateway: MB in all": gateway.memory_mb,
+    }
+    for client in sessions:
+        await client("CloseSession")
+    await clients.close()
+    return figures
+
+
+async def measure_parked(gateway: GatewayProcess, polls: int, consumers: int, seconds: float) -> Figures:
+    """Let fetches of some consumers wait, and measure heartbeats of another client meanwhile."""
+    clients = Clients(gateway.address)
+    readers = [await clients.open(number, f"bench_{number}") for number in range(consumers)]
+    wanted = pb.AttachPartitionsRequest.Wanted(
+        partition=pb.Partition(topic="parked", broker_id=1, partition_id=0)
+    )
+    for reader in readers:
+        answer = await reader("AttachPartitions", partitions=[wanted])
+        if answer.partitions[0].HasField("error"):
+            raise RuntimeError(answer.partitions[0].error.text)
+    each = polls // consumers
+    waiting = [
+        asyncio.ensure_future(reader("Fetch", wait_ms=20_000)) for reader in readers for _ in range(each)
+    ]
+    other = await clients.open(consumers)
+    await asyncio.sleep(1)
+    took, cpu, began = [], gateway.cpu_s, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        sent = time.perf_counter()
+        await other("Heartbeat")
+        took.append((time.perf_counter() - sent) * 1000)
+        await asyncio.sleep(0.02)
+    spent = time.perf_counter() - began
+    still = sum(not one.done() for one in waiting)
+    figures = {
+        "parked fetches": float(still),
+        "heartbeat beside them, median ms": statistics.median(took),
+        "heartbeat beside them, p99 ms": statistics.quantiles(took, n=100)[98],
+        "waiting: % of a core": 100 * (gateway.cpu_s - cpu) / spent,
+    }
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    for reader in readers:
+        await reader("CloseSession")
+    await clients.close()
+    return figures
+
+
+async def measure_sessions(server: ServerProcess, gateway: GatewayProcess, count: int) -> Figures:
+    """Let sessions read the same messages at the same time; compare what they get a second."""
+    clients = Clients(gateway.address)
+    sessions = [await clients.open(number) for number in range(count)]
+    rows = 2_000
+    asked = {
+        "partition": pb.Partition(topic="read_1024", broker_id=1, partition_id=0),
+        "start": 0,
+        "end": rows * INDEX_ENTRY_BYTES,
+        "own_store": True,
+    }
+    most = gateway.upstream(server.master)
+
+    async def read(client: Client) -> float:
+        nonlocal most
+        began, found = time.perf_counter(), 0
+        async for event in client("ReadRange", timeout=300, **asked):
+            found += event.batch.count
+        most = max(most, gateway.upstream(server.master))
+        if found != rows:
+            raise RuntimeError(f"{found} rows of {rows} came")
+        return rows / (time.perf_counter() - began)
+
+    rates = [await asyncio.gather(*(read(client) for client in sessions)) for _ in range(3)]
+    each = [statistics.mean(column) for column in zip(*rates, strict=True)]
+    await clients.close()
+    return {
+        f"{count} sessions that read: connections upstream": float(most),
+        f"{count} sessions that read: slowest, % of the median": 100 * min(each) / statistics.median(each),
+    }
+
+
+def measure(parts: list[str], arguments: argparse.Namespace, folder: Path) -> Iterator[Figures]:
+    """Measure some parts."""
+    topics = {"parked": (1, 1), **{f"read_{size}": (1, 1) for size in SIZES.values()}}
+    with (
+        ServerProcess(folder / "data", topics, folder / "log") as server,
+        GatewayProcess(server.master) as gateway,
+    ):
+        for part in parts:
+            screen.print(part)
+            if part == "read":
+                yield measure_reading(server, gateway, arguments.repeat, arguments.megabytes)
+            elif part == "idle":
+                yield asyncio.run(measure_idle(gateway, arguments.idle, arguments.seconds))
+            elif part == "parked":
+                work = measure_parked(gateway, arguments.polls, arguments.consumers, arguments.seconds)
+                yield asyncio.run(work)
+            else:
+                if "read" not in parts:
+                    fill(server.master, "read_1024", KIB, 2_000)
+                yield asyncio.run(measure_sessions(server, gateway, arguments.sessions))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=128, help="how much is read each time")
+    parser.add_argument("--idle", type=int, default=1_000, help="idle sessions")
+    parser.add_argument("--polls", type=int, default=5_000, help="fetches that wait")
+    parser.add_argument("--consumers", type=int, default=50, help="sessions that they belong to")
+    parser.add_argument("--sessions", type=int, default=200, help="sessions that read at the same time")
+    parser.add_argument("--seconds", type=float, default=10, help="how long to look at those that wait")
+    arguments = parser.parse_args()
+    results: Figures = {}
+    with tempfile.TemporaryDirectory() as name:
+        for figures in measure(arguments.only, arguments, Path(name)):
+            results |= figures
+    table = Table("figure", "value")
+    for figure, value in results.items():
+        table.add_row(figure, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
+    screen.print(table)
+    sys.stdout.write(json.dumps(results) + "\n")
+
+
+if __name__ == "__main__":
+    main()
