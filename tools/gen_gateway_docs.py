@@ -100,7 +100,8 @@ grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
 - `Consume` is the same as one long call: batches come as long as the client gives credit, in bytes.
 - `SessionEvents` tells what happens to a session: the gateway drains, a partition was lost or has gone on
   behind records that are gone, a topic has other partitions, others of the group came or went. Heartbeats
-  tell it too. `WatchRoute` sends where partitions are, whenever that changes.
+  tell it too; a session with such a stream needs none, which is cheaper where there are many.
+- `WatchRoute` sends where partitions are, whenever that changes.
 - `ListMembers` and `ListGroups` say who consumes, as a master knows it, up to 5 s late.
 
 A client chooses its id and an epoch that grows with each start, and opens its session where a gateway does

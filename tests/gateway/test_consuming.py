@@ -81,6 +81,8 @@ def test_messages_come_in_order_with_all_that_belongs_to_them(served, client):
         [("z", "1"), ("a", "2")]
     ] * 2
     assert (answer.partition, answer.offset, answer.latest) == (place(), 0, 2 * ROW)
+    assert (answer.next, answer.lag, answer.bytes_behind, answer.slow) == (2 * ROW, 2, 0, False)
+    assert 'tubemq_gateway_behind_bytes_bucket{le="0.0"} 1.0' in served.server.metrics.text()
 
 
 def test_a_fetch_waits_for_messages_of_any_attached_partition(served, client):

@@ -202,8 +202,17 @@ class Fetching:
         start = partition.position
         whole = FetchedBatch(partition.partition, start, start, columns, dense=partition.own_store)
         found = tuple(records_of(whole, exact_offsets=partition.own_store))
-        latest = fetched.header.max_offset
-        return Batch(partition.partition, start, latest, found, partition.endpoint, booking.context)
+        header = fetched.header
+        return Batch(
+            partition.partition,
+            start,
+            header.max_offset,
+            found,
+            partition.endpoint,
+            booking.context,
+            bytes_behind=header.data_lag if header.data_lag >= 0 else None,
+            slow=header.require_slow,
+        )
 
     def _book(
         self, booking: Booking, partition: ConsumerPartition, found: Fetched | Step, batch: Batch | None

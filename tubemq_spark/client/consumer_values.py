@@ -23,6 +23,10 @@ class Batch:
     broker: Endpoint
     context: str
     """Names the batch to ``confirm``; valid once."""
+    bytes_behind: int | None = None
+    """How much data the store's log held behind these messages, in bytes; None if the broker did not say."""
+    slow: bool = False
+    """Whether the broker asks to be asked less often."""
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)

@@ -40,6 +40,7 @@ from tubemq_spark.gateway.upstream import Upstream
 from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
 
 logger = logging.getLogger(__name__)
@@ -246,7 +247,14 @@ class Consuming:
             messages=map(_message, batch.records),
             batch=batch.context,
             draining=self._calls.draining,
+            lag=batch.lag,
+            bytes_behind=batch.bytes_behind,
+            slow=batch.slow,
         )
+        if (last := batch.records[-1].offset) is not None:
+            made.next = last + INDEX_ENTRY_BYTES
+        if batch.bytes_behind is not None:
+            self._metrics.behind(batch.bytes_behind)
         call.rows += len(batch)
         self._metrics.passed("read", len(batch), sum(len(record.value) for record in batch.records))
         return made

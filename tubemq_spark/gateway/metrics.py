@@ -7,6 +7,7 @@ from typing import Final
 
 from tubemq_spark.errors import OptionError
 
+_BYTES: Final = (0, *(1 << power for power in range(16, 41, 4)))
 _SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
 
@@ -52,6 +53,12 @@ class Metrics:
             "Sessions that were silent for longer than their lease",
             registry=self.registry,
         )
+        self._behind = prometheus.Histogram(
+            "tubemq_gateway_behind_bytes",
+            "How much data stores held behind what was read",
+            registry=self.registry,
+            buckets=_BYTES,
+        )
         self._hooks = prometheus.Counter(
             "tubemq_gateway_hooks_failed", "Hooks that raised an exception", registry=self.registry
         )
@@ -79,6 +86,10 @@ class Metrics:
     def expired(self, sessions: int) -> None:
         """Count sessions that were silent for too long."""
         self._expired.inc(sessions)
+
+    def behind(self, size: int) -> None:
+        """Note how much a reader has still to read."""
+        self._behind.observe(size)
 
     def hook_failed(self) -> None:
         """Count a hook that raised."""

@@ -76,6 +76,8 @@ class _Reading:
             # Closing it gives back what it holds at a broker.
             with contextlib.closing(cast("Generator[FetchedBatch]", found)):
                 for batch in found:
+                    if batch.bytes_behind is not None:
+                        self._metrics.behind(batch.bytes_behind)
                     message = pb.ReadRangeResponse(batch=batches.to_proto(batch))
                     self._put(message, len(batch.columns))
 

@@ -699,7 +699,7 @@ class FetchRequest(_message.Message):
     def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., commit: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("reason", "partition", "offset", "latest", "messages", "batch", "draining")
+    __slots__ = ("reason", "partition", "offset", "latest", "messages", "batch", "draining", "next", "lag", "bytes_behind", "slow")
     class Message(_message.Message):
         __slots__ = ("value", "message_id", "offset", "has_attributes", "attributes")
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -720,6 +720,10 @@ class FetchResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    SLOW_FIELD_NUMBER: _ClassVar[int]
     reason: int
     partition: Partition
     offset: int
@@ -727,7 +731,11 @@ class FetchResponse(_message.Message):
     messages: _containers.RepeatedCompositeFieldContainer[FetchResponse.Message]
     batch: str
     draining: bool
-    def __init__(self, reason: _Optional[int] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., latest: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FetchResponse.Message, _Mapping]]] = ..., batch: _Optional[str] = ..., draining: bool = ...) -> None: ...
+    next: int
+    lag: int
+    bytes_behind: int
+    slow: bool
+    def __init__(self, reason: _Optional[int] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., latest: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FetchResponse.Message, _Mapping]]] = ..., batch: _Optional[str] = ..., draining: bool = ..., next: _Optional[int] = ..., lag: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., slow: bool = ...) -> None: ...
 
 class CommitRequest(_message.Message):
     __slots__ = ("session", "batch", "roll_back")
