@@ -17,8 +17,8 @@ A gateway is a process between many clients and the few servers of a TubeMQ clus
 clients and TubeMQ's own protocol with masters and brokers.
 
 - **Few connections.** All that read through a gateway share one connection to each broker, however many
-  executors there are. Those that publish at the same time have connections of their own, which are kept for
-  the next ones.
+  executors there are. Those that publish at the same time, with equal settings, have connections of their
+  own, which the next ones get as soon as everything is stored.
 - **One way through a firewall.** Driver and executors reach the gateways only, and no broker.
 - **Nothing to lose.** A gateway keeps nothing that another one needs. When one is killed, its clients go on
   at the next one: a range where it stood, and messages that may not be stored are sent again.

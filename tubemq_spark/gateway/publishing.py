@@ -1,12 +1,16 @@
 """Messages to send: a stream of commands for each client that publishes, and single batches.
 
-A stream has a thread, since a producer belongs to one, and a producer, which nobody else uses meanwhile.
+While messages of a stream are under way it has a thread, since a producer belongs to one, and a producer,
+which nobody else uses meanwhile. So the producers, and their connections to brokers, are as many as streams
+that send at the same time, and not as many as streams.
 
 **States of a stream.**
 
-- *begun*: its thread has a producer, and carries out one command after the other. The client sends the next
+- *sending*: its thread has a producer, and carries out one command after the other. The client sends the next
   one only after it has the answer to the last one, so a stream has at most one command in the gateway;
-- *finished*: the client said so, everything is stored, and the producer is kept for the next stream;
+- *at rest*: everything is stored, and the producer is kept for whoever sends next. With the next command the
+  stream sends again, as soon as there is a thread;
+- *finished*: the client said so, and everything is stored;
 - *abandoned*: the stream broke off. The producer is closed, and what was not stored by then may never be.
 
 What a producer refuses is an answer and not the end of the stream: the client decides what to do.
@@ -14,6 +18,7 @@ What a producer refuses is an answer and not the end of the stream: the client d
 
 import asyncio
 import queue
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from tubemq_spark.cluster.base import Cluster, Sender
@@ -28,10 +33,12 @@ from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.protocol.send_batch import SendBatch
-from tubemq_spark.receipts import Receipt
+from tubemq_spark.receipts import Receipt, merged
 
 _SHORTLY_MS: Final = 100
 _LOOK_S: Final = 0.01
+_RESTS: Final = frozenset({"flush", "finish"})
+"""The commands after which everything is stored."""
 
 
 class _AbandonedError(Exception):
@@ -39,12 +46,15 @@ class _AbandonedError(Exception):
 
 
 class _Producing:
-    """The thread of a stream."""
+    """The thread of a stream, from one rest to the next."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        """Begin in the event loop."""
+    def __init__(self, cluster: Cluster, name: str, stored: list[Receipt]) -> None:
+        """Begin in the event loop; ``stored`` is what the stream has stored before."""
         self._cluster = cluster
-        self._name = name
+        self.name = name
+        self._before = stored
+        self.stored = stored
+        """What the stream has stored when it is at rest."""
         self._loop = asyncio.get_running_loop()
         self._commands: queue.SimpleQueue[tuple[pb.PublishCommand, asyncio.Future[Any]] | None] = (
             queue.SimpleQueue()
@@ -70,12 +80,13 @@ class _Producing:
         self._commands.put(None)
 
     def run(self) -> None:
-        """Carry out commands until the client finishes; in the thread."""
+        """Carry out commands until everything is stored; in the thread."""
         finished = None
-        with self._cluster.sender(self._name) as sender:
+        with self._cluster.sender(self.name) as sender:
             while finished is None:
                 finished = self._carry_out_next(sender)
-        # Only now: the producer is at rest.
+            self.stored = merged([*self._before, *sender.receipts()])
+        # Only now: others may have the producer.
         self._answer(*finished)
 
     def _carry_out_next(self, sender: Sender) -> tuple["asyncio.Future[Any]", pb.PublishAnswer] | None:
@@ -84,13 +95,13 @@ class _Producing:
             raise _AbandonedError
         command, future = given
         try:
-            answer = _carry_out(sender, command)
+            answer = _carry_out(sender, command, self._before)
         except TubeMQError as error:
             answer = pb.PublishAnswer(error=failures.to_proto(error))
         except MalformedMessageError as error:
             self._loop.call_soon_threadsafe(future.set_exception, error)
             raise _AbandonedError from error
-        if command.WhichOneof("command") == "finish" and not answer.HasField("error"):
+        if command.WhichOneof("command") in _RESTS and not answer.HasField("error"):
             return future, answer
         self._answer(future, answer)
         return None
@@ -99,23 +110,36 @@ class _Producing:
         self._loop.call_soon_threadsafe(_set, future, answer)
 
 
+class _Sending:
+    """What a stream sends with now."""
+
+    def __init__(self, producing: _Producing, thread: "asyncio.Future[None]") -> None:
+        self.producing = producing
+        self.thread = thread
+        self.at_rest = False
+
+    def follow(self, next_one: "_Sending") -> None:
+        """Go on with another thread; that of before has ended."""
+        self.producing, self.thread, self.at_rest = next_one.producing, next_one.thread, False
+
+
 def _set(future: "asyncio.Future[Any]", answer: pb.PublishAnswer) -> None:
     if not future.done():
         future.set_result(answer)
 
 
-def _carry_out(sender: Sender, command: pb.PublishCommand) -> pb.PublishAnswer:
+def _carry_out(sender: Sender, command: pb.PublishCommand, before: list[Receipt]) -> pb.PublishAnswer:
     which = command.WhichOneof("command")
     if which == "batch":
         sender.send_batch(sends.from_proto(command.batch))
         return pb.PublishAnswer()
-    if which in {"flush", "finish"}:
+    if which in _RESTS:
         sender.flush()
     elif which == "begin":
         return pb.PublishAnswer()
     elif which is None:
         raise MalformedMessageError("a command of a publish stream is none of those that there are")
-    return pb.PublishAnswer(receipts=values.receipts_to_proto(sender.receipts()))
+    return pb.PublishAnswer(receipts=values.receipts_to_proto(merged([*before, *sender.receipts()])))
 
 
 class Publishing:
@@ -166,36 +190,50 @@ class Publishing:
         if not command.HasField("begin"):
             raise MalformedMessageError("the first command of a publish stream is not begin")
         with self._calls.within(call, self._sessions.use(command.begin.session)) as session:
-            producing = _Producing(session.access.cluster, command.begin.name)
-            thread = asyncio.ensure_future(self._workers.run(producing.run))
-            thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            sending = self._begin(session, command.begin.name, [])
             try:
-                await self._serve(producing, thread, command, call)
+                await self._serve(sending, command, call)
             finally:
-                producing.abandon()
+                sending.producing.abandon()
 
-    async def _serve(
-        self,
-        producing: _Producing,
-        thread: "asyncio.Future[None]",
-        command: object,
-        call: Call,
-    ) -> None:
-        session = call.owner()
+    def _begin(
+        self, session: Session, name: str, stored: list[Receipt], *, patiently: bool = False
+    ) -> "_Sending":
+        producing = _Producing(session.access.cluster, name, stored)
+        run = self._run_patiently if patiently else self._workers.run
+        thread = asyncio.ensure_future(run(producing.run))
+        thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return _Sending(producing, thread)
+
+    async def _run_patiently(self, work: Callable[[], None]) -> None:
+        """Run something in a thread whenever there is one: the client has sent messages already."""
+        while True:
+            try:
+                return await self._workers.run(work)
+            except GatewayError as error:
+                if error.condition != "TUBEMQ_GATEWAY_BUSY":
+                    raise
+                await asyncio.sleep(_LOOK_S)
+
+    async def _serve(self, sending: "_Sending", command: object, call: Call) -> None:
+        session, name = call.owner(), sending.producing.name
         # What read returns at the end of a stream is no command.
         while isinstance(command, pb.PublishCommand):
+            if sending.at_rest:
+                sending.follow(self._begin(session, name, sending.producing.stored, patiently=True))
             size = command.ByteSize()
             await self._room(session, size)
             try:
-                answer = await producing.ask(command, thread)
+                answer = await sending.producing.ask(command, sending.thread)
             finally:
                 self._budget.give(session.client_id, size)
             if command.HasField("batch"):
                 self._count(call, _accepted(command, answer), size)
+            sending.at_rest = command.WhichOneof("command") in _RESTS and not answer.HasField("error")
             self._arrivals.arrived(values.partition_from_proto(one.partition) for one in answer.receipts)
             answer.draining = self._calls.draining
             await call.context.write(answer)
-            if command.HasField("finish") and not answer.HasField("error"):
+            if command.HasField("finish") and sending.at_rest:
                 return
             command = await call.read()
 

@@ -1,0 +1,117 @@
+"""Publish streams: one that rests between two flushes has neither a thread nor connections of its own."""
+
+import queue
+
+import psutil
+import pytest
+
+from tests.gateway.fleet import Fleet, batch_to
+from tests.gateway.running import gateway
+from tests.waiting import wait_until
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+
+class Stream:
+    """A publish stream; each command waits for its answer."""
+
+    def __init__(self, client):
+        self._commands = queue.SimpleQueue()
+        self.call = client.method("PublishStream")(iter(self._commands.get, None), timeout=60)
+        self.ask(begin=pb.PublishCommand.Begin(session=client.session, name="stream"))
+
+    def ask(self, **command):
+        self._commands.put(pb.PublishCommand(**command))
+        answer = next(self.call)
+        assert not answer.HasField("error"), answer.error
+        return answer
+
+    def send(self, topic, *values):
+        self.ask(batch=batch_to(topic, *values))
+
+    def flush(self):
+        return sum(one.count for one in self.ask(flush=pb.PublishCommand.Flush()).receipts)
+
+    def finish(self):
+        receipts = self.ask(finish=pb.PublishCommand.Finish()).receipts
+        self._commands.put(None)
+        assert list(self.call) == []
+        return sum(one.count for one in receipts)
+
+    def break_off(self):
+        self.call.cancel()
+        self._commands.put(None)
+
+
+@pytest.fixture
+def narrow(server):
+    """A gateway for one client that publishes at a time."""
+    with gateway(server, publishes=1, queue_ms=50) as served:
+        fleet = Fleet(server, served)
+        yield fleet
+        fleet.close()
+
+
+def test_streams_take_turns_between_their_flushes(narrow):
+    topic = narrow.topic()
+    first = Stream(narrow.client("writers"))
+    first.send(topic, b"a")
+    assert first.flush() == 1
+    second = Stream(narrow.client("writers"))
+    second.send(topic, b"b", b"c")
+    assert second.flush() == 2
+    first.send(topic, b"d")
+    assert first.flush() == 2
+    assert second.finish() == 2
+    assert first.finish() == 2
+
+
+def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
+    topic = narrow.topic()
+    endpoints = {*server.brokers.values()}
+
+    def upstream():
+        found = psutil.Process().net_connections(kind="inet")
+        return sum(1 for one in found if one.raddr and f"{one.raddr.ip}:{one.raddr.port}" in endpoints)
+
+    streams, counted = [], []
+    for _ in range(10):
+        streams.append(Stream(narrow.client("writers")))
+        streams[-1].send(topic, b"x")
+        assert streams[-1].flush() == 1
+        counted.append(upstream())
+    assert set(counted) == {counted[0]}
+    assert [stream.finish() for stream in streams] == [1] * 10
+
+
+def test_a_stream_that_breaks_off_gives_its_thread_to_the_next(narrow):
+    topic = narrow.topic()
+    first = Stream(narrow.client("writers"))
+    first.send(topic, b"a")
+    first.break_off()
+    wait_until(lambda: narrow.served.server._publishes.running == 0)
+    second = Stream(narrow.client("writers"))
+    second.send(topic, b"b")
+    assert second.finish() == 1
+
+
+def test_a_stream_that_waits_for_its_turn_goes_on(narrow):
+    topic = narrow.topic()
+    first = Stream(narrow.client("writers"))
+    first.flush()
+    second = Stream(narrow.client("writers"))
+    second.send(topic, b"b")
+    first._commands.put(pb.PublishCommand(batch=batch_to(topic, b"a")))
+    assert second.finish() == 1
+    assert not next(first.call).HasField("error")
+    assert first.finish() == 1
+
+
+def test_receipts_of_a_stream_are_of_all_its_turns(narrow):
+    topic = narrow.topic()
+    stream = Stream(narrow.client("writers"))
+    for number in range(1, 4):
+        stream.send(topic, b"x")
+        told = stream.ask(receipts=pb.PublishCommand.Tell()).receipts
+        assert sum(one.count for one in told) in {number - 1, number}
+        assert stream.flush() == number
+    assert stream.finish() == 3
