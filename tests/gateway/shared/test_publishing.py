@@ -5,7 +5,7 @@ import queue
 import psutil
 import pytest
 
-from tests.gateway.fleet import Fleet, batch_to
+from tests.gateway.fleet import Fleet, batch_to, publish
 from tests.gateway.running import gateway
 from tests.waiting import wait_until
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -115,3 +115,21 @@ def test_receipts_of_a_stream_are_of_all_its_turns(narrow):
         assert sum(one.count for one in told) in {number - 1, number}
         assert stream.flush() == number
     assert stream.finish() == 3
+
+
+def test_producers_are_registered_at_the_master_for_the_sessions(server):
+    """One for those that take turns, as long as the gateway lives."""
+    before = server.overview().producers
+    with gateway(server) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        clients = [fleet.client("writers") for _ in range(3)]
+        for client in clients:
+            publish(client, topic, b"x")
+        assert server.overview().producers == before + 1
+        for client in clients:
+            client("CloseSession")
+        publish(fleet.client("writers"), topic, b"x")
+        assert server.overview().producers == before + 1
+        fleet.close()
+    wait_until(lambda: server.overview().producers == before)
