@@ -1,5 +1,6 @@
 """Calls go to any gateway that can serve them, and only what TubeMQ says is an answer."""
 
+import asyncio
 import dataclasses
 import sys
 
@@ -30,6 +31,21 @@ def test_a_call_goes_to_the_next_gateway_when_one_is_away(parts):
     parts.restart(0)
     parts.kill(1)
     assert cluster.layout(["demo"]).partitions
+
+
+def test_a_gateway_that_comes_to_no_end_is_left_for_the_next_one(parts, monkeypatch):
+    """As when its own way to TubeMQ hangs."""
+    monkeypatch.setattr(Gateways, "_patience_ms", lambda _: 2_000)
+    workers = parts.running[0].server._control_workers
+    asked = []
+
+    async def hang(work):
+        asked.append(work)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(workers, "run", hang)
+    assert parts.cluster.layout(["demo"]).partitions
+    assert len(asked) == 1
 
 
 def test_without_any_gateway_the_error_names_all_of_them(parts):

@@ -308,7 +308,7 @@ _ITS_OWN_FAULT: Final = frozenset(
 )
 """Statuses of gRPC itself that another gateway would give as well: a method it does not know, a message above
 its limit."""
-_ELSEWHERE: Final = frozenset({"TUBEMQ_GATEWAY_DRAINING", "TUBEMQ_GATEWAY_BUSY"})
+_ELSEWHERE: Final = frozenset({"TUBEMQ_GATEWAY_DRAINING", "TUBEMQ_GATEWAY_BUSY", "TUBEMQ_GATEWAY_DEADLINE"})
 """What a gateway says of itself and not of TubeMQ."""
 
 
