@@ -35,6 +35,9 @@ tubemq-gateway --master-servers 10.1.2.3:8715,10.1.2.4:8715 --listen 0.0.0.0:119
 Run two or more, on different hosts. `tubemq-spark gateway` is the same command. `--check-config` and
 `--print-config` only look at the settings.
 
+With `announce_dir`, a directory that their hosts share, gateways know of each other: `DescribeGateway` names
+those that are there.
+
 ## Use it
 
 One option is different; the packages of the extra `gateway` must be on the driver and on every executor.
@@ -102,10 +105,47 @@ grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
   behind records that are gone, a topic has other partitions, others of the group came or went. Heartbeats
   tell it too; a session with such a stream needs none, which is cheaper where there are many.
 - `WatchRoute` sends where partitions are, whenever that changes.
-- `ListMembers` and `ListGroups` say who consumes, as a master knows it, up to 5 s late.
+- `ListMembers` and `ListGroups` say who consumes, and what administrators have set for a group, as a master
+  knows it, up to 5 s late.
 
 A client chooses its id and an epoch that grows with each start, and opens its session where a gateway does
 not know it. A failed call has a gRPC status, and a `TubeError` in the trailer `tubemq-error-bin`.
+
+This reads what a topic holds as a group, and ends. Any language with gRPC does the same with what `protoc`
+makes of the file.
+
+```python
+import grpc
+
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+me = pb.SessionRef(client_id="example-1", epoch=1)
+with grpc.insecure_channel("gateway1:11911") as channel:
+
+    def call(name, request, answer):
+        path = f"/tubemq.gateway.v1.Gateway/{name}"
+        ask = channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
+        return ask(request, timeout=30)
+
+    settings = pb.SessionSettings(group="example")
+    call("OpenSession", pb.OpenSessionRequest(session=me, settings=settings), pb.OpenSessionResponse)
+    route = call("QueryRoute", pb.QueryRouteRequest(session=me, topics=["clicks"]), pb.QueryRouteResponse)
+    wanted = [
+        pb.AttachPartitionsRequest.Wanted(partition=one.partition, offset=0) for one in route.partitions
+    ]
+    attach = pb.AttachPartitionsRequest(session=me, partitions=wanted)
+    for attached in call("AttachPartitions", attach, pb.AttachPartitionsResponse).partitions:
+        if attached.HasField("error"):
+            raise SystemExit(attached.error.text)
+    while True:
+        batch = call("Fetch", pb.FetchRequest(session=me, wait_ms=1_000), pb.FetchResponse)
+        if not batch.messages:
+            break
+        for message in batch.messages:
+            print(message.offset, message.value)
+        call("Commit", pb.CommitRequest(session=me, batch=batch.batch), pb.CommitResponse)
+    call("CloseSession", pb.CloseSessionRequest(session=me), pb.CloseSessionResponse)
+```
 
 ## Log and metrics
 

@@ -1,8 +1,11 @@
 """docs/gateway.md names every setting and every metric as they are."""
 
 import importlib.util
+import re
 
 from testkit.git import ROOT
+from tests.gateway.fleet import Fleet
+from tests.gateway.running import gateway, tubemq
 
 
 def test_the_page_is_up_to_date():
@@ -11,3 +14,15 @@ def test_the_page_is_up_to_date():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page()
+
+
+def test_the_example_of_a_client_reads_what_there_is_and_ends(capsys):
+    page = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(import grpc.*?)```", page, re.DOTALL)
+    with tubemq(clicks=(1, 1)) as server, gateway(server) as served:
+        fleet = Fleet(server, served)
+        for broker_id in (1, 2, 3):
+            fleet.publish("clicks", b"one", b"two", broker_id=broker_id)
+        exec(compile(example.replace("gateway1:11911", served.address), "gateway.md", "exec"), {})
+        assert sorted(capsys.readouterr().out.splitlines()) == sorted(["0 b'one'", "28 b'two'"] * 3)
+        fleet.close()

@@ -279,6 +279,16 @@ class MasterAdmin(_WebApi):
         """Return the members of an online consumer group and what they hold."""
         return self.call("admin_query_consume_group_detail", groupName=group)
 
+    def group_control(self, group: str) -> dict[str, Any] | None:
+        """Return the master's record of what a group may use; None: there is none."""
+        found = self.call("admin_query_group_resctrl_info", groupName=group)["data"]
+        return next((item for item in found if item["groupName"] == group), None)
+
+    def consume_controls(self, group: str) -> list[dict[str, Any]]:
+        """Return the master's records of which topics a group may consume."""
+        found = self.call("admin_query_group_csmctrl_info", groupName=group)["data"]
+        return [item for item in found if item["groupName"] == group]
+
     def online_groups(self, topic: str | None = None) -> list[dict[str, Any]]:
         """Return the groups that have members, each with its topics and the number of its members.
 

@@ -5,6 +5,7 @@ gateways or come without one. What a master said is used for a moment, and answe
 """
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
@@ -57,6 +58,7 @@ class Members:
             topics=told.value["topicSet"],
             more=more,
             age_ms=self._age_ms(told),
+            policy=told.value["policy"],
         )
 
     async def admit(self, access: Access) -> None:
@@ -102,9 +104,14 @@ class Members:
             GatewayError: nobody knows it.
         """
         timeout_s = access.config.rpc_timeout_ms / 1000
-        found = ask_a_master(
-            self._web, timeout_s, lambda admin: admin.consumer_group(group), "TUBEMQ_BROKERS_NOT_LISTED"
-        )
+
+        def ask(admin: MasterAdmin) -> dict[str, Any]:
+            return {
+                **admin.consumer_group(group),
+                "policy": _policy(admin.group_control(group), admin.consume_controls(group)),
+            }
+
+        found = ask_a_master(self._web, timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
         # A master answers for a group that it does not know as for one without members.
         if not found["data"] and not access.cluster.stored_offsets(group).known:
             raise GatewayError("TUBEMQ_GROUP_NOT_FOUND", group=group)
@@ -124,6 +131,23 @@ def _page(items: dict[str, Item], size: int, after: str) -> tuple[list[Item], bo
     names = [name for name in sorted(items) if name > after]
     size = min(size or _PAGE, _PAGE)
     return [items[name] for name in names[:size]], len(names) > size
+
+
+def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.GroupPolicy:
+    changes = [item["modifyDate"] for item in ([] if control is None else [control]) + topics]
+    made = pb.GroupPolicy(changed=max(changes, default=""))
+    if control is not None:
+        made.flow_control = bool(control["flowCtrlEnable"])
+        made.flow_rules = json.dumps(control["flowCtrlInfo"])
+        made.brokers_per_consumer = max(0, control["alwdBrokerClientRate"])
+    for item in topics:
+        made.topics.add(
+            topic=item["topicName"],
+            consume=bool(item["consumeEnable"]),
+            reason=item["disableCsmRsn"],
+            filters=item["filterConds"].strip(",") if item["filterEnable"] else "",
+        )
+    return made
 
 
 def _member(item: dict[str, Any]) -> pb.ListMembersResponse.Member:

@@ -4,6 +4,7 @@ import time
 from typing import Final
 
 from tubemq_spark import __version__
+from tubemq_spark.gateway.announcing import Announcing
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Call, Calls
 from tubemq_spark.gateway.sessions import Session, Sessions
@@ -28,6 +29,7 @@ class Operations:
         publishes: Workers,
         calls: Calls,
         upstream: Upstream,
+        announcing: Announcing,
     ) -> None:
         """Look at the parts of a gateway."""
         self._settings = settings
@@ -37,6 +39,7 @@ class Operations:
         self._publishes = publishes
         self._calls = calls
         self._upstream = upstream
+        self._announcing = announcing
         self._began = time.monotonic()
         self.advertised = ""
         """The address that clients are told."""
@@ -57,6 +60,10 @@ class Operations:
             uptime_ms=int((time.monotonic() - self._began) * 1000),
             capabilities=self.capabilities,
             degraded=self._upstream.degraded,
+            peers=[
+                pb.DescribeGatewayResponse.Peer(id=one.id, name=one.name, address=one.address)
+                for one in self._announcing.peers()
+            ],
         )
 
     async def list_sessions(self, request: pb.ListSessionsRequest, _: Call) -> pb.ListSessionsResponse:

@@ -26,6 +26,7 @@ from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.gateway.announcing import Announcing
 from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Calls, Handler, Hook
@@ -110,8 +111,9 @@ class GatewayServer:
             self._members,
         )
         self._streaming = Streaming(sessions, self._consuming, calls)
+        self._announcing = Announcing(settings, self._control_workers)
         self._operations = Operations(
-            settings, sessions, budget, self._reads, self._publishes, calls, self._upstream
+            settings, sessions, budget, self._reads, self._publishes, calls, self._upstream, self._announcing
         )
         self._health = health.aio.HealthServicer()
         self._server: Any = None
@@ -165,6 +167,8 @@ class GatewayServer:
         self._periodic.every(
             settings.housekeeping_ms, self._end_silent_sessions, "looking for silent sessions"
         )
+        await self._announcing.begin(self._operations.advertised)
+        self._periodic.every(settings.housekeeping_ms, self._announcing.renew, "announcing the gateway")
         self._periodic.every(settings.route_refresh_ms, self._refresh_routes, "refreshing the routes")
         logger.info(
             "settings: %s", ", ".join(f"{name}={text}" for name, text in self._settings.shown().items())
@@ -194,6 +198,7 @@ class GatewayServer:
             await self._quiet(grace_s)
             await self._server.stop(0)
         await self._periodic.stop()
+        await self._announcing.end()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
         # Before the threads: a call that waits for a server would go on for minutes.

@@ -134,6 +134,9 @@ class GatewaySettings:
         TEXT, "the gateway's name in errors and logs (default: the host's name and a random suffix)", None
     )
     cluster_name: str = _setting(TEXT, "a label for operators", "default")
+    announce_dir: str | None = _setting(
+        TEXT, "a directory that gateways share, where each says that it is there (default: none)", None
+    )
     tls_cert: str | None = _setting(
         TEXT, "the certificate to show to clients, in PEM; without it, no TLS", None
     )

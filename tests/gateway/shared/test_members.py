@@ -1,9 +1,11 @@
 """Groups and their members, as a master knows them, wherever the members are."""
 
+import json
 import threading
 
 import pytest
 
+from tests.embedded.web import change
 from tests.gateway.fleet import Fleet, attach, fresh
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
@@ -101,6 +103,42 @@ def test_members_with_other_filters_are_refused(fleet):
     with pytest.raises(RefusedError) as caught:
         attach(second, topic, 2)
     assert caught.value.status == "FAILED_PRECONDITION"
+
+
+def test_what_administrators_have_set_for_a_group_is_told(fleet):
+    topic, group = fleet.topic(), fresh("group")
+    reader = fleet.reader(topic, group=group)
+    policy = reader("ListMembers").policy
+    assert (policy.flow_control, policy.flow_rules, list(policy.topics), policy.changed) == (
+        False,
+        "",
+        [],
+        "",
+    )
+    rules = [{"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 200}]}]
+    change(
+        fleet.server,
+        "admin_add_group_resctrl_info",
+        groupName=group,
+        flowCtrlEnable="true",
+        flowCtrlInfo=json.dumps(rules),
+        alwdBrokerClientRate=7,
+    )
+    forbidden = {"consumeEnable": "false", "disableCsmRsn": "too slow"}
+    change(fleet.server, "admin_add_group_csmctrl_info", groupName=group, topicName=topic, **forbidden)
+    answer = reader("ListMembers")
+    policy = answer.policy
+    assert (policy.flow_control, json.loads(policy.flow_rules), policy.brokers_per_consumer) == (
+        True,
+        rules,
+        7,
+    )
+    assert [(one.topic, one.consume, one.reason) for one in policy.topics] == [(topic, False, "too slow")]
+    assert policy.changed
+    # It is the master that refuses; the gateway keeps nothing of it.
+    with pytest.raises(RefusedError) as caught:
+        attach(fleet.client(group), topic, 2)
+    assert caught.value.status == "PERMISSION_DENIED"
 
 
 def test_questions_about_groups_have_threads_of_their_own(server, monkeypatch):

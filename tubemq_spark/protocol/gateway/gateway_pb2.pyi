@@ -824,7 +824,7 @@ class ListMembersRequest(_message.Message):
     def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., group: _Optional[str] = ..., page_size: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
 
 class ListMembersResponse(_message.Message):
-    __slots__ = ("members", "topics", "more", "age_ms")
+    __slots__ = ("members", "topics", "more", "age_ms", "policy")
     class Held(_message.Message):
         __slots__ = ("topic", "partition_id", "broker")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -845,11 +845,38 @@ class ListMembersResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[ListMembersResponse.Member]
     topics: _containers.RepeatedScalarFieldContainer[str]
     more: bool
     age_ms: int
-    def __init__(self, members: _Optional[_Iterable[_Union[ListMembersResponse.Member, _Mapping]]] = ..., topics: _Optional[_Iterable[str]] = ..., more: bool = ..., age_ms: _Optional[int] = ...) -> None: ...
+    policy: GroupPolicy
+    def __init__(self, members: _Optional[_Iterable[_Union[ListMembersResponse.Member, _Mapping]]] = ..., topics: _Optional[_Iterable[str]] = ..., more: bool = ..., age_ms: _Optional[int] = ..., policy: _Optional[_Union[GroupPolicy, _Mapping]] = ...) -> None: ...
+
+class GroupPolicy(_message.Message):
+    __slots__ = ("topics", "flow_control", "flow_rules", "brokers_per_consumer", "changed")
+    class OfTopic(_message.Message):
+        __slots__ = ("topic", "consume", "reason", "filters")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        CONSUME_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        FILTERS_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        consume: bool
+        reason: str
+        filters: str
+        def __init__(self, topic: _Optional[str] = ..., consume: bool = ..., reason: _Optional[str] = ..., filters: _Optional[str] = ...) -> None: ...
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    FLOW_CONTROL_FIELD_NUMBER: _ClassVar[int]
+    FLOW_RULES_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_PER_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[GroupPolicy.OfTopic]
+    flow_control: bool
+    flow_rules: str
+    brokers_per_consumer: int
+    changed: str
+    def __init__(self, topics: _Optional[_Iterable[_Union[GroupPolicy.OfTopic, _Mapping]]] = ..., flow_control: bool = ..., flow_rules: _Optional[str] = ..., brokers_per_consumer: _Optional[int] = ..., changed: _Optional[str] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
     __slots__ = ("session", "topic", "page_size", "after")
@@ -887,7 +914,16 @@ class DescribeGatewayRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeGatewayResponse(_message.Message):
-    __slots__ = ("name", "advertised", "cluster", "version", "draining", "sessions", "open_reads", "open_publishes", "bytes_in_flight", "uptime_ms", "capabilities", "degraded")
+    __slots__ = ("name", "advertised", "cluster", "version", "draining", "sessions", "open_reads", "open_publishes", "bytes_in_flight", "uptime_ms", "capabilities", "degraded", "peers")
+    class Peer(_message.Message):
+        __slots__ = ("id", "name", "address")
+        ID_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        ADDRESS_FIELD_NUMBER: _ClassVar[int]
+        id: str
+        name: str
+        address: str
+        def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADVERTISED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
@@ -900,6 +936,7 @@ class DescribeGatewayResponse(_message.Message):
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     advertised: str
     cluster: str
@@ -912,7 +949,8 @@ class DescribeGatewayResponse(_message.Message):
     uptime_ms: int
     capabilities: _containers.RepeatedScalarFieldContainer[str]
     degraded: bool
-    def __init__(self, name: _Optional[str] = ..., advertised: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., draining: bool = ..., sessions: _Optional[int] = ..., open_reads: _Optional[int] = ..., open_publishes: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., capabilities: _Optional[_Iterable[str]] = ..., degraded: bool = ...) -> None: ...
+    peers: _containers.RepeatedCompositeFieldContainer[DescribeGatewayResponse.Peer]
+    def __init__(self, name: _Optional[str] = ..., advertised: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., draining: bool = ..., sessions: _Optional[int] = ..., open_reads: _Optional[int] = ..., open_publishes: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., capabilities: _Optional[_Iterable[str]] = ..., degraded: bool = ..., peers: _Optional[_Iterable[_Union[DescribeGatewayResponse.Peer, _Mapping]]] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
     __slots__ = ("page_size", "after")
