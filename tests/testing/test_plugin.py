@@ -112,6 +112,42 @@ def test_faults_end_with_the_test(run):
     )
 
 
+def test_a_gateway_stands_before_the_server(run):
+    run(
+        """
+        from tubemq_spark.cluster.config import ClusterConfig
+        from tubemq_spark.cluster.gateways import close_process_gateways
+        from tubemq_spark.cluster.open import open_cluster
+        from tubemq_spark.client.config import ClientConfig
+        from tubemq_spark.model import Endpoint
+
+        def test_it(tubemq_gateway, tubemq_topic, tubemq_client):
+            tubemq_client.send(tubemq_topic, "x", "y")
+            config = ClusterConfig(ClientConfig((), "tests"), (Endpoint.parse(tubemq_gateway.address),))
+            cluster = open_cluster(config.validate())
+            bounds = cluster.bounds(cluster.layout([tubemq_topic]))
+            assert [one.latest for one in bounds.known.values()] == [2 * 28]
+            close_process_gateways()
+        """,
+        passed=1,
+    )
+
+
+def test_without_its_packages_tests_of_a_gateway_are_skipped(run):
+    run(
+        """
+        import sys
+
+        sys.modules["grpc"] = None
+
+        def test_it(tubemq_gateway):
+            assert False
+        """,
+        "-rs",
+        skipped=1,
+    ).stdout.fnmatch_lines(["*needs grpc: pip install 'tubemq_spark?gateway?'*"])
+
+
 def test_naming_the_plugin_does_no_harm(run, pytester):
     pytester.makeconftest('pytest_plugins = ["tubemq_spark.testing"]')
     run("def test_it(tubemq_topic): pass", passed=1)

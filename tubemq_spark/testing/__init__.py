@@ -1,4 +1,4 @@
-"""Fixtures for pytest: a TubeMQ server, fresh topics, and a Spark session for testing jobs.
+"""Fixtures for pytest: a TubeMQ server, fresh topics, a gateway, and a Spark session for testing jobs.
 
 pytest finds them if this package is installed (entry point ``pytest11``), as users expect of a package with
 fixtures. This module imports only pytest, so that it does not slow down pytest; the fixtures import what they
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tubemq_spark.embedded.faults import Faults
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
+    from tubemq_spark.gateway.background import BackgroundGateway
     from tubemq_spark.testing.client import TopicClient
 
 _MARKER: Final = "tubemq_topic"
@@ -112,6 +113,25 @@ def tubemq_faults(tubemq: "EmbeddedTubeMQ") -> "Iterator[Faults]":
     """The faults of the server, which end with the test."""
     yield tubemq.faults
     tubemq.faults.clear()
+
+
+@pytest.fixture(scope="session")
+def tubemq_gateway(tubemq: "EmbeddedTubeMQ") -> "Iterator[BackgroundGateway]":
+    """A gateway before the server, for all tests; ``tubemq_gateway.address`` is where clients reach it.
+
+    Skips tests that use it if a package of the extra ``gateway`` is missing.
+    """
+    from tubemq_spark.gateway.settings import GatewaySettings
+
+    try:
+        from tubemq_spark.gateway.background import BackgroundGateway
+    except ModuleNotFoundError as error:
+        pytest.skip(f"needs {error.name}: pip install 'tubemq_spark[gateway]'")
+    settings = GatewaySettings(
+        master_servers=(tubemq.master,), master_web=(tubemq.master_web,), listen=("127.0.0.1", 0)
+    )
+    with BackgroundGateway(settings.validate()) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="session")
