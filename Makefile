@@ -103,6 +103,7 @@ docs: $(STAMP) ## write the generated pages
 	$(BIN)/python tools/gen_column_docs.py
 	$(BIN)/python tools/gen_view_docs.py
 	$(BIN)/python tools/gen_gateway_docs.py
+	$(BIN)/python tools/gen_gateway_metrics_docs.py
 
 bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
 	$(BIN)/python benchmarks/throughput.py $(ARGS)

@@ -1,4 +1,4 @@
-"""Write docs/gateway.md from the settings and the metrics of the gateway; a unit test compares the two."""
+"""Write docs/gateway.md from the settings of the gateway; a unit test compares the two."""
 
 import dataclasses
 from pathlib import Path
@@ -156,10 +156,33 @@ Routes are asked again every `route_refresh_ms`. While no master answers, those 
 up to `route_expiry_ms`; health stays `SERVING`, and `DescribeGateway` and a metric say that the gateway is
 degraded.
 
-With `metrics` the gateway serves these numbers for Prometheus, at `/metrics`:
+With `metrics` the gateway serves its numbers for Prometheus, a status page for people, and a health check:
+[Metrics of a gateway](gateway-metrics.md).
 
-| metric | what it says |
-|---|---|
+## Size
+
+- **Gateways.** Two at least, so that one can stop; each must be able to carry all of the load. A process uses
+  little more than one core: on hosts with more, start one for each core with `reuse_port` and the same
+  `listen`. The system then spreads connections over them, of which each Python worker of Spark has one.
+- **Threads.** A range that is read and a client that publishes have a thread each, as long as that takes. So
+  `reads` and `publishes` should be as large as the number of tasks that read or write at a time. Further ones
+  wait for `queue_ms`, and then try other gateways.
+- **Memory.** That of the process, and the messages that wait in it: for each range four batches of half a MiB
+  at most, and `total_bytes` for all together.
+- **Sockets.** One for each client; one to each broker for all that is read; and one to each broker for each
+  client that publishes at the same time. Raise the limit of open files (`LimitNOFILE`) accordingly.
+- **Network.** Each byte comes in and goes out once.
+
+## Run it as a service
+
+The directory `deploy` of the source distribution has
+
+- `tubemq-gateway@.service`, a unit of systemd that runs one process for each number:
+  `systemctl enable --now tubemq-gateway@{1,2}`;
+- `gateway.toml`, the settings for it;
+- `Dockerfile`, an image. It serves metrics at port 9191 and is healthy as long as it takes calls.
+
+`docker compose --profile gateway up -d --wait` starts a TubeMQ with two gateways before it.
 """
 
 SETTINGS_HEAD = f"""
@@ -176,15 +199,7 @@ no arguments. Paths in a file are relative to it.
 
 def page() -> str:
     """Return the whole page."""
-    return HEAD + "".join(_metrics()) + SETTINGS_HEAD + "".join(_settings())
-
-
-def _metrics() -> list[str]:
-    from tubemq_spark.gateway.server import GatewayServer
-
-    settings = GatewaySettings(master_servers=("master:8715",), node_name="page")
-    found = GatewayServer(settings).metrics.registry.collect()
-    return [f"| `{one.name}{'_total' * (one.type == 'counter')}` | {one.documentation} |\n" for one in found]
+    return HEAD + SETTINGS_HEAD + "".join(_settings())
 
 
 def _settings() -> list[str]:

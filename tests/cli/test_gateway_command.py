@@ -47,6 +47,7 @@ def test_a_signal_ends_it_with_exit_code_0(server, number):
             client.open()
             assert list(client("ListTopics").topics) == ["demo"]
         assert process.stdout.readline().startswith("metrics at http://127.0.0.1:")
+        assert process.stdout.readline().startswith("status page at http://127.0.0.1:")
         process.send_signal(number)
         output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (0, "")

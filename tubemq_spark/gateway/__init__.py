@@ -21,6 +21,10 @@ publishing     messages to send
 consuming      partitions that a client attaches, fetched with a wait
 operations     what operators ask
 metrics        numbers in Prometheus' text format
+overview       what a gateway is doing, as one value
+observing      puts it together
+status_page    shows it as HTML
+web            serves that and the metrics over HTTP
 server         the whole: its beginning, its drain, its end
 process        the whole as a process: its log, signals, exit codes
 background     the whole in a thread beside other work

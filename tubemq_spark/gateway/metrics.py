@@ -1,12 +1,17 @@
-"""What a gateway counts, in Prometheus' text format; ``docs/gateway.md`` lists it."""
+"""What a gateway counts, in Prometheus' text format; ``docs/gateway-metrics.md`` lists it."""
 
-import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import Final
+from typing import Any, Final, TypeAlias, cast
 
 from tubemq_spark.errors import OptionError
+from tubemq_spark.gateway.overview import DIRECTIONS
+from tubemq_spark.gateway.web import Application
 
+Made: TypeAlias = Any
+"""A metric of Prometheus' client, which is imported late."""
+
+_PREFIX: Final = "tubemq_gateway_"
 _BYTES: Final = (0, *(1 << power for power in range(16, 41, 4)))
 _SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
@@ -26,48 +31,50 @@ class Metrics:
         """Count from 0; serve nothing yet."""
         prometheus = _prometheus()
         self.registry = prometheus.CollectorRegistry()
-        self._calls = prometheus.Counter(
-            "tubemq_gateway_calls", "Calls that ended", ["method", "status"], registry=self.registry
+        self.labels: dict[str, tuple[str, ...]] = {}
+        """The labels of those that have some, by the name without ``_total``."""
+        self._calls = self._made(prometheus.Counter, "calls", "Calls that ended", "method", "status")
+        self._seconds = self._made(
+            prometheus.Histogram, "call_seconds", "How long calls took", "method", buckets=_SECONDS
         )
-        self._seconds = prometheus.Histogram(
-            "tubemq_gateway_call_seconds",
-            "How long calls took",
-            ["method"],
-            registry=self.registry,
-            buckets=_SECONDS,
-        )
-        self._rows = prometheus.Counter(
-            "tubemq_gateway_rows", "Messages that passed", ["direction"], registry=self.registry
-        )
-        self._bytes = prometheus.Counter(
-            "tubemq_gateway_bytes",
+        self._rows = self._made(prometheus.Counter, "rows", "Messages that passed", "direction")
+        self._bytes = self._made(
+            prometheus.Counter,
+            "bytes",
             "Bytes of messages that passed, attributes and numbers included",
-            ["direction"],
-            registry=self.registry,
+            "direction",
         )
-        self._losses = prometheus.Counter(
-            "tubemq_gateway_losses", "Losses that readers were told of", ["kind"], registry=self.registry
-        )
-        self._expired = prometheus.Counter(
-            "tubemq_gateway_sessions_expired",
+        self._losses = self._made(prometheus.Counter, "losses", "Losses that readers were told of", "kind")
+        self._expired = self._made(
+            prometheus.Counter,
+            "sessions_expired",
             "Sessions that were silent for longer than their lease",
-            registry=self.registry,
         )
-        self._behind = prometheus.Histogram(
-            "tubemq_gateway_behind_bytes",
+        self._behind = self._made(
+            prometheus.Histogram,
+            "behind_bytes",
             "How much data stores held behind what was read",
-            registry=self.registry,
             buckets=_BYTES,
         )
-        self._hooks = prometheus.Counter(
-            "tubemq_gateway_hooks_failed", "Hooks that raised an exception", registry=self.registry
-        )
-        self._server: tuple[object, threading.Thread] | None = None
+        self._hooks = self._made(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
+        self._watched: dict[str, Callable[[], float]] = {}
+        self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
+        """How many messages and bytes have passed, by direction."""
+
+    def _made(self, kind: Callable[..., Any], name: str, text: str, *labels: str, **more: object) -> Made:
+        full = f"{_PREFIX}{name}"
+        if labels:
+            self.labels[full] = labels
+        return kind(full, text, labels, registry=self.registry, **more)
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show a number that is asked for when somebody looks."""
-        gauge = _prometheus().Gauge(f"tubemq_gateway_{name}", text, registry=self.registry)
-        gauge.set_function(value)
+        self._made(_prometheus().Gauge, name, text).set_function(value)
+        self._watched[text] = value
+
+    def watched(self) -> dict[str, int]:
+        """Return these numbers as they are now, by their texts."""
+        return {text: int(value()) for text, value in self._watched.items()}
 
     def ended(self, method: str, status: str, seconds: float) -> None:
         """Count a call."""
@@ -78,6 +85,8 @@ class Metrics:
         """Count messages that were ``read`` or ``published``."""
         self._rows.labels(direction).inc(rows)
         self._bytes.labels(direction).inc(size)
+        had_rows, had_bytes = self.totals[direction]
+        self.totals[direction] = had_rows + rows, had_bytes + size
 
     def lost(self, kind: str) -> None:
         """Count a loss."""
@@ -99,21 +108,6 @@ class Metrics:
         """Return all numbers as Prometheus reads them."""
         return str(_prometheus().generate_latest(self.registry).decode())
 
-    def serve(self, host: str, port: int) -> int:
-        """Serve the numbers over HTTP; return the port.
-
-        Raises:
-            OSError: nothing can listen there.
-        """
-        server, thread = _prometheus().start_http_server(port, host, self.registry)
-        self._server = server, thread
-        return int(server.server_port)
-
-    def close(self) -> None:
-        """Serve no longer."""
-        if self._server is not None:
-            server, thread = self._server
-            server.shutdown()  # type: ignore[attr-defined]
-            server.server_close()  # type: ignore[attr-defined]
-            thread.join()
-            self._server = None
+    def application(self) -> Application:
+        """Return what serves all numbers over HTTP, in the format that is asked for."""
+        return cast("Application", _prometheus().make_wsgi_app(self.registry))

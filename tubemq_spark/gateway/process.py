@@ -57,6 +57,7 @@ async def _serve(server: GatewayServer, settings: GatewaySettings) -> int:
     sys.stdout.write(f"gateway {settings.name} serves at {server.address}\n")
     if server.metrics_address is not None:
         sys.stdout.write(f"metrics at http://{server.metrics_address}/metrics\n")
+        sys.stdout.write(f"status page at http://{server.metrics_address}/\n")
     sys.stdout.flush()
     await signals.get()
     stopping = asyncio.create_task(server.stop())

@@ -127,6 +127,14 @@ class Routes:
         oldest = min((self._topics[topic].at for topic in topics if topic in self._topics), default=None)
         return 0 if oldest is None else int((self._clock() - oldest) * 1000)
 
+    def shown(self) -> list[tuple[str, int, int, int]]:
+        """Return topics, how many partitions and brokers each has, and how old that is, in ms."""
+        now = self._clock()
+        return [
+            (topic, len(known.partitions), len(set(known.partitions.values())), int((now - known.at) * 1000))
+            for topic, known in sorted(self._topics.items())
+        ]
+
     def _ask(self, topics: Collection[str]) -> None:
         try:
             self._remember(topics, self._layout(sorted(topics), missing_ok=True))

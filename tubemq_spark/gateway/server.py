@@ -35,6 +35,7 @@ from tubemq_spark.gateway.control import Control
 from tubemq_spark.gateway.events import Events
 from tubemq_spark.gateway.members import Members
 from tubemq_spark.gateway.metrics import Metrics
+from tubemq_spark.gateway.observing import Observer
 from tubemq_spark.gateway.operations import Operations
 from tubemq_spark.gateway.periodic import Periodic
 from tubemq_spark.gateway.publishing import Publishing
@@ -44,6 +45,7 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.streaming import Streaming
 from tubemq_spark.gateway.upstream import Access, Upstream
 from tubemq_spark.gateway.watching import Watching
+from tubemq_spark.gateway.web import WebServer
 from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.protocol.gateway.methods import SERVICE
 
@@ -115,6 +117,16 @@ class GatewayServer:
         self._operations = Operations(
             settings, sessions, budget, self._reads, self._publishes, calls, self._upstream, self._announcing
         )
+        self.observer = Observer(settings, sessions, self._upstream, self.metrics)
+        """What the gateway is doing."""
+        self._web: WebServer | None = None
+        self._kinds = (
+            self._control_workers,
+            self._membership,
+            self._consumers,
+            self._reads,
+            self._publishes,
+        )
         self._health = health.aio.HealthServicer()
         self._server: Any = None
         self._periodic = Periodic()
@@ -124,7 +136,7 @@ class GatewayServer:
         self.address = ""
         """Where clients reach the gateway, once it has started."""
         self.metrics_address: str | None = None
-        """Where the metrics are, if anywhere."""
+        """Where metrics and the status page are, if anywhere."""
         self._watch()
 
     def _workers(self, kind: str, threads: int) -> Workers:
@@ -140,7 +152,11 @@ class GatewayServer:
         watch("consumers", "Sessions that have attached partitions", lambda: len(self._consuming))
         watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
         watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded))
+        watch("waiting_calls", "Calls that wait for a thread", self._waiting_calls)
         watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
+
+    def _waiting_calls(self) -> int:
+        return sum(workers.waiting for workers in self._kinds)
 
     async def start(self) -> None:
         """Begin to serve.
@@ -159,8 +175,9 @@ class GatewayServer:
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         self.address = self._listen(server)
         self._operations.advertised = self._settings.advertise or self.address
+        self.observer.begin(self.address)
         if self._settings.metrics is not None:
-            self.metrics_address = self._serve_metrics(*self._settings.metrics)
+            self.metrics_address = self._serve_web(*self._settings.metrics)
         await server.start()
         await self._say(health_pb2.HealthCheckResponse.SERVING)
         settings = self._settings
@@ -188,7 +205,7 @@ class GatewayServer:
     async def stop(self, drain_ms: int | None = None) -> None:
         """Drain, and end; after ``drain_ms``, by default that of the settings, without waiting any longer."""
         grace_s = (self._settings.drain_ms if drain_ms is None else drain_ms) / 1000
-        self._calls.draining = True
+        self._calls.draining = self.observer.draining = True
         if self._server is not None:
             logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
             await self._health.enter_graceful_shutdown()
@@ -203,19 +220,11 @@ class GatewayServer:
         await self._consuming.close()
         # Before the threads: a call that waits for a server would go on for minutes.
         await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
-        self.left = sum(
-            [
-                await workers.close(_THREADS_S)
-                for workers in (
-                    self._control_workers,
-                    self._membership,
-                    self._consumers,
-                    self._reads,
-                    self._publishes,
-                )
-            ]
-        )
-        self.metrics.close()
+        self.left = sum([await workers.close(_THREADS_S) for workers in self._kinds])
+        self.observer.end()
+        if self._web is not None:
+            # In a thread: a request under way asks this loop.
+            await asyncio.to_thread(self._web.close)
         logger.info("gateway %s has stopped", self._settings.name)
         if self.left:
             logger.warning("%d of its threads still wait for TubeMQ", self.left)
@@ -304,13 +313,16 @@ class GatewayServer:
             ) from error
         return f"{host}:{bound}"
 
-    def _serve_metrics(self, host: str, port: int) -> str:
+    def _serve_web(self, host: str, port: int) -> str:
+        observer = self.observer
+        pages = {"/": observer.page, "/health": observer.health}
         try:
-            return f"{host}:{self.metrics.serve(host, port)}"
+            self._web = WebServer(host, port, self.metrics.application(), pages)
         except OSError as error:
             raise TubeMQConnectionError(
                 "TUBEMQ_LISTEN_FAILED", endpoint=f"{host}:{port}", cause=error.strerror or error
             ) from error
+        return f"{host}:{self._web.port}"
 
     async def _say(self, status: int) -> None:
         for service in ("", SERVICE):

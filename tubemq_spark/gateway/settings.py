@@ -203,7 +203,9 @@ class GatewaySettings:
     )
     drain_ms: int = _setting(MILLISECONDS, "how long calls may take to end when the gateway stops", 30_000)
     metrics: tuple[str, int] | None = _setting(
-        LISTENER, "where to serve metrics over HTTP, in Prometheus' format (default: nowhere)", None
+        LISTENER,
+        "where to serve metrics, a status page and a health check over HTTP (default: nowhere)",
+        None,
     )
     log_level: str = _setting(
         _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "what the gateway's log has", "INFO"

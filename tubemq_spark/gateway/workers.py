@@ -39,7 +39,8 @@ class Workers:
         self._gateway = gateway
         self._executor = concurrent.futures.ThreadPoolExecutor(threads, f"tubemq-gateway-{kind}")
         self._turn = asyncio.Semaphore(threads)
-        self._waiting = 0
+        self.waiting = 0
+        """How many wait for a thread."""
         self.running = 0
         """How many run now."""
 
@@ -71,11 +72,11 @@ class Workers:
 
     async def _enter(self) -> None:
         if self._turn.locked():
-            if self._waiting >= self._most_waiting:
+            if self.waiting >= self._most_waiting:
                 raise self._busy(
-                    f"{self._waiting} calls wait already for one of its {self._most} {self._kind}"
+                    f"{self.waiting} calls wait already for one of its {self._most} {self._kind}"
                 )
-            self._waiting += 1
+            self.waiting += 1
             try:
                 async with asyncio.timeout(self._queue_ms / 1000):
                     await self._turn.acquire()
@@ -83,7 +84,7 @@ class Workers:
                 what = f"none of its {self._most} {self._kind} came to an end within {self._queue_ms} ms"
                 raise self._busy(what) from None
             finally:
-                self._waiting -= 1
+                self.waiting -= 1
         else:
             await self._turn.acquire()
         self.running += 1

@@ -1,0 +1,80 @@
+"""Write docs/gateway-metrics.md from the metrics of the gateway; a unit test compares the two."""
+
+from pathlib import Path
+
+from prometheus_client import Metric
+
+from tubemq_spark.gateway.server import GatewayServer
+from tubemq_spark.gateway.settings import GatewaySettings
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway-metrics.md"
+
+HEAD = """\
+# Metrics of a gateway
+
+<!-- Written by `make docs` from tubemq_spark/gateway. -->
+
+With the setting `metrics`, a [gateway](gateway.md) serves over HTTP, without a login and read-only:
+
+| path | what is there |
+|---|---|
+| `/metrics` | all numbers on this page, as Prometheus reads them |
+| `/` | a page for people: sessions, routes, rates, and what waits; it loads nothing else, and renews itself |
+| `/health` | status 200 while the gateway takes calls, and 503 when it is about to stop, for load balancers |
+
+The page names clients, their groups and their addresses, but no secrets. Serve it to operators only, for
+example at `127.0.0.1:9191`.
+
+```yaml
+scrape_configs:
+  - job_name: tubemq-gateway
+    static_configs:
+      - targets: ["gateway1:9191", "gateway2:9191"]
+```
+
+## All metrics
+
+A counter only grows, a gauge is what it is now, and a histogram has `_bucket`, `_sum` and `_count`.
+
+| metric | kind | labels | what it says |
+|---|---|---|---|
+"""
+
+TAIL = """
+| label | values |
+|---|---|
+| `method` | a method of the service, such as `ReadRange` |
+| `status` | a status of gRPC, such as `OK` or `UNAVAILABLE` |
+| `direction` | `read` or `published` |
+| `kind` | why records are missing, as in the conditions `TUBEMQ_DATA_LOSS`, such as `EXPIRED` |
+
+## What to watch
+
+- **Refused calls.** `rate(tubemq_gateway_calls_total{status="RESOURCE_EXHAUSTED"}[5m]) > 0`: a limit is
+  reached. Start another gateway, or raise the setting that the log names.
+- **Calls that queue.** `tubemq_gateway_waiting_calls > 0` for minutes: brokers are slow, or there are too few
+  threads.
+- **Memory.** `tubemq_gateway_bytes_in_flight` near `total_bytes`: clients read more slowly than brokers give,
+  or brokers store more slowly than clients send.
+- **Losses.** `increase(tubemq_gateway_losses_total[1h]) > 0`: records were gone before they were read.
+- **Lost clients.** `increase(tubemq_gateway_sessions_expired_total[1h]) > 0`: clients ended without closing
+  their sessions.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    settings = GatewaySettings(master_servers=("master:8715",), node_name="page")
+    metrics = GatewayServer(settings).metrics
+    found = [_row(metric, metrics.labels.get(metric.name, ())) for metric in metrics.registry.collect()]
+    return HEAD + "".join(found) + TAIL
+
+
+def _row(metric: Metric, labels: tuple[str, ...]) -> str:
+    name = f"{metric.name}{'_total' * (metric.type == 'counter')}"
+    shown = ", ".join(f"`{label}`" for label in labels)
+    return f"| `{name}` | {metric.type} | {shown} | {metric.documentation} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
