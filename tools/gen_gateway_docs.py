@@ -55,8 +55,9 @@ rows = (
   the other.
 - The first gateway that answers is used until it is away, is about to stop, or is busy.
 - A partitioner of your own, an encrypted key and `tubemq.master.web` cannot be used with gateways.
-- TubeMQ's access control sees the user of `tubemq.username`; a gateway has no rights of its own. It needs the
-  password to log in, so both options need `tubemq.tls.enabled`.
+- TubeMQ's access control sees the user of `tubemq.username`. The gateway needs the password to log in, so
+  both options need `tubemq.tls.enabled`.
+- Gateways may demand to know who calls: [Who may do what](#who-may-do-what).
 
 ## Sending through a gateway that is lost
 
@@ -67,9 +68,46 @@ with `TUBEMQ_GATEWAY_LOST` instead. A gateway that is stopped by a signal has ev
 ## TLS
 
 With `tls_cert` the gateway speaks TLS only, and with `tls_client_ca` clients must show a certificate of that
-CA. Without the latter, whoever reaches the port can use the gateway, within the rights that TubeMQ gives to
-everybody or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. On its other
-side `master_tls` and the settings that begin with it are about masters and brokers.
+CA. On its other side `master_tls` and the settings that begin with it are about masters and brokers.
+
+## Who may do what
+
+Without `policy`, whoever reaches the port can use the gateway, within the rights that TubeMQ gives to
+everybody or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. With it, a
+file says which clients there are, and what each of them may do:
+
+```toml
+[[clients]]
+name = "etl"
+# printf %s "$TOKEN" | sha256sum; several for a change of tokens.
+token_sha256 = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+# Topics and groups; * stands for any text. Readers use groups such as etl_r00, too.
+read = ["clicks", "orders_*"]
+group = ["etl*"]
+
+[[clients]]
+name = "collector"
+# Instead of a token: the common name, or another name, of the certificate that it shows (tls_client_ca).
+certificate = ["collector.example.com"]
+write = ["clicks"]
+# The group that Spark's writers name.
+group = ["tubemq_spark"]
+
+[[clients]]
+name = "monitoring"
+certificate = ["ops.example.com"]
+# May see the sessions of all clients.
+operator = true
+```
+
+- A client shows its token with each call, as `authorization: Bearer ...`; a query does that with
+  `tubemq.gateway.token`. A policy needs `tls_cert`, so that nobody reads the token on its way.
+- What a client has no right to is refused (`PERMISSION_DENIED`), and left out of lists of topics and groups.
+  A session belongs to the client that opened it. Health and reflection need no rights.
+- The file is read again when it has changed; the next call of each client is judged by it. A range that is
+  being read goes on to its end. A file with a mistake changes nothing, and the log has a warning.
+- With `master_username` and `master_password` the gateway logs in at TubeMQ for clients that name no user. No
+  client is told either of them.
 
 ## Stopping
 

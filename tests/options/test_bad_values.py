@@ -271,6 +271,12 @@ WRONG = [
     value(STREAM, "tubemq.tls.certFile", "", "the path of a file"),
     value(STREAM, "tubemq.tls.keyFile", "", "the path of a file"),
     Wrong(
+        STREAM,
+        {"tubemq.gateway.token": ""},
+        "TUBEMQ_OPTION_VALUE",
+        "Option 'tubemq.gateway.token' is '***', but must be some text.",
+    ),
+    Wrong(
         BATCH,
         {"tubemq.tls.keyPassword": ""},
         "TUBEMQ_OPTION_VALUE",

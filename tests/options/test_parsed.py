@@ -89,6 +89,7 @@ def test_gateways_stand_for_masters():
     [
         ({"tubemq.master.web": "m1"}, "tubemq.master.web"),
         ({"tubemq.username": "a", "tubemq.password": "hush"}, "tubemq.tls.enabled"),
+        ({"tubemq.gateway.token": "hush"}, "tubemq.tls.enabled"),
     ],
     ids=str,
 )
@@ -97,6 +98,20 @@ def test_what_has_no_meaning_through_gateways_is_refused(options, named):
         OptionSet.parse({**THROUGH_GATEWAYS, "subscribe": "demo", **options}).for_batch_read()
     assert named in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+def test_a_token_is_for_gateways_only_and_is_not_shown():
+    options = {"subscribe": "demo", "tubemq.gateway.token": "hush", "tubemq.tls.enabled": "true"}
+    with pytest.raises(OptionError, match=r"tubemq\.gateway\.servers") as caught:
+        OptionSet.parse({"tubemq.master.servers": "m1", **options}).for_batch_read()
+    assert "hush" not in str(caught.value)
+    given = OptionSet.parse({**THROUGH_GATEWAYS, **options})
+    read = given.for_batch_read()
+    assert read.cluster.gateway_token == "hush"
+    assert "hush" not in repr(read) + repr(given)
+    write = OptionSet.parse({**THROUGH_GATEWAYS, **options, "topic": "demo"}).for_write()
+    assert write.cluster.gateway_token == "hush"
+    assert "hush" not in repr(write) + str(write.shown)
 
 
 def test_a_key_with_a_password_cannot_be_used_with_gateways(tmp_path):

@@ -126,6 +126,7 @@ def test_a_wrong_value_is_shown_with_what_it_must_be():
 
 def test_a_secret_is_never_shown():
     assert table.PASSWORD.show("hidden") == "***"
-    assert [spec.name for spec in TABLE if spec.secret] == ["tubemq.password", "tubemq.tls.keyPassword"]
+    secrets = ["tubemq.gateway.token", "tubemq.password", "tubemq.tls.keyPassword"]
+    assert [spec.name for spec in TABLE if spec.secret] == secrets
     with pytest.raises(OptionError, match=r"'tubemq.password' is '\*\*\*', but must be some text"):
         table.PASSWORD.read("")

@@ -19,6 +19,8 @@ class ClusterConfig:
     """Gateways to go through; none means that this process talks to the masters and the brokers itself."""
     web: tuple[Endpoint, ...] = ()
     """Where the masters serve their administration API; none means at the usual port of each master."""
+    gateway_token: str | None = dataclasses.field(default=None, repr=False)
+    """What this client shows to gateways."""
 
     @property
     def web_servers(self) -> tuple[Endpoint, ...]:
@@ -35,6 +37,10 @@ class ClusterConfig:
             raise OptionError("TUBEMQ_MASTERS_AND_GATEWAYS")
         if self.gateways:
             self._check_gateways()
+        elif self.gateway_token is not None:
+            raise OptionError(
+                "TUBEMQ_OPTION_NEEDED", option="tubemq.gateway.servers", other="tubemq.gateway.token"
+            )
         dataclasses.replace(self.client, masters=self.client.masters or self.gateways).validate()
         return self
 
@@ -50,6 +56,10 @@ class ClusterConfig:
         # The gateway logs in with it, so it gets the password itself and not a signature made with it.
         if client.tls is None and client.password is not None:
             raise OptionError("TUBEMQ_OPTION_NEEDED", option="tubemq.tls.enabled", other="tubemq.password")
+        if client.tls is None and self.gateway_token is not None:
+            raise OptionError(
+                "TUBEMQ_OPTION_NEEDED", option="tubemq.tls.enabled", other="tubemq.gateway.token"
+            )
         if client.tls is not None and client.tls.key_password is not None:
             raise OptionError(
                 "TUBEMQ_OPTION_VALUE",

@@ -72,8 +72,15 @@ def grpc_module() -> ModuleType:
 class Gateways:
     """The gateways of one set of settings; threads may share it."""
 
-    def __init__(self, addresses: tuple[Endpoint, ...], config: ClientConfig) -> None:
+    def __init__(
+        self, addresses: tuple[Endpoint, ...], config: ClientConfig, token: str | None = None
+    ) -> None:
         """Connect to none yet.
+
+        Args:
+            addresses: where they are.
+            config: how they shall deal with TubeMQ, and how they are reached.
+            token: what shows them who calls.
 
         Raises:
             OptionError: gRPC is not installed, or a file of TLS cannot be used.
@@ -82,6 +89,7 @@ class Gateways:
         self.config = config
         self._settings = wire.settings_to_proto(config)
         self._credentials = _credentials(self._grpc, config)
+        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._addresses = addresses
         self._lock = threading.Lock()
         self._start()
@@ -176,7 +184,7 @@ class Gateways:
 
     def _checked(self, call: Call, request: Message, timeout_s: float) -> Answered:
         try:
-            return call(request, timeout=timeout_s)
+            return call(request, timeout=timeout_s, metadata=self._metadata)
         except self._grpc.RpcError as error:
             raise self._error_of(error) from None
 
@@ -217,7 +225,7 @@ class Gateways:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return begin(requests)
+        return begin(requests, metadata=self._metadata)
 
     def next_of(self, call: Call) -> Answered | None:
         """Return the next message of a stream; None at its end.
@@ -332,20 +340,22 @@ def _content(path: str) -> bytes:
 
 
 _all: "weakref.WeakSet[Gateways]" = weakref.WeakSet()
-_of_settings: Final[dict[tuple[tuple[Endpoint, ...], ClientConfig], Gateways]] = {}
+_of_settings: Final[dict[tuple[tuple[Endpoint, ...], ClientConfig, str | None], Gateways]] = {}
 _making = threading.Lock()
 
 
-def process_gateways(addresses: tuple[Endpoint, ...], config: ClientConfig) -> Gateways:
+def process_gateways(
+    addresses: tuple[Endpoint, ...], config: ClientConfig, token: str | None = None
+) -> Gateways:
     """Return the gateways of these settings that everything in this process shares.
 
     Raises:
         OptionError: as ``Gateways``.
     """
     with _making:
-        found = _of_settings.get((addresses, config))
+        found = _of_settings.get((addresses, config, token))
         if found is None:
-            found = _of_settings[addresses, config] = Gateways(addresses, config)
+            found = _of_settings[addresses, config, token] = Gateways(addresses, config, token)
         return found
 
 

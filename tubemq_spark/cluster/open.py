@@ -21,5 +21,5 @@ def open_cluster(config: ClusterConfig) -> Cluster:
         from tubemq_spark.cluster.gateways import process_gateways
         from tubemq_spark.cluster.remote import RemoteCluster
 
-        return RemoteCluster(process_gateways(config.gateways, config.client))
+        return RemoteCluster(process_gateways(config.gateways, config.client, config.gateway_token))
     return DirectCluster(config.client, process_pool(), process_producers(), config.web_servers)

@@ -9,6 +9,8 @@ module         what it does
 =============  ==============================================================================================
 settings       all settings, each with its text
 loading        settings from a file, the environment and flags
+policy         clients and their rights, from a file
+guard          enforces them
 sessions       who the clients are: names, epochs, leases
 upstream       TubeMQ, as each session sees it; one pool of connections for all
 routes         where partitions are, as masters said a moment ago

@@ -21,9 +21,11 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from tubemq_spark.errors import GatewayError, TubeMQError
+from tubemq_spark.gateway.guard import Guard
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, to_proto, unexpected
 from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, Method
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
@@ -75,6 +77,8 @@ _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
 
 Request: TypeAlias = Any
 """A message, or a stream of messages."""
+Answer: TypeAlias = Any
+"""A message, or None at the end of a stream."""
 Servicer = Callable[[Request, grpc.aio.ServicerContext], Awaitable[Message | None]]
 Handler = Callable[[Request, "Call"], Awaitable[Any]]
 """Serves a call: takes its request or its stream of requests; returns the response, unless it is a stream."""
@@ -88,6 +92,8 @@ class Call:
     context: grpc.aio.ServicerContext
     """gRPC's side of it."""
     session: Session | None = None
+    client: str = ""
+    """Who calls, as the policy names it."""
     rows: int = 0
     """How many messages it moved, for the access log."""
 
@@ -127,6 +133,8 @@ class Calls:
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self._sessions = sessions
         self._metrics = metrics
+        self.guard = Guard(settings.name, settings.policy)
+        """Who may call, and what."""
         self.hooks: list[Hook] = []
         """Called with each call; what they raise is logged and counted, and changes nothing."""
         self.draining = False
@@ -144,8 +152,8 @@ class Calls:
     def generic_handler(self, handlers: dict[str, Handler]) -> grpc.GenericRpcHandler:
         """Return what gRPC calls; methods of the service without a handler are unimplemented."""
         bound = {}
-        for name, handler in handlers.items():
-            method = METHODS[name]
+        for name, given in handlers.items():
+            method, handler = METHODS[name], self._guarded(name, given)
             # What comes are bytes, so that it is us who say what is wrong with them. Streams that only give
             # convert in their own thread.
             if method.takes_stream:
@@ -163,6 +171,7 @@ class Calls:
     @contextlib.contextmanager
     def within(self, call: Call, session: Session) -> Iterator[Session]:
         """Give a call its session, which does not expire meanwhile."""
+        self.guard.check_owner(session, call.client)
         call.session = session
         session.running += 1
         try:
@@ -170,6 +179,27 @@ class Calls:
         finally:
             session.running -= 1
             self._sessions.seen(session)
+
+    def _guarded(self, name: str, handler: Handler) -> Handler:
+        """Return a handler that is only called where the policy allows it."""
+        guard = self.guard
+
+        async def handle(request: Request, call: Call) -> Answer:
+            session = call.session
+            # Of streams, whose handlers say which session it is; and of calls that open one.
+            if session is None and isinstance(ref := getattr(request, "session", None), pb.SessionRef):
+                session = self._sessions.known(ref.client_id)
+                if session is not None:
+                    guard.check_owner(session, call.client)
+            guard.check(name, request, call.client, session)
+            answer = await handler(request, call)
+            if name == "OpenSession":
+                call.owner().owner = call.client
+            if answer is not None:
+                guard.leave_out(name, answer, call.client)
+            return answer
+
+        return handle
 
     def _unary(self, method: Method, handler: Handler) -> Servicer:
         name = method.name
@@ -200,6 +230,7 @@ class Calls:
         try:
             if name not in _ALWAYS:
                 self.refuse_when_draining()
+            call.client = self.guard.client_of(context)
             yield call
         except asyncio.CancelledError:
             status = "CANCELLED"

@@ -61,6 +61,10 @@ class Session:
     """Whether it has ended because its client wanted that."""
     inbox: Inbox = dataclasses.field(default_factory=Inbox)
     """What it is to be told."""
+    owner: str = ""
+    """The client of the policy that opened it."""
+    attached: set[str] = dataclasses.field(default_factory=set)
+    """Topics of partitions that it was allowed to attach; only with a policy."""
 
 
 class Sessions:
@@ -114,6 +118,10 @@ class Sessions:
             self.close(older)
         self._sessions[ref.client_id] = opened
         return opened
+
+    def known(self, client_id: str) -> Session | None:
+        """Return the session of an id, if there is one; no sign of life."""
+        return self._sessions.get(client_id)
 
     def use(self, ref: pb.SessionRef) -> Session:
         """Return the session of a call, which counts as a sign of life.

@@ -4,6 +4,7 @@ import dataclasses
 import secrets
 import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tubemq_spark.errors import GatewayError, OptionError
@@ -23,6 +24,20 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 _DAY_MS: Final = 86_400_000
 _HIDDEN: Final = "********"
+
+
+_NEEDED: Final = (
+    ("tls_key", "tls_cert"),
+    ("tls_client_ca", "tls_cert"),
+    # A token that others can read on its way is none.
+    ("policy", "tls_cert"),
+    ("master_username", "master_password"),
+    ("master_password", "master_username"),
+    # Otherwise whoever reaches the port would have this user's rights.
+    ("master_username", "policy"),
+    *((f"master_tls_{name}", "master_tls") for name in ("ca", "cert", "key", "key_password", "server_name")),
+)
+"""Settings, each with another one that it needs."""
 
 
 Value: TypeAlias = Any
@@ -142,6 +157,9 @@ class GatewaySettings:
     )
     tls_key: str | None = _setting(TEXT, "its private key, in PEM (default: in the same file)", None)
     tls_client_ca: str | None = _setting(TEXT, "the CAs whose certificates clients must show, in PEM", None)
+    policy: str | None = _setting(
+        TEXT, "a TOML file with the clients that may call, and their rights (default: everybody may)", None
+    )
     master_tls: bool = _setting(BOOLEAN, "whether masters and brokers are reached over TLS", False)
     master_tls_ca: str | None = _setting(
         TEXT, "the CAs that issued the certificates of masters and brokers, in PEM", None
@@ -154,6 +172,10 @@ class GatewaySettings:
     master_tls_server_name: str | None = _setting(
         TEXT, "the name in the certificates of all masters and brokers, if not their hosts", None
     )
+    master_username: str | None = _setting(
+        TEXT, "the user as whom the gateway logs in for clients that name none; needs a policy", None
+    )
+    master_password: str | None = _setting(TEXT, "that user's password", None, secret=True)
     require_master: bool = _setting(BOOLEAN, "whether to end at once when no master can be reached", False)
     lease_ms: int = _setting(MILLISECONDS, "how long a session may be silent", 30_000)
     heartbeat_ms: int = _setting(
@@ -221,12 +243,11 @@ class GatewaySettings:
             GatewayError: one does not fit another.
             OptionError: a file cannot be used.
         """
-        for name, other in (("tls_key", "tls_cert"), ("tls_client_ca", "tls_cert")):
-            if getattr(self, name) is not None and getattr(self, other) is None:
-                raise bad_setting(name, "given", f"given together with {other}")
-        for name in ("ca", "cert", "key", "key_password", "server_name"):
-            if getattr(self, f"master_tls_{name}") is not None and not self.master_tls:
-                raise bad_setting(f"master_tls_{name}", "given", "given together with master_tls")
+        self._check_pairs()
+        if self.policy is not None:
+            from tubemq_spark.gateway.policy import load_policy
+
+            load_policy(Path(self.policy))
         if self.heartbeat_ms >= self.lease_ms:
             raise bad_setting("heartbeat_ms", self.heartbeat_ms, f"below lease_ms, which is {self.lease_ms}")
         if self.session_bytes > self.total_bytes:
@@ -241,6 +262,12 @@ class GatewaySettings:
         if (tls := self.server_tls()) is not None:
             tls.context()
         return self if self.node_name else dataclasses.replace(self, node_name=_any_name())
+
+    def _check_pairs(self) -> None:
+        """Refuse a setting without the one that it needs."""
+        for name, other in _NEEDED:
+            if getattr(self, name) is not None and not getattr(self, other):
+                raise bad_setting(name, "given", f"given together with {other}")
 
     @property
     def name(self) -> str:
@@ -263,7 +290,7 @@ class GatewaySettings:
                 self.master_tls_server_name,
             )
         masters = tuple(Endpoint.parse(address, default_port) for address in self.master_servers)
-        return ClientConfig(masters, "tubemq_gateway", tls=tls)
+        return ClientConfig(masters, "tubemq_gateway", self.master_username, self.master_password, tls=tls)
 
     def web_servers(self) -> tuple[Endpoint, ...]:
         """Return where the masters serve their administration API."""

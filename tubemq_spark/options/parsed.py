@@ -15,7 +15,6 @@ from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.folder_uri import FolderUri
-from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
@@ -326,7 +325,7 @@ class OptionSet:
             checksums=self._is_given(table.RECEIPTS_PATH),
         )
         return WriteOptions(
-            cluster=ClusterConfig(client, self._gateways()).validate(),
+            cluster=dataclasses.replace(self._cluster(client), web=()),
             topic=self._optional(table.SINK_TOPIC),
             message_time=self._value(table.MESSAGE_TIME),
             message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
@@ -418,10 +417,8 @@ class OptionSet:
 
     def _cluster(self, client: ClientConfig) -> ClusterConfig:
         web = self._optional(table.MASTER_WEB) or ()
-        return ClusterConfig(client, self._gateways(), web).validate()
-
-    def _gateways(self) -> tuple[Endpoint, ...]:
-        return self._optional(table.GATEWAYS) or ()
+        token = self._optional(table.GATEWAY_TOKEN)
+        return ClusterConfig(client, self._optional(table.GATEWAYS) or (), web, token).validate()
 
     def _reading_client(self, subscription: Subscription | None) -> ClientConfig:
         client = self._client(group=self._value(table.GROUP_NAME, _default_group(subscription)))

@@ -221,6 +221,15 @@ GATEWAYS: Final = OptionSpec(
     "connections. The default port is 11911. See [Gateway](gateway.md).",
     default_doc="none: masters and brokers are reached directly",
 )
+GATEWAY_TOKEN: Final = OptionSpec(
+    "tubemq.gateway.token",
+    VERBATIM,
+    _ALL,
+    "The token that shows gateways who calls, where they demand one; needs `tubemq.tls.enabled`. It does not "
+    "appear in logs or messages.",
+    secret=True,
+    default_doc="none",
+)
 MASTER_WEB: Final = OptionSpec(
     "tubemq.master.web",
     WEB_SERVERS,
@@ -753,6 +762,7 @@ TABLE: Final[tuple[OptionSpec[Any], ...]] = (
     MESSAGE_TIME_ZONE,
     MASTERS,
     GATEWAYS,
+    GATEWAY_TOKEN,
     MASTER_WEB,
     GROUP_NAME,
     USERNAME,

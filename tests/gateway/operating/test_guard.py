@@ -1,0 +1,255 @@
+"""With a policy, each call shows who makes it, and is refused when the policy does not allow it."""
+
+import dataclasses
+import logging
+import os
+import urllib.request
+
+import pytest
+
+from testkit.certificates import Authority
+from tests.gateway.operating.secured import TOKENS, SecuredClient, policy_text
+from tests.gateway.running import RefusedError, gateway
+from tests.waiting import wait_until
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.gateways import close_process_gateways
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import GatewayError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.send_batch import SendBatch
+
+PASSWORD = "upstream-secret"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """An authority, a certificate of the gateway, and the path of the policy."""
+    directory = tmp_path_factory.mktemp("secured")
+    authority = Authority(directory)
+    return authority, authority.issue("gateway"), directory / "policy.toml"
+
+
+@pytest.fixture(scope="module")
+def served(files, nothing_left_behind_by_the_module):
+    _, pair, policy = files
+    policy.write_text(policy_text())
+    upstream = EmbeddedSettings(
+        authenticate_producers=True, authenticate_consumers=True, users={"gateway": PASSWORD}
+    )
+    changes = {
+        "tls_cert": str(pair.cert),
+        "tls_key": str(pair.key),
+        "policy": str(policy),
+        "metrics": ("127.0.0.1", 0),
+        "master_username": "gateway",
+        "master_password": PASSWORD,
+        "access_log_every": 1,
+    }
+    topics = {"clicks": (1, 1), "hidden": (1, 1)}
+    with (
+        EmbeddedTubeMQ(topics=topics, brokers=2, settings=upstream) as server,
+        gateway(server, **changes) as running,
+    ):
+        yield running
+        close_process_gateways()
+
+
+@pytest.fixture
+def connect(served, files):
+    made = []
+
+    def connect(name=None, client_id=None, token=None, pair=None, group="reader"):
+        shown = f"Bearer {TOKENS[name]}" if name in TOKENS else token
+        client = SecuredClient(served.address, files[0], client_id or f"client of {name}", shown, pair)
+        made.append(client)
+        if name is not None:
+            client.open(group=group)
+        return client
+
+    yield connect
+    for client in made:
+        client.channel.close()
+
+
+def refusal(call, *arguments, **fields):
+    with pytest.raises(RefusedError) as caught:
+        call(*arguments, **fields)
+    return caught.value.status, caught.value.condition
+
+
+FORBIDDEN = ("PERMISSION_DENIED", "TUBEMQ_GATEWAY_FORBIDDEN")
+UNKNOWN = ("UNAUTHENTICATED", "TUBEMQ_GATEWAY_LOGIN")
+
+
+def place(topic, broker_id=1):
+    return pb.Partition(topic=topic, broker_id=broker_id, partition_id=0)
+
+
+def batch(topic):
+    return sends.to_proto(SendBatch.of(topic, [b"x"]))
+
+
+@pytest.mark.parametrize("token", [None, "Bearer guess", "Bearer ", "Basic dTpw"])
+def test_who_shows_nothing_or_something_unknown_is_refused_everywhere(connect, token):
+    client = connect(token=token)
+    for name in ("OpenSession", "Heartbeat", "ListTopics", "ReadRange", "Publish", "DescribeGateway"):
+        assert refusal(client, name) == UNKNOWN
+    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session))
+    assert refusal(client.commands, begin) == UNKNOWN
+
+
+def test_a_reader_reads_what_it_may_and_nothing_else(connect):
+    writer = connect("writer", group="")
+    writer("Publish", batch=batch("clicks"), name="test")
+    reader = connect("reader")
+    assert list(reader("ListTopics").topics) == ["clicks"]
+    assert len(reader("QueryRoute", topics=["clicks"]).partitions) == 2
+    stores = [pb.Store(topic="clicks", broker_id=broker) for broker in (1, 2)]
+    ends = [one.bounds.latest for one in reader("QueryBounds", stores=stores).answers]
+    found = [
+        event.batch.data
+        for broker, end in enumerate(ends, 1)
+        if end
+        for event in reader("ReadRange", partition=place("clicks", broker), end=end)
+    ]
+    assert found
+    hidden = place("hidden")
+    refused = {
+        "QueryRoute": {"topics": ["clicks", "hidden"]},
+        "CheckTopic": {"topic": "hidden"},
+        "QueryBounds": {"stores": [pb.Store(topic="hidden", broker_id=1)]},
+        "QueryFirstReadable": {"begins": [{"partition": hidden}]},
+        "QueryGroupPositions": {"partitions": [hidden]},
+        "QueryStoredOffsets": {"topics": ["hidden"]},
+        "ResetOffsets": {"positions": [{"partition": hidden}]},
+        "ReadRange": {"partition": hidden, "end": 28},
+        "AttachPartitions": {"partitions": [{"partition": hidden}]},
+        "Publish": {"batch": batch("clicks")},
+        "ListSessions": {},
+    }
+    assert {name: refusal(reader, name, **fields) for name, fields in refused.items()} == dict.fromkeys(
+        refused, FORBIDDEN
+    )
+    assert refusal(reader, "CheckTopic", topic="clicks", publishable=True) == FORBIDDEN
+
+
+def test_a_writer_publishes_to_what_it_may_and_reads_nothing(connect):
+    writer = connect("writer", group="")
+    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=writer.session))
+    flush = pb.PublishCommand(flush=pb.PublishCommand.Flush())
+    good, bad = (pb.PublishCommand(batch=batch(topic)) for topic in ("clicks", "hidden"))
+    answers = writer.commands(begin, good, flush, pb.PublishCommand(finish=pb.PublishCommand.Finish()))
+    assert sum(receipt.count for receipt in answers[-1].receipts) == 1
+    assert refusal(writer.commands, begin, good, bad) == FORBIDDEN
+    assert refusal(writer, "Publish", batch=batch("hidden")) == FORBIDDEN
+    assert refusal(writer, "ReadRange", partition=place("clicks"), end=28) == FORBIDDEN
+
+
+def test_a_group_is_used_by_those_who_may(connect):
+    reader = connect("reader")
+    assert refusal(reader.open, group="others") == FORBIDDEN
+    assert refusal(reader.open, group="reader", reader_groups=["others"]) == FORBIDDEN
+    assert refusal(reader, "QueryStoredOffsets", group="others") == FORBIDDEN
+    # Without one, it is the gateway's own.
+    reader.open(group="")
+    assert refusal(reader, "QueryGroupPositions", partitions=[place("clicks")]) == FORBIDDEN
+
+
+def test_nobody_uses_the_session_of_another_client_or_takes_its_id(connect):
+    connect("reader", client_id="mine")
+    other = connect(client_id="mine", token=f"Bearer {TOKENS['operator']}")
+    other.session.epoch = 1
+    assert refusal(other, "Heartbeat") == FORBIDDEN
+    assert refusal(other, "ReadRange", partition=place("clicks"), end=28) == FORBIDDEN
+    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=other.session))
+    assert refusal(other.commands, begin) == FORBIDDEN
+    other.session.epoch = 2
+    assert refusal(other.open) == FORBIDDEN
+
+
+def test_operators_see_all_sessions(connect):
+    connect("reader")
+    listed = connect("operator", group="ops")("ListSessions").sessions
+    assert {"client of reader", "client of operator"} <= {one.session.client_id for one in listed}
+
+
+def test_a_policy_that_has_changed_counts_from_the_next_call_on(connect, files, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.gateway")
+    policy = files[2]
+    reader = connect("reader")
+    writer = connect("writer", group="")
+    try:
+        policy.write_text("[[clients")
+        assert list(reader("ListTopics").topics) == ["clicks"]
+        assert any("used as it was before" in one.getMessage() for one in caplog.records)
+        policy.write_text(policy_text("reader"))
+        assert refusal(reader, "ListTopics") == UNKNOWN
+        policy.write_text(policy_text().replace('write = ["clicks"]', ""))
+        assert refusal(writer, "Publish", batch=batch("clicks")) == FORBIDDEN
+    finally:
+        policy.write_text(policy_text())
+        os.utime(policy)
+    wait_until(lambda: reader("ListTopics").topics)
+
+
+def test_a_certificate_is_as_good_as_a_token(served, files):
+    authority = files[0]
+    changes = dataclasses.asdict(served.server._settings) | {
+        "tls_client_ca": str(authority.cert),
+        "node_name": "mutual",
+        "metrics": None,
+    }
+    changes = {name: value for name, value in changes.items() if name not in {"master_servers", "master_web"}}
+
+    class Upstream:
+        master, master_web = served.server._settings.master_servers[0], served.server._settings.master_web[0]
+
+    with gateway(Upstream, **changes) as mutual:
+        shown = SecuredClient(mutual.address, authority, pair=authority.issue("a", "shown.example.com"))
+        stranger = SecuredClient(mutual.address, authority, pair=authority.issue("b", "b.example.com"))
+        shown.open(group="")
+        assert set(shown("ListTopics").topics) == {"clicks", "hidden"}
+        assert refusal(stranger.open) == UNKNOWN
+        shown.channel.close()
+        stranger.channel.close()
+
+
+def test_a_query_shows_its_token_and_is_told_what_it_may_not(served, files):
+    """The client of Spark's source and sink, by every kind of call."""
+    tls = TlsConfig(str(files[0].cert))
+    config = ClientConfig((), "reader", tls=tls, register_attempts=1)
+    addresses = (Endpoint.parse(served.address),)
+
+    def cluster(token, **changes):
+        changed = dataclasses.replace(config, **changes)
+        return open_cluster(ClusterConfig(changed, addresses, gateway_token=token).validate())
+
+    reader = cluster(TOKENS["reader"])
+    assert set(reader.topics()) == {"clicks"}
+    with pytest.raises(GatewayError, match=r"TUBEMQ_GATEWAY_FORBIDDEN.*reader.*see hidden"):
+        reader.layout(["hidden"])
+    with (
+        pytest.raises(GatewayError, match=r"TUBEMQ_GATEWAY_FORBIDDEN.*reader.*publish to clicks"),
+        reader.sender() as sender,
+    ):
+        sender.send_batch(SendBatch.of("clicks", [b"x"]))
+    with pytest.raises(GatewayError, match=r"TUBEMQ_GATEWAY_LOGIN") as caught:
+        cluster("wrong token").topics()
+    assert "wrong token" not in str(caught.value)
+
+
+def test_no_client_and_no_page_sees_how_the_gateway_logs_in(served, connect, caplog):
+    caplog.set_level(logging.DEBUG, "tubemq_spark")
+    operator = connect("operator", group="ops")
+    seen = [str(operator(name)) for name in ("DescribeGateway", "ListSessions", "Heartbeat")]
+    for path in ("", "metrics"):
+        with urllib.request.urlopen(f"http://{served.server.metrics_address}/{path}", timeout=10) as answer:
+            seen.append(answer.read().decode())
+    settings = served.server._settings
+    seen += [repr(settings), str(settings.shown()), *(one.getMessage() for one in caplog.records)]
+    assert len(seen) > 6
+    assert not [text for text in seen if PASSWORD in text or TOKENS["operator"] in text]
