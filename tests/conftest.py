@@ -75,7 +75,10 @@ def left_behind(threads, sockets):
         thread
         for thread in threading.enumerate()
         # gRPC has one thread for all event loops of a process, which never ends.
-        if thread not in threads and "_poll_wrapper" not in thread.name
+        if thread not in threads
+        and "_poll_wrapper" not in thread.name
+        # And it has threads of its own, which Python knows as soon as they log something.
+        and not isinstance(thread, threading._DummyThread)
     ]
     return more_threads, connections_of(open_sockets() - sockets)
 

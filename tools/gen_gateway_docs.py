@@ -70,6 +70,9 @@ with `TUBEMQ_GATEWAY_LOST` instead. A gateway that is stopped by a signal has ev
 With `tls_cert` the gateway speaks TLS only, and with `tls_client_ca` clients must show a certificate of that
 CA. On its other side `master_tls` and the settings that begin with it are about masters and brokers.
 
+The files may be replaced while the gateway runs: each new connection sees the new ones, and open connections
+stay. As long as certificate and key do not fit together, those of before are used.
+
 ## Who may do what
 
 Without `policy`, whoever reaches the port can use the gateway, within the rights that TubeMQ gives to
@@ -126,7 +129,8 @@ no master can be reached and `require_master` is set.
 ## Other clients
 
 [gateway.proto](../tubemq_spark/protocol/gateway/gateway.proto) describes the service,
-`tubemq.gateway.v1.Gateway`. The gateway also serves gRPC's health service and reflection:
+`tubemq.gateway.v1.Gateway`. The gateway also serves gRPC's health service, reflection and, with
+`channelz` and the extra `gateway-channelz`, a view of its connections:
 
 ```bash
 grpcurl -plaintext gateway1:11911 grpc.health.v1.Health/Check

@@ -142,6 +142,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_CONFIRM_LATE": "The batch of {partition} cannot be confirmed: {what}; its messages come again.",
     # Gateways.
     "TUBEMQ_GATEWAY_MISSING": "Gateways need the package {package}, which is not installed; run: pip install 'tubemq_spark[gateway]'.",
+    "TUBEMQ_GATEWAY_MISSING.CHANNELZ": "The setting channelz of the gateway needs the package {package}, which is not installed; run: pip install 'tubemq_spark[gateway-channelz]', or set channelz=false.",
     "TUBEMQ_GATEWAY_AWAY": "No gateway answered while {during}; tried {tried}: {cause}. Check tubemq.gateway.servers, and that a gateway runs there.",
     "TUBEMQ_GATEWAY_LOST": "The gateway was lost while {during} ({cause}), and {unanswered} messages may or may not be stored; send them again if repeats do no harm, or set retryAmbiguous=true.",
     "TUBEMQ_GATEWAY_BUSY": "The gateway {gateway} is busy: {what}; try again in {retry_after_ms} ms, or start more gateways.",

@@ -22,6 +22,8 @@ reading        ranges, streamed
 publishing     messages to send
 consuming      partitions that a client attaches, fetched with a wait
 operations     what operators ask
+certificates   what it shows to clients, as the files are now
+channelz       gRPC's own view of its connections
 metrics        numbers in Prometheus' text format
 overview       what a gateway is doing, as one value
 observing      puts it together

@@ -238,7 +238,7 @@ class Calls:
         except Exception as error:  # noqa: BLE001 (an answer, whatever it is)
             failure = _as_error(name, error)
             status = status_of(failure).name
-            await _abort(context, failure)
+            await abort(context, failure)
         finally:
             seconds = time.monotonic() - began
             self._metrics.ended(name, status, seconds)
@@ -315,7 +315,7 @@ def _as_error(name: str, error: Exception) -> TubeMQError:
     return unexpected(error)
 
 
-async def _abort(context: grpc.aio.ServicerContext, error: TubeMQError) -> None:
+async def abort(context: grpc.aio.ServicerContext, error: TubeMQError) -> None:
     """End a call with the status of an error, and the error in a trailer."""
     text = str(error)
     shown = text if len(text) <= _SHOWN_TEXT else text[:_SHOWN_TEXT] + "..."

@@ -208,6 +208,15 @@ class Guard:
         if self._path is not None:
             self._check(Needs(write=batch.topics), client, None)
 
+    def check_operator(self, client: str) -> None:
+        """Return when a client may see what others do.
+
+        Raises:
+            GatewayError: it may not.
+        """
+        if self._path is not None and not self._rights(client).operator:
+            raise self._forbidden(client, "see what other clients do")
+
     def leave_out(self, method: str, answer: Request, client: str) -> None:
         """Take out of an answer what the client has no right to see."""
         if self._path is not None and (take := _LEFT_OUT.get(method)) is not None:
@@ -231,8 +240,8 @@ class Guard:
             for name in sorted(names):
                 if not allowed(name):
                     raise self._forbidden(client, f"{what} {name}")
-        if needs.operator and not rights.operator:
-            raise self._forbidden(client, "see the sessions of others")
+        if needs.operator:
+            self.check_operator(client)
 
     def _rights(self, client: str) -> Rights:
         # A client that was removed meanwhile has none.

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -30,6 +29,8 @@ from tubemq_spark.gateway.announcing import Announcing
 from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.budget import ByteBudget
 from tubemq_spark.gateway.calls import Calls, Handler, Hook
+from tubemq_spark.gateway.certificates import Certificates
+from tubemq_spark.gateway.channelz import serve_channelz
 from tubemq_spark.gateway.consuming import Consuming
 from tubemq_spark.gateway.control import Control
 from tubemq_spark.gateway.events import Events
@@ -172,7 +173,10 @@ class GatewayServer:
         self._control.capabilities = self._operations.capabilities = tuple(sorted(handlers))
         server.add_generic_rpc_handlers((self._calls.generic_handler(handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        services = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        if self._settings.channelz:
+            services.append(serve_channelz(server, self._calls.guard))
+        reflection.enable_server_reflection(services, server)
         self.address = self._listen(server)
         self._operations.advertised = self._settings.advertise or self.address
         self.observer.begin(self.address)
@@ -296,6 +300,7 @@ class GatewayServer:
             ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_KEEPALIVE_MS),
             ("grpc.server.max_pending_requests", _PENDING_CALLS),
             ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING_CALLS),
+            ("grpc.enable_channelz", int(self._settings.channelz)),
             ("grpc.so_reuseport", int(self._settings.reuse_port)),
         ]
 
@@ -306,7 +311,7 @@ class GatewayServer:
             if tls is None:
                 bound = server.add_insecure_port(f"{host}:{port}")
             else:
-                bound = server.add_secure_port(f"{host}:{port}", _credentials(self._settings))
+                bound = server.add_secure_port(f"{host}:{port}", Certificates(tls).credentials())
         except RuntimeError as error:
             raise TubeMQConnectionError(
                 "TUBEMQ_LISTEN_FAILED", endpoint=f"{host}:{port}", cause=str(error).rstrip(".")
@@ -344,11 +349,3 @@ class GatewayServer:
     def _route_changed(self, access: Access, topic: str, partitions: int) -> None:
         self._events.route_changed(access, topic, partitions)
         self._watching.route_changed(access)
-
-
-def _credentials(settings: GatewaySettings) -> grpc.ServerCredentials:
-    """Return gRPC's credentials of a listener; the files were checked when the settings were."""
-    cert = Path(settings.tls_cert or "").read_bytes()
-    key = Path(settings.tls_key or settings.tls_cert or "").read_bytes()
-    cas = None if settings.tls_client_ca is None else Path(settings.tls_client_ca).read_bytes()
-    return grpc.ssl_server_credentials([(key, cert)], cas, require_client_auth=cas is not None)

@@ -229,6 +229,9 @@ class GatewaySettings:
         "where to serve metrics, a status page and a health check over HTTP (default: nowhere)",
         None,
     )
+    channelz: bool = _setting(
+        BOOLEAN, "whether to serve gRPC's channelz, which needs the extra gateway-channelz", False
+    )
     log_level: str = _setting(
         _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "what the gateway's log has", "INFO"
     )
