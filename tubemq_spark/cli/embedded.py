@@ -130,7 +130,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     parser.add_argument(
         "--report-seconds",
-        type=_seconds,
+        type=report_seconds,
         metavar="N",
         help="print a line about traffic and clients every N seconds instead of the table",
     )
@@ -274,7 +274,8 @@ def _broker_count(text: str) -> int:
     return _whole_number(text, 1, _MOST_BROKERS, "a number of brokers")
 
 
-def _seconds(text: str) -> float:
+def report_seconds(text: str) -> float:
+    """Read how often something is reported."""
     try:
         seconds = float(text)
     except ValueError:

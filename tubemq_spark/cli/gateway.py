@@ -11,10 +11,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tubemq_spark.cli.embedded import report_seconds
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.gateway.settings import BOOLEAN, SETTINGS
 
 _WRONG_SETTINGS: Final = 2
+_REFRESH_SECONDS: Final = 1.0
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,6 +33,13 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check-config", action="store_true", help="only say whether the settings are sound")
     what.add_argument("--print-config", action="store_true", help="only print all settings, secrets hidden")
+    parser.add_argument(
+        "--report-seconds",
+        type=report_seconds,
+        metavar="SECONDS",
+        help="write a line about what the gateway is doing so often, to stdout (default: a live view on a "
+        "terminal, and nothing otherwise)",
+    )
     for name, meaning in SETTINGS.items():
         # Other users of the host see the arguments of a process.
         if meaning.secret:
@@ -72,7 +81,21 @@ def run(arguments: argparse.Namespace) -> int:
         from tubemq_spark.gateway.process import run_gateway
     except ModuleNotFoundError as error:
         raise OptionError("TUBEMQ_GATEWAY_MISSING", package=error.name) from error
-    return run_gateway(settings)
+    seconds: float | None = arguments.report_seconds
+    if seconds is None and not sys.stdout.isatty():
+        return run_gateway(settings)
+    from tubemq_spark.cli import gateway_screen as screen
+    from tubemq_spark.gateway.process import Watch
+
+    if seconds is not None:
+        return run_gateway(settings, Watch(lambda seen: _write(screen.line(seen)), seconds))
+    with screen.live() as show:
+        return run_gateway(settings, Watch(lambda seen: show(screen.table(seen)), _REFRESH_SECONDS))
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def main() -> int:

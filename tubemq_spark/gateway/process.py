@@ -1,14 +1,18 @@
 """A gateway as a process: its log, its signals, its exit code."""
 
 import asyncio
+import contextlib
+import dataclasses
 import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.gateway.overview import Overview
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
 
@@ -21,7 +25,16 @@ _FORMAT: Final = "%(asctime)sZ %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger("tubemq_spark.gateway")
 
 
-def run_gateway(settings: GatewaySettings) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is shown what a gateway is doing, and how often."""
+
+    show: Callable[[Overview], object]
+    """Called in a thread, since a terminal may block."""
+    every_s: float
+
+
+def run_gateway(settings: GatewaySettings, watch: Watch | None = None) -> int:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once. Return the exit code.
 
     Raises:
@@ -33,7 +46,7 @@ def run_gateway(settings: GatewaySettings) -> int:
     handler.setFormatter(formatter)
     logging.basicConfig(level=settings.log_level, handlers=[handler])
     server = GatewayServer(settings)
-    code = asyncio.run(_serve(server, settings))
+    code = asyncio.run(_serve(server, settings, watch))
     if server.left:
         # Python would wait for threads that nobody waits for any more.
         logging.shutdown()
@@ -42,7 +55,7 @@ def run_gateway(settings: GatewaySettings) -> int:
     return code
 
 
-async def _serve(server: GatewayServer, settings: GatewaySettings) -> int:
+async def _serve(server: GatewayServer, settings: GatewaySettings, watch: Watch | None) -> int:
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -59,6 +72,7 @@ async def _serve(server: GatewayServer, settings: GatewaySettings) -> int:
         sys.stdout.write(f"metrics at http://{server.metrics_address}/metrics\n")
         sys.stdout.write(f"status page at http://{server.metrics_address}/\n")
     sys.stdout.flush()
+    watching = None if watch is None else asyncio.create_task(_show(server, watch))
     await signals.get()
     stopping = asyncio.create_task(server.stop())
     forced = asyncio.create_task(signals.get())
@@ -68,4 +82,19 @@ async def _serve(server: GatewayServer, settings: GatewaySettings) -> int:
         server.hurry()
     await stopping
     forced.cancel()
+    if watching is not None:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
     return STOPPED
+
+
+async def _show(server: GatewayServer, watch: Watch) -> None:
+    """Show what the gateway is doing until it has stopped; a mistake in that does not end the gateway."""
+    while True:
+        await asyncio.sleep(watch.every_s)
+        try:
+            await asyncio.to_thread(watch.show, server.observer.overview())
+        except Exception:  # (a terminal that has gone, among others)
+            logger.exception("what the gateway is doing can no longer be shown")
+            return
