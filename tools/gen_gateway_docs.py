@@ -192,8 +192,8 @@ with grpc.insecure_channel("gateway1:11911") as channel:
 
 ## Log and metrics
 
-The log goes to stderr, in UTC, under the logger `tubemq_spark.gateway`. Of the calls, `access` below it has
-each failure and one in `access_log_every`; there is no line for single messages.
+The log goes to stderr or to `log_file`, in UTC, under the logger `tubemq_spark.gateway`. Of the calls,
+`access` below it has each failure and one in `access_log_every`; there is no line for single messages.
 
 Routes are asked again every `route_refresh_ms`. While no master answers, those that are known are used, for
 up to `route_expiry_ms`; health stays `SERVING`, and `DescribeGateway` and a metric say that the gateway is

@@ -30,6 +30,7 @@ observing      puts it together
 status_page    shows it as HTML
 web            serves that and the metrics over HTTP
 server         the whole: its beginning, its drain, its end
+log            where the log of a process goes
 process        the whole as a process: its log, signals, exit codes
 background     the whole in a thread beside other work
 =============  ==============================================================================================

@@ -12,9 +12,8 @@ from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings, bad_setting, read_setting
 
 ENVIRONMENT_PREFIX: Final = "TUBEMQ_GATEWAY_"
-_PATHS: Final = frozenset(
-    name for name in SETTINGS if name.endswith(("_cert", "_key", "_ca", "_dir", "policy"))
-)
+_FILES: Final = ("_cert", "_key", "_ca", "_dir", "policy", "log_file")
+_PATHS: Final = frozenset(name for name in SETTINGS if name.endswith(_FILES))
 """Settings that name files; those in a configuration are looked for beside it."""
 
 

@@ -7,11 +7,11 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.gateway.log import log_handler
 from tubemq_spark.gateway.overview import Overview
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -19,8 +19,6 @@ from tubemq_spark.gateway.settings import GatewaySettings
 STOPPED: Final = 0
 CANNOT_LISTEN: Final = 3
 NO_MASTER: Final = 4
-
-_FORMAT: Final = "%(asctime)sZ %(levelname)s %(name)s: %(message)s"
 
 logger = logging.getLogger("tubemq_spark.gateway")
 
@@ -40,11 +38,7 @@ def run_gateway(settings: GatewaySettings, watch: Watch | None = None) -> int:
     Raises:
         OptionError: a package is missing.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter(_FORMAT, "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=settings.log_level, handlers=[handler])
+    logging.basicConfig(level=settings.log_level, handlers=[log_handler(settings)])
     server = GatewayServer(settings)
     code = asyncio.run(_serve(server, settings, watch))
     if server.left:

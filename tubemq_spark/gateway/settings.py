@@ -1,6 +1,7 @@
 """The gateway's settings: each with its name, its text, its default and its bounds."""
 
 import dataclasses
+import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping
@@ -235,6 +236,12 @@ class GatewaySettings:
     log_level: str = _setting(
         _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "what the gateway's log has", "INFO"
     )
+    log_json: bool = _setting(BOOLEAN, "whether each entry of the log is a JSON object", False)
+    log_file: str | None = _setting(
+        TEXT, "the file for the log, one for each process (default: the log goes to stderr)", None
+    )
+    log_file_bytes: int = _setting(BYTES, "how large that file may be before a new one begins", 100 * MIB)
+    log_files: int = _setting(COUNT, "how many files of before are kept, as FILE.1 and so on", 5)
     access_log_every: int = _setting(
         _whole(0, 1_000_000), "which calls are logged: each so many of a method; 0: only failures", 100
     )
@@ -247,6 +254,7 @@ class GatewaySettings:
             OptionError: a file cannot be used.
         """
         self._check_pairs()
+        self._check_log_file()
         if self.policy is not None:
             from tubemq_spark.gateway.policy import load_policy
 
@@ -271,6 +279,14 @@ class GatewaySettings:
         for name, other in _NEEDED:
             if getattr(self, name) is not None and not getattr(self, other):
                 raise bad_setting(name, "given", f"given together with {other}")
+
+    def _check_log_file(self) -> None:
+        if self.log_file is None:
+            return
+        path = Path(self.log_file)
+        usable = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK)
+        if path.is_dir() or not usable:
+            raise bad_setting("log_file", self.log_file, "a file that this process may write")
 
     @property
     def name(self) -> str:
