@@ -1,5 +1,6 @@
 """Errors read as one sentence with a next step, and survive the way from a task to the driver."""
 
+import importlib.util
 import inspect
 import pickle
 import re
@@ -10,6 +11,8 @@ import pytest
 
 from tubemq_spark import errors
 from tubemq_spark.errors import CONDITIONS, TubeMQError
+
+GENERATOR = Path(__file__).resolve().parents[1] / "tools" / "gen_error_docs.py"
 
 CLASSES = [
     value
@@ -138,3 +141,39 @@ def test_every_condition_is_raised_somewhere():
         path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "errors.py"
     )
     assert [name for name in CONDITIONS if name.partition(".")[0] not in sources] == []
+
+
+@pytest.fixture(scope="module")
+def generator():
+    spec = importlib.util.spec_from_file_location("gen_error_docs", GENERATOR)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_errors_is_up_to_date(generator):
+    """Run ``make docs`` when this fails."""
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.page()
+
+
+def test_the_page_says_what_happened_and_what_to_do(generator):
+    rows = generator.page().splitlines()
+    told = {
+        row.split("`")[1]: [cell.strip() for cell in row.split(" | ")[1:]] for row in rows if "`TUBEMQ" in row
+    }
+    assert told.keys() == CONDITIONS.keys()
+    assert told["TUBEMQ_CLIENT_CLOSED"] == ["The client is closed.", "Make a new one. |"]
+    assert told["TUBEMQ_GROUP_CONFLICT.TOPICS"] == [
+        "The group reads other topics.",
+        (
+            "Set topics (in Spark: subscribe) to what the other members of the group have, or use another"
+            " group. [More](troubleshooting.md#tubemq_group_conflict). |"
+        ),
+    ]
+
+
+def test_a_condition_that_says_nothing_to_do_gets_no_row(generator, monkeypatch):
+    monkeypatch.setitem(CONDITIONS, "TUBEMQ_MUTE", "Something is wrong.")
+
+    with pytest.raises(ValueError, match="TUBEMQ_MUTE does not say what to do"):
+        generator.page()

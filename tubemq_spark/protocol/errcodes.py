@@ -314,6 +314,20 @@ def lookup(code: int) -> CodeEntry:
     )
 
 
+def refusals() -> dict[str, CodeEntry]:
+    """Return the conditions that answers with a result code have, each with an entry that says what it means.
+
+    The condition of all other codes is not among them, because each code has a meaning of its own.
+    """
+    entries = {entry.condition: entry for entry in _TABLE.values() if entry.condition != _ANY_CONDITION}
+    login = entries["TUBEMQ_NOT_AUTHENTICATED"]
+    faults = {
+        fault.condition: dataclasses.replace(login, hint=fault.hint, condition=fault.condition)
+        for fault in _CERTIFICATE_FAULTS
+    }
+    return entries | faults
+
+
 def rpc_error(code: int, text: str, *, peer: str, during: str) -> RpcError:
     """Make the error of an answer that is no success.
 
