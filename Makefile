@@ -23,7 +23,13 @@ STEPS := 50
 SEED := $(shell date +%s)
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto tubemq_spark/protocol/gateway/*.proto)
 
-.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server bench-gateway dist wheel-test venv java clean
+# In the same environment: what few need.
+STAMP_DOCS := $(VENV)/.docs-installed
+STAMP_RELEASE := $(VENV)/.release-installed
+# Of make release-check: the tag that is to be released, such as v0.1.0.
+TAG :=
+
+.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server bench-gateway dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -104,6 +110,10 @@ docs: $(STAMP) ## write the generated pages
 	$(BIN)/python tools/gen_view_docs.py
 	$(BIN)/python tools/gen_gateway_docs.py
 	$(BIN)/python tools/gen_gateway_metrics_docs.py
+	$(BIN)/python tools/gen_error_docs.py
+
+site: $(STAMP_DOCS) ## all pages as a site, in build/site; a dead link or an old generated page ends it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
@@ -144,6 +154,11 @@ dist: $(STAMP) ## dist/: sdist, wheel, and the zip for --py-files
 wheel-test: java $(STAMP) ## the wheel in fresh environments, on a Spark cluster, by Connect; ARGS=--short: README's blocks
 	$(BIN)/python -m integration_tests.wheel $(ARGS)
 
+release-check: site dist $(STAMP_RELEASE) ## what is released: site, sdist, wheel, their metadata, wheel-test; TAG=v0.1.0 for a release
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	$(BIN)/python tools/check_release.py $(TAG)
+	@$(MAKE) --no-print-directory wheel-test
+
 venv: $(STAMP) ## just .venv, with the package and all test tools in it
 
 java:
@@ -152,6 +167,14 @@ java:
 $(STAMP): setup.cfg pyproject.toml constraints.txt $(COMPILED)
 	"$$(tools/need.sh python)" -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]'
+	@touch $@
+
+$(STAMP_DOCS): $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt --config-settings editable_mode=compat -e '.[docs]'
+	@touch $@
+
+$(STAMP_RELEASE): $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt --config-settings editable_mode=compat -e '.[release]'
 	@touch $@
 
 $(STAMP42): setup.cfg pyproject.toml constraints.txt $(COMPILED)

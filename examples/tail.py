@@ -1,0 +1,47 @@
+"""Tail a topic: show each message as it comes, and nothing that was there before.
+
+No Spark. An assigned consumer of a group of its own sees all partitions, and disturbs no other consumer.
+"""
+
+import threading
+
+from local import tubemq
+
+from tubemq_spark.client import AssignedConsumer, ConsumePosition, ConsumerConfig, TubeMQClient
+
+
+def main() -> None:
+    """Tail until three messages came."""
+    with tubemq("clicks") as master, TubeMQClient.connect(master, group="tail") as client:
+        send(master, "an old one")
+        settings = ConsumerConfig(consume_position=ConsumePosition.LATEST)
+        with client.assigned_consumer("clicks", settings=settings) as consumer:
+            for partition in consumer.partitions():
+                consumer.connect(partition)
+            writer = threading.Thread(target=send, args=(master, "home", "prices", "cart"))
+            writer.start()
+            show(consumer, 3)
+            writer.join()
+
+
+def show(consumer: AssignedConsumer, count: int) -> None:
+    """Print the next messages; without a count this would be a loop without end."""
+    while count > 0:
+        batch = consumer.fetch()
+        if batch is None:  # nothing came for a while
+            continue
+        for record in batch:
+            print(f"{record.partition} {record.value.decode()}")
+        count -= len(batch)
+        consumer.confirm(batch)
+
+
+def send(master: str, *pages: str) -> None:
+    """Be somebody else who writes to the topic."""
+    with TubeMQClient.connect(master) as client, client.producer() as producer:
+        for page in pages:
+            producer.send("clicks", page.encode())
+
+
+if __name__ == "__main__":
+    main()
