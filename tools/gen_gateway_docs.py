@@ -109,8 +109,8 @@ operator = true
 - What a client has no right to is refused (`PERMISSION_DENIED`), and left out of lists of topics and groups.
   A session belongs to the client that opened it. Health and reflection need no rights.
 - The file is read again when it has changed; the next call of each client is judged by it. A range that is
-  being read goes on to its end, and so does a `Consume` stream. A file with a mistake changes nothing, and the
-  log has a warning.
+  being read goes on to its end, and so does a `Consume` stream. A file with a mistake changes nothing, and
+  the log has a warning.
 - With `master_username` and `master_password` the gateway logs in at TubeMQ for clients that name no user. No
   client is told either of them.
 
