@@ -27,14 +27,6 @@ OUTSIDE: Final = {
     "examples/README.md": "examples.md",
 }
 """Files of the repository, and the pages that they are."""
-GENERATORS: Final = (
-    "gen_option_docs",
-    "gen_column_docs",
-    "gen_view_docs",
-    "gen_gateway_docs",
-    "gen_error_docs",
-)
-
 _LINK: Final = re.compile(r"(!?\[(?:[^\]]*)\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
 _NOT_ON_THE_SITE: Final = (".csv", ".proto")
 
@@ -45,8 +37,8 @@ def on_pre_build(config: MkDocsConfig) -> None:  # noqa: ARG001 - mkdocs passes 
     sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
     from tubemq_spark.options.table import TABLE
 
-    for name in GENERATORS:
-        tool = importlib.import_module(name)
+    for generator in sorted((ROOT / "tools").glob("gen_*.py")):
+        tool = importlib.import_module(generator.stem)
         if tool.PAGE.read_text(encoding="utf-8") != tool.page():
             raise PluginError(f"{tool.PAGE.name} is not up to date; run: make docs")
     bare = [spec.name for spec in TABLE if not spec.doc.strip()]
