@@ -150,12 +150,10 @@ def test_questions_about_groups_have_threads_of_their_own(server, monkeypatch):
     with gateway(server, membership_threads=1, waiting_calls=1, queue_ms=50) as served:
         fleet = Fleet(server, served)
         client = fleet.client()
-        call = client.method("ListMembers").future(
-            client.request("ListMembers", group="one_group"), timeout=30
-        )
+        call = client.method("ListMembers").future(client.request("ListMembers", group="first"), timeout=30)
         assert asked.wait(10)
         with pytest.raises(RefusedError) as caught:
-            client("ListMembers", group="other_group")
+            client("ListMembers", group="second")
         assert caught.value.status == "RESOURCE_EXHAUSTED"
         assert client("QueryRoute", topics=["demo"]).partitions
         client("Heartbeat")
