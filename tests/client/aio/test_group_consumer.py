@@ -5,16 +5,16 @@ import collections
 
 import pytest
 
-from tests.client.aio.consuming import PARTITIONS, client_of, member, threads
+from tests.client.aio.consuming import PARTITIONS, client_of, member, take, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.test_group_consumer import member as blocking_member, refuse
+from tests.client.test_producers_and_processes import forks, in_child
 from tubemq_spark.client import BoundStart
 from tubemq_spark.client.partition_states import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.constants import Method
 
 
 @pytest.fixture
@@ -27,6 +27,13 @@ def server():
         scan_period_ms=50,
     )
     with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def server_with_logins():
+    settings = EmbeddedSettings(authenticate_consumers=True, users={"reader": "secret"})
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as running:
         yield running
 
 
@@ -158,10 +165,66 @@ async def test_refusals_of_the_master_are_raised(server):
         async with client_of(server) as client:
             with pytest.raises(RpcError, match="TUBEMQ_GROUP_CONFLICT"):
                 await client.group_consumer(TOPIC, message_types={TOPIC: ["a"]}).open()
-        refused = server.faults.answer(Method.CONSUMER_HEARTBEAT, 411, times=1)
-        forbidden = server.faults.answer(Method.CONSUMER_REGISTER, 455, times=1)
-        await until(lambda: refused.hits and forbidden.hits)
-        await until(lambda: first._inner._session.refused is not None or first.connected)
+
+
+@coroutine
+async def test_a_master_that_refuses_later_takes_everything_back(server):
+    async with member(server) as consumer:
+        await shares(consumer)
+        refuse(server)
+        await until(lambda: not consumer.connected)
+        with pytest.raises(RpcError, match="450"):
+            await consumer.fetch(0)
+        server.faults.clear()
+        await shares(consumer)
+
+
+@coroutine
+async def test_a_login_that_fails_is_an_error(server_with_logins):
+    for login in ({}, {"username": "reader", "password": "wrong"}):
+        async with client_of(server_with_logins, **login) as client:
+            for consumer in (client.group_consumer(TOPIC), client.assigned_consumer(TOPIC)):
+                with pytest.raises(RpcError, match="TUBEMQ_NOT_AUTHENTICATED"):
+                    await consumer.open()
+
+
+@coroutine
+async def test_use_before_open_and_after_close_is_refused(server):
+    async with client_of(server) as client:
+        consumer = client.group_consumer(TOPIC)
+        for state in ("not open yet", "closed"):
+            for use in (
+                consumer.fetch(),
+                consumer.confirm("1:demo:0@1"),
+                consumer.wait_until_ready(0),
+                anext(aiter(consumer)),
+                anext(consumer.messages()),
+            ):
+                with pytest.raises(ConsumeError, match=f"TUBEMQ_CONSUMER_CLOSED.*is {state}"):
+                    await use
+            await consumer.close()
+        with pytest.raises(ConsumeError, match="is closed"):
+            await consumer.open()
+
+
+@forks
+@coroutine
+async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
+    produce(server, numbered(10))
+    async with member(server) as consumer:
+
+        async def use():
+            for call in (consumer.fetch(), consumer.confirm("1:demo:0@1"), consumer.open()):
+                with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_FORKED"):
+                    await call
+            await consumer.close()
+
+        def check():
+            asyncio.events._set_running_loop(None)
+            asyncio.run(use())
+
+        in_child(check)
+        assert sorted(await take(consumer, 10)) == sorted(numbered(10))
 
 
 @coroutine

@@ -26,7 +26,6 @@ class Partitions:
     """In place of ``Fetching``: partitions that are idle, being fetched, or with the user."""
 
     def __init__(self):
-        self.state = self
         self.idle = list(range(PARTITIONS))
         self.asked = {}
         """The answers that partitions wait for."""
@@ -37,12 +36,12 @@ class Partitions:
         self.closed = False
         self.is_wanted = None
 
-    def check_open(self):
+    def check(self):
         if self.closed:
             raise ConsumeError("TUBEMQ_CONSUMER_CLOSED", code=420, group="g", state="closed", advice="-")
 
     def select_now(self):
-        self.check_open()
+        self.check()
         assert self.is_wanted()
         return self.idle.pop(0) if self.idle else None
 
