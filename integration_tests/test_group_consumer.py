@@ -12,7 +12,7 @@ import pytest
 from integration_tests.produce import client_config
 from integration_tests.real.java_client import Subscription
 from integration_tests.real.waiting import wait_until
-from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.client import BoundStart, ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.errors import ConsumeError
 
 pytestmark = pytest.mark.timeout(600)
@@ -113,3 +113,36 @@ def test_three_of_ours_and_a_java_consumer_share_twelve_partitions(real_brokers,
     assert set(reading.copies) == set(range(9_000))
     # Everybody had time to confirm before a partition went to another member.
     assert not {number for number, copies in reading.copies.items() if copies > 1}
+
+
+@pytest.mark.nightly
+def test_a_bound_group_begins_at_the_offsets_that_its_members_name(real_brokers):
+    """Two members name the third message of each partition; what was sent before is read by nobody."""
+    topic, per_partition = "bound", 6
+    config = dataclasses.replace(
+        client_config(real_brokers.master, "bound_members"), heartbeat_period_ms=1_000
+    )
+    with contextlib.ExitStack() as opened:
+        client = opened.enter_context(TubeMQClient(config))
+        with client.threaded_producer() as producer:
+            places = [(one.broker_id, one.partition_id) for one in producer.publishable(topic)]
+            sent = [
+                producer.submit(topic, b"%d" % number, partition=places[number % PARTITIONS])
+                for number in range(per_partition * PARTITIONS)
+            ]
+        stored = [one.result() for one in sent]
+        offsets = {result.partition: result.offset for result in stored[2 * PARTITIONS : 3 * PARTITIONS]}
+        start = BoundStart("bound-run", 2, offsets)
+        members = [opened.enter_context(client.group_consumer(topic, start=start)) for _ in range(2)]
+        wait_until(
+            lambda: sum(len(member.connected) for member in members) == PARTITIONS,
+            timeout_s=SECONDS,
+            what="both members to have all partitions",
+        )
+        read = []
+        while len(read) < (per_partition - 2) * PARTITIONS:
+            for member in members:
+                if (batch := member.fetch(1_000)) is not None:
+                    read += [int(record.value) for record in batch]
+                    member.confirm(batch)
+    assert sorted(read) == list(range(2 * PARTITIONS, per_partition * PARTITIONS))

@@ -6,6 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ANSWERS = [
     '{"customer": "anna", "item": "book", "price": 12}',
@@ -14,6 +18,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.nightly
 def test_the_service_answers_each_order_once(tmp_path):
     with started("service", tmp_path) as first, started("service", tmp_path) as second:
         assert lines(first) == lines(second) == ANSWERS
