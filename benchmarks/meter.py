@@ -4,13 +4,16 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import psutil  # type: ignore[import-untyped]
 
 SECONDS: Final = "s"
 SPARK_CPU: Final = "Spark's CPU s"
 SERVER_CPU: Final = "server's CPU s"
+
+CpuTimes: TypeAlias = dict[int, tuple[float, int]]
+"""By the id of each process: its CPU seconds so far, with those of its ended children, and its parent's id."""
 
 
 class SparkMeter:
@@ -21,18 +24,19 @@ class SparkMeter:
         self._driver = psutil.Process()
         self._jvm = child_with("SparkSubmit")
 
-    def cpu_s(self) -> float:
-        """Return the CPU time so far, user and system, that of ended Python processes included."""
+    def cpu_times(self) -> CpuTimes:
+        """Return the CPU time of each process so far; that of this one without its children's."""
         own = self._driver.cpu_times()
         # Servers are children of the driver too, so the driver's own time only.
-        total: float = own.user + own.system
+        found = {self._driver.pid: (float(own.user + own.system), 0)}
         for process in (self._jvm, *self._jvm.children(recursive=True)):
             try:
-                spent = process.cpu_times()
+                spent, parent = process.cpu_times(), process.ppid()
             except psutil.Error:
                 continue
-            total += spent.user + spent.system + spent.children_user + spent.children_system
-        return total
+            cpu = spent.user + spent.system + spent.children_user + spent.children_system
+            found[process.pid] = (float(cpu), parent)
+        return found
 
     def python_workers(self) -> list[int]:
         """Return the process ids of the JVM's Python processes."""
@@ -43,12 +47,23 @@ class SparkMeter:
     ) -> dict[str, float]:
         """Run some work; return seconds, CPU-seconds of Spark, and those of a server if its CPU is given."""
         before = server() if server else 0.0
-        cpu, began = self.cpu_s(), time.perf_counter()
+        before_work, began = self.cpu_times(), time.perf_counter()
         work()
-        found = {SECONDS: time.perf_counter() - began, SPARK_CPU: self.cpu_s() - cpu}
+        seconds = time.perf_counter() - began
+        found = {SECONDS: seconds, SPARK_CPU: cpu_between(before_work, self.cpu_times())}
         if server:
             found[SERVER_CPU] = server() - before
         return found
+
+
+def cpu_between(before: CpuTimes, after: CpuTimes) -> float:
+    """Return the CPU seconds that processes took between two moments.
+
+    What an ended process took is its parent's. Where that has ended too, as when Spark stops an idle daemon
+    of Python workers, it is nobody's any more: then what it had before must not be subtracted.
+    """
+    total = sum(cpu for cpu, _ in after.values())
+    return total - sum(cpu for pid, (cpu, parent) in before.items() if pid in after or parent in after)
 
 
 def child_with(text: str) -> psutil.Process:
