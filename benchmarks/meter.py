@@ -13,7 +13,7 @@ SPARK_CPU: Final = "Spark's CPU s"
 SERVER_CPU: Final = "server's CPU s"
 
 CpuTimes: TypeAlias = dict[int, tuple[float, int]]
-"""By the id of each process: its CPU seconds so far, those of ended children included, and its parent's id."""
+"""By each process's id: its CPU seconds so far, those of ended children included, and its parent's id."""
 
 
 class SparkMeter:
