@@ -207,6 +207,17 @@ def test_a_member_that_is_refused_later_knows_it_until_it_is_taken_again(pool):
             wait_until(lambda: member.session.refused is None)
 
 
+def test_a_refusal_is_forgotten_when_the_master_answers_heartbeats_after_all(pool):
+    """What it assigns then is kept."""
+    registers = [member_registered(), member_registered(425, "other topics")]
+    with ScriptedMaster(consumer_register=registers, consumer_heartbeat=member_beat(411)) as master:
+        member = Member(pool, master, heartbeat_period_ms=50)
+        with member.session:
+            wait_until(lambda: member.session.refused is not None)
+            master.answers[Method.CONSUMER_HEARTBEAT] = member_beat()
+            wait_until(lambda: member.session.refused is None)
+
+
 def test_a_member_that_is_refused_asks_once_per_heartbeat(pool):
     """And less often after some of them: a refusal is no reason to hurry."""
     registers = [member_registered(), member_registered(450, "group not authorized")]

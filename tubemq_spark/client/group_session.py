@@ -12,7 +12,8 @@ Invariants:
   which the master plans again, and one that never came stops its balancing for minutes.
 - ``not_allocated`` only falls. It does so as soon as *one* member has its partitions, maybe before the others
   have heard of theirs: so ``first_round`` says what comes with the same answer.
-- A consumer that the master refuses for good (``refused``) holds nothing until the master takes it again.
+- A consumer that the master refuses for good (``refused``) holds nothing until the master takes it again,
+  or answers its heartbeats after all.
 """
 
 import logging
@@ -179,6 +180,7 @@ class GroupSession(MasterSession):
         except TubeMQError:
             self._repeat_report(report)
             raise
+        self.refused = None
         self._since_report = 0 if report else self._since_report + 1
         more = self._drop_answered(answered)
         self._keep(answer)
