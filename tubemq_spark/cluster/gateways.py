@@ -215,15 +215,24 @@ class Gateways:
         )
         self._checked(call, request, self.config.rpc_timeout_ms / 1000)
 
-    def stream(self, gateway: int, name: str, requests: Message | Iterator[Message]) -> Call:
-        """Begin a call with a stream in at least one direction; it has no deadline but keepalive."""
+    def stream(
+        self, gateway: int, name: str, requests: Message | Iterator[Message], *, parsed: bool = True
+    ) -> Call:
+        """Begin a call with a stream in at least one direction; it has no deadline but keepalive.
+
+        Args:
+            gateway: which one is called.
+            name: the method.
+            requests: what is sent.
+            parsed: whether what comes is parsed; otherwise it comes as bytes.
+        """
         method = METHODS[name]
         channel = self._channel(gateway)
         kind = channel.stream_stream if method.takes_stream else channel.unary_stream
         begin = kind(
             method.path,
             request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
+            response_deserializer=method.response.FromString if parsed else None,
         )
         return begin(requests, metadata=self._metadata)
 

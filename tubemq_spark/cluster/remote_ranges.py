@@ -21,7 +21,7 @@ from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, range_events, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 _OF_THE_END: Final = frozenset({Loss.TRUNCATED, Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
@@ -99,10 +99,8 @@ def _read(
             return
 
 
-def _events(
-    gateways: Gateways, gateway: int, request: RangeRequest, left: LeftOfRange
-) -> Generator[pb.ReadRangeResponse]:
-    """Yield what a gateway tells of what is left of a range.
+def _events(gateways: Gateways, gateway: int, request: RangeRequest, left: LeftOfRange) -> Generator[bytes]:
+    """Yield what a gateway tells of what is left of a range, not parsed.
 
     Raises:
         AwayError: it is away.
@@ -116,12 +114,12 @@ def _events(
         own_store=request.own_store,
     )
 
-    def begin() -> tuple[Any, pb.ReadRangeResponse | None]:
-        call = gateways.stream(gateway, "ReadRange", asked)
+    def begin() -> tuple[Any, bytes | None]:
+        call = gateways.stream(gateway, "ReadRange", asked, parsed=False)
         return call, gateways.next_of(call)
 
     call, first = gateways.in_session(gateway, begin)
-    event: pb.ReadRangeResponse | None = first
+    event: bytes | None = first
     try:
         while event is not None:
             yield event
@@ -131,14 +129,13 @@ def _events(
         call.cancel()
 
 
-def _take(
-    event: pb.ReadRangeResponse, left: LeftOfRange, request: RangeRequest, on_loss: LossPolicy
-) -> FetchedBatch | None:
+def _take(data: bytes, left: LeftOfRange, request: RangeRequest, on_loss: LossPolicy) -> FetchedBatch | None:
     partition = request.range.partition
     try:
+        event, bodies = range_events.parse(data)
         which = event.WhichOneof("event")
         if which == "batch":
-            batch = batches.from_proto(event.batch, partition)
+            batch = batches.from_proto(event.batch, bodies, partition)
             left.read(batch)
             return batch
         if which == "loss":

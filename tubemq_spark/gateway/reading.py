@@ -38,7 +38,7 @@ from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, range_events, values
 
 _AHEAD: Final = 4
 """How many messages of one range are read ahead of its client; a batch is about half a MiB."""
@@ -78,15 +78,13 @@ class _Reading:
                 for batch in found:
                     if batch.bytes_behind is not None:
                         self._metrics.behind(batch.bytes_behind)
-                    message = pb.ReadRangeResponse(batch=batches.to_proto(batch))
-                    self._put(message, len(batch.columns))
+                    self._put(range_events.batch_to_bytes(batch), len(batch.columns))
 
     def _tell_loss(self, loss: LossRecord) -> None:
         self._metrics.lost(loss.loss.value)
-        self._put(pb.ReadRangeResponse(loss=wire.loss_to_proto(loss)), 0)
+        self._put(pb.ReadRangeResponse(loss=wire.loss_to_proto(loss)).SerializeToString(), 0)
 
-    def _put(self, message: pb.ReadRangeResponse, rows: int) -> None:
-        data = message.SerializeToString()
+    def _put(self, data: bytes, rows: int) -> None:
         with self._changed:
             while len(self._ready) >= _AHEAD and not self._stopped.is_set():
                 self._changed.wait(_LOOK_S)

@@ -22,8 +22,11 @@ _FLAGS: Final = 2
 """A flag is 0 or 1."""
 
 
-def to_proto(batch: FetchedBatch) -> pb.RecordBatch:
-    """Return some records of a range as a message; which partition they are of is known from the call."""
+def to_proto(batch: FetchedBatch) -> tuple[pb.RecordBatch, bytes]:
+    """Return some records of a range as a message, and apart from it its ``data``.
+
+    Which partition they are of is known from the call.
+    """
     columns, count = batch.columns, len(batch.columns)
     made = pb.RecordBatch(
         start=batch.start,
@@ -39,14 +42,14 @@ def to_proto(batch: FetchedBatch) -> pb.RecordBatch:
         pieces.append((columns.attribute_start, columns.attribute_end))
         if not columns.has_attributes.all():
             made.has_attributes = pack(columns.has_attributes, FLAG)
-    made.borders, made.data = _gather(columns.data, pieces)
+    made.borders, data = _gather(columns.data, pieces)
     if not np.array_equal(columns.ordinals, np.arange(count)):
         made.ordinals = pack(columns.ordinals, INT64)
-    return made
+    return made, data
 
 
-def from_proto(message: pb.RecordBatch, partition: TopicPartition) -> FetchedBatch:
-    """Return the records of a message.
+def from_proto(message: pb.RecordBatch, data: bytes | memoryview, partition: TopicPartition) -> FetchedBatch:
+    """Return the records of a message, of which ``data`` is apart.
 
     Raises:
         MalformedMessageError: the message contradicts itself.
@@ -54,7 +57,7 @@ def from_proto(message: pb.RecordBatch, partition: TopicPartition) -> FetchedBat
     count = message.count
     if message.next < message.start:
         raise MalformedMessageError(f"a batch ends at {message.next}, before {message.start}")
-    borders, with_attributes = _borders(message)
+    borders, with_attributes = _borders(message, len(data))
     values, texts = borders[: count + 1], borders[count:] if with_attributes else None
     marks = unpack(message.has_attributes, FLAG, count, "has_attributes") if message.has_attributes else None
     if marks is None:
@@ -66,7 +69,7 @@ def from_proto(message: pb.RecordBatch, partition: TopicPartition) -> FetchedBat
     else:
         has_attributes = marks.astype(np.bool_)
     columns = MessageColumns(
-        data=message.data,
+        data=data,
         ordinals=_ordinals(message),
         message_ids=unpack(message.message_ids, INT64, count, "message_ids"),
         value_start=values[:-1],
@@ -79,13 +82,13 @@ def from_proto(message: pb.RecordBatch, partition: TopicPartition) -> FetchedBat
     return FetchedBatch(partition, message.start, message.next, columns, message.dense, behind)
 
 
-def _borders(message: pb.RecordBatch) -> tuple[Int64s, bool]:
+def _borders(message: pb.RecordBatch, size: int) -> tuple[Int64s, bool]:
     """Return the borders in ``data``, and whether those of attributes are among them."""
     count = message.count
     with_attributes = count > 0 and len(message.borders) == INT32.itemsize * (2 * count + 1)
     expected = 2 * count + 1 if with_attributes else count + 1
     found = unpack(message.borders, INT32, expected, "borders")
-    return ascending(found, len(message.data), "a batch's data"), with_attributes
+    return ascending(found, size, "a batch's data"), with_attributes
 
 
 def _ordinals(message: pb.RecordBatch) -> Int64s:
