@@ -20,6 +20,7 @@ from integration_tests.servers import (
     tls_embedded_server,
     tls_real_server,
 )
+from testkit.sampling import leave_most_cases_to_the_night
 from tubemq_spark.testing.spark import why_not
 
 __all__ = ["java_client", "java_clients", "real_brokers", "real_tubemq"]
@@ -218,6 +219,9 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.nightly)
         if item.path.stem in EACH_SPARK and "embedded" in parameters_of(item).values():
             item.add_marker(pytest.mark.each_spark)
+    leave_most_cases_to_the_night(items)
+    if is_required():
+        leave_twins_to_the_night(items)
     if not any(path in argument for argument in config.args for path in RIG):
         leave_out_rig(config, items)
 
@@ -246,6 +250,36 @@ def is_repetition(item):
     if "client" not in parameters or item.get_closest_marker("every_version"):
         return False
     return parameters["client"] not in ((NEWEST,) if on_java else (NEWEST, OLDEST))
+
+
+def leave_twins_to_the_night(items):
+    """Run what runs on the Java TubeMQ, and takes long, by night on the embedded server too."""
+    on_java = {twin_of(item) for item in items if is_on("real", item) and not is_nightly(item)}
+    for item in items:
+        if is_on("embedded", item) and takes_long(item) and twin_of(item) in on_java:
+            item.add_marker(pytest.mark.nightly)
+
+
+def is_on(server, item):
+    return server in parameters_of(item).values()
+
+
+def is_nightly(item):
+    return item.get_closest_marker("nightly") is not None
+
+
+def takes_long(item):
+    """Whether a test goes through Spark or Java's clients; what PySpark's versions differ in stays."""
+    long = item.get_closest_marker("spark") is not None or "client" in parameters_of(item)
+    return long and item.path.stem not in EACH_SPARK
+
+
+def twin_of(item):
+    """Return what distinguishes a test from all others but itself on the other server."""
+    others = {
+        name: str(value) for name, value in parameters_of(item).items() if value not in ("embedded", "real")
+    }
+    return item.path, item.originalname, tuple(sorted(others.items()))
 
 
 def leave_out_rig(config, items):

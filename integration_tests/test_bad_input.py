@@ -12,6 +12,8 @@ from integration_tests.produce import produce_numbers
 from integration_tests.queries import Collected, read, read_stream, refusal, run, write
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture
 def topic(server):

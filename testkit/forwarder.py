@@ -50,6 +50,7 @@ class Forwarder:
         self._flowing.set()
         self._port = 0
         self._listener: socket.socket | None = None
+        self._reserved = contextlib.ExitStack()
         self.open_port()
 
     def __enter__(self) -> Self:
@@ -58,6 +59,7 @@ class Forwarder:
     def __exit__(self, *_: object) -> None:
         self.resume()
         self.close_port()
+        self._reserved.close()
 
     @property
     def address(self) -> str:
@@ -68,6 +70,7 @@ class Forwarder:
         """Listen, if it does not already."""
         if self._listener is not None:
             return
+        self._reserved.close()
         self._listener = listener = socket.create_server(("127.0.0.1", self._port))
         if self._link is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SLOW_BUFFER_BYTES)
@@ -82,6 +85,7 @@ class Forwarder:
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             self._listener = None
+            self._reserve_port()
         self.cut()
         for thread in self._threads:
             thread.join()
@@ -107,6 +111,12 @@ class Forwarder:
     def resume(self) -> None:
         """Forward again, what came meanwhile first."""
         self._flowing.set()
+
+    def _reserve_port(self) -> None:
+        """Hold the port without listening: connections are refused, and nobody else is given it."""
+        reserved = self._reserved.enter_context(socket.socket())
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", self._port))
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from testkit.git import ROOT
+from testkit.sampling import leave_most_cases_to_the_night
 from tests.changed import REST, changed_files, distance_from
 from tubemq_spark.cluster.kept_producers import process_producers
 from tubemq_spark.protocol import speedups
@@ -22,8 +23,8 @@ GRACE_SECONDS = 3.0
 
 # Property tests are not judged by the clock of a busy machine.
 settings.register_profile("nightly", deadline=None)
-settings.register_profile("usual", deadline=None, max_examples=30)
-settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("usual", deadline=None, max_examples=20)
+settings.register_profile("quick", deadline=None, max_examples=15)
 
 
 def pytest_addoption(parser):
@@ -41,6 +42,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Sort after the shuffle, which comes first."""
+    leave_most_cases_to_the_night(items)
     if not config.getoption("--quick"):
         return
     distance = distance_from(changed_files())

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
 from tubemq_spark.client.partition_states import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -48,7 +49,7 @@ def test_the_law(server, locally):
         confirms_locally = locally
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=40, stateful_step_count=50, deadline=None)
+        Machine, settings=settings(max_examples=examples(30), stateful_step_count=50, deadline=None)
     )
 
 

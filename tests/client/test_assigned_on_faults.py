@@ -30,6 +30,8 @@ from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
 
+pytestmark = pytest.mark.sampled
+
 COUNT = 24
 STEP = 4
 """A fetch looks at so many records."""

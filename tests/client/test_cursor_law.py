@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings, strategies as st
 
+from testkit.examples import examples
 from tests.client import model_broker as model
 from tests.client.model_broker import BROKER_ID, TOKEN, Entry, Limits, ModelBroker, Store
 from tubemq_spark.client.broker import BrokerSession, Claim
@@ -77,7 +78,7 @@ def consume(broker, cursor, end):
     return processed, lost
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(entries, st.integers(1, 3), st.integers(0, 40), limits, faults)
 def test_every_record_is_processed_once_and_in_order_or_known_to_be_lost(
     rows, partitions, flushed, most, faults

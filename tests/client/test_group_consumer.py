@@ -30,7 +30,12 @@ def server():
 
 
 def client_of(server, group="etl", **changes):
-    consumer = {"ready_wait_ms": 5_000, "not_found_wait_ms": 20, "rebalance_wait_ms": 300}
+    consumer = {
+        "ready_wait_ms": 5_000,
+        "not_found_wait_ms": 20,
+        "rebalance_wait_ms": 300,
+        "pause_after_misses_ms": 200,
+    }
     consumer |= {name: changes.pop(name) for name in set(changes) & set(ConsumerConfig.__dataclass_fields__)}
     consumer.setdefault("consume_position", ConsumePosition.FIRST)
     quick = {"heartbeat_period_ms": 100, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}

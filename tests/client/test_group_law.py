@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
 from tubemq_spark.client import ConsumePosition
 from tubemq_spark.client.partition_states import PartitionState
@@ -57,7 +58,7 @@ def test_the_law(server):
         endpoints = layout
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=100, stateful_step_count=60, deadline=None)
+        Machine, settings=settings(max_examples=examples(60), stateful_step_count=60, deadline=None)
     )
 
 

@@ -24,6 +24,8 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
 
+pytestmark = pytest.mark.sampled
+
 TOPIC = "demo"
 COUNT = 12
 SETTINGS = EmbeddedSettings(

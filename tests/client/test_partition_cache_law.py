@@ -5,6 +5,7 @@ import collections
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from testkit.examples import examples
 from tubemq_spark.client.broker import Position
 from tubemq_spark.client.flow_control import FetchOutcome, FlowControl
 from tubemq_spark.client.partition_cache import PartitionCache
@@ -223,6 +224,6 @@ class CacheMachine(RuleBasedStateMachine):
         self.idle_since = {p: self.idle_since.get(p, self.step) for p in idle}
 
 
-CacheMachine.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestCache = CacheMachine.TestCase
 """250 times 40 steps."""

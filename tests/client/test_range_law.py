@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from testkit.examples import examples
 from tests.client import model_broker as model
 from tests.client.model_broker import Entry, Limits, ModelBroker, Store
 from tests.client.ranges import (
@@ -19,6 +20,8 @@ from tests.client.ranges import (
 )
 from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
+
+pytestmark = pytest.mark.sampled
 
 entries = st.lists(
     st.tuples(st.integers(0, 2), st.binary(max_size=40), st.sampled_from([True] * 9 + [False])), max_size=40
@@ -57,13 +60,13 @@ def law_holds(rows, partitions, flushed, most, places, faults, **changes):
         assert not broker.leases() or faults
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(entries, st.integers(1, 3), st.integers(0, 40), limits, st.lists(st.integers(0, 40), max_size=4))
 def test_ranges_bring_exactly_their_records(rows, partitions, flushed, most, places):
     law_holds(rows, partitions, flushed, most, places, {})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(
     entries, st.integers(1, 3), st.integers(0, 40), limits, st.lists(st.integers(0, 40), max_size=3), faults
 )
@@ -86,7 +89,7 @@ def test_unanswered_and_late_requests_change_nothing(rows, partitions, flushed, 
     law_holds(rows, partitions, flushed, most, places, faults, rpc_timeout_ms=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(
     st.lists(st.binary(max_size=40), min_size=1, max_size=20),
     st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=20),

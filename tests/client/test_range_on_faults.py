@@ -17,6 +17,8 @@ from tubemq_spark.offsets.loss import Loss, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
 
+pytestmark = pytest.mark.sampled
+
 COUNT = 24
 STEP = 4
 """A fetch looks at so many records, so that there is something between the first and the last."""

@@ -147,6 +147,7 @@ def test_what_broke_it_once_does_not_any_more(secured):
             hold(server, talks)
 
 
+@pytest.mark.nightly
 def test_the_command_line_says_what_it_did(capsys):
     assert main(["--seed", "5", "--seconds", "0.1", "--frames", "300"]) == 0
     assert "seed 5" in (said := capsys.readouterr().out)
@@ -155,6 +156,7 @@ def test_the_command_line_says_what_it_did(capsys):
     assert "fewer than 1000000" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_what_breaks_the_server_is_saved_and_can_be_sent_again(tmp_path, monkeypatch, capsys):
     check = target.Target.check
 
@@ -173,6 +175,7 @@ def test_what_breaks_the_server_is_saved_and_can_be_sent_again(tmp_path, monkeyp
     assert "the server survived" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_what_breaks_only_a_server_that_has_had_more_is_told(tmp_path, monkeypatch):
     checks = 0
     check = target.Target.check
@@ -292,6 +295,7 @@ def test_a_killed_server_is_reopened_with_what_it_acknowledged():
         assert all(server._ends[place] > end for place, end in before.items())
 
 
+@pytest.mark.nightly
 def test_a_lost_message_is_noticed():
     with running() as server:
         server.check()
@@ -303,6 +307,7 @@ def test_a_lost_message_is_noticed():
             server._start()
 
 
+@pytest.mark.nightly
 def test_the_server_is_killed_every_so_often(tmp_path, monkeypatch):
     monkeypatch.setattr(embedded_frames, "_REOPENED_EVERY", 1)
     reopened = []

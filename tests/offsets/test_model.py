@@ -5,6 +5,7 @@ import json
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from testkit.examples import examples
 from tests.offsets.strategies import tp
 from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
@@ -203,4 +204,4 @@ class Streams(RuleBasedStateMachine):
 
 
 TestStreams = Streams.TestCase
-TestStreams.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestStreams.settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)

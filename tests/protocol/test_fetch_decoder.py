@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from testkit.examples import examples
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.protocol.vectors import named
 from tubemq_spark.errors import RemoteProtocolError
@@ -65,19 +66,19 @@ def test_messages_as_brokers_write_them(body):
     assert_same_as_protobuf(body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(answers(st.lists(st.one_of(sound_messages(), odd_messages()), max_size=6)))
 def test_messages_laid_out_in_any_way(body):
     assert_same_as_protobuf(body)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(answers(st.lists(st.one_of(sound_messages(), odd_messages(), broken_messages), max_size=4)))
 def test_messages_that_do_not_parse(body):
     assert_same_as_protobuf(body)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(answers(st.lists(sound_messages(), min_size=1, max_size=4)), st.data())
 def test_any_byte_damaged(body, data):
     damaged = bytearray(body)

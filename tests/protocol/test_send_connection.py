@@ -11,6 +11,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from testkit.examples import examples
 from tests import strategies as own
 from tests.protocol.test_send_answers import frame as answer_frame, message as answer_body
 from tubemq_spark.errors import RemoteProtocolError
@@ -134,7 +135,7 @@ class Connection(RuleBasedStateMachine):
 
 def test_a_connection_against_a_table():
     run_state_machine_as_test(
-        Connection, settings=settings(deadline=None, max_examples=60, stateful_step_count=20)
+        Connection, settings=settings(deadline=None, max_examples=examples(30), stateful_step_count=20)
     )
 
 

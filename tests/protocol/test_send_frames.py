@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from testkit.examples import examples
 from tests import strategies as own
 from tests.protocol.vectors import VECTORS, frame_of
 from tubemq_spark.errors import LocalProtocolError
@@ -15,7 +16,7 @@ from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials, encode_place, encode_sends
 
-pytestmark = pytest.mark.usefixtures("each_twin")
+pytestmark = [pytest.mark.sampled, pytest.mark.usefixtures("each_twin")]
 
 TIMEOUT_MS = 10_000
 SENDS = [vector for vector in VECTORS if vector.get("message") == "SendMessageRequestP2B"]
@@ -69,7 +70,7 @@ def general_frame(place, serial_no, payload, message_type, message_time, timeout
     return client.data_to_send()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(
     st.tuples(texts, texts, own.int32s, own.int32s, own.int64s, texts),
     st.lists(
@@ -160,7 +161,7 @@ headers_with_prefix = st.tuples(
 PLACES = [("c", "demo", 0), ("client", "other", 10_001), ("", "", -1)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(sends(), st.booleans())
 def test_rows_of_a_batch_are_sent_in_any_order_to_any_place(batch, in_place):
     headers, codes, bodies, turns, rows = batch

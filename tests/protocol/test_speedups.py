@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from testkit.examples import examples
 from tests import strategies as own
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.protocol.test_send_answers import frame as answer_frame, message as answer_message
@@ -39,13 +40,13 @@ def outcome(body, twin):
     return header, rows, corrupt.tolist()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(any_answers)
 def test_both_twins_find_the_same(body):
     assert outcome(body, _speedups) == outcome(body, None)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(any_answers.filter(len), st.data())
 def test_both_twins_find_the_same_in_damaged_answers(body, data):
     damaged = bytearray(body)

@@ -207,6 +207,8 @@ class BrokerNode:
         """Reserve the ports while the broker is stopped, so that connections are refused."""
         for port in (self._location.port, self._location.web_port):
             reserved = self._reserved.enter_context(socket.socket())
+            # Connections that have just ended still have the port.
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # If another process was quicker, the start will fail and say so.
             with contextlib.suppress(OSError):
                 reserved.bind((self._location.host, port))

@@ -18,6 +18,8 @@ from tubemq_spark.manifests import SUFFIX, Manifest, Outcome, WriteId
 from tubemq_spark.model import Endpoint, MicroBatch
 from tubemq_spark.text_files import TextFiles
 
+pytestmark = pytest.mark.sampled
+
 NOON = datetime.datetime(2026, 3, 4, 12, tzinfo=datetime.UTC)
 UNFLUSHED = 1 << 30
 """No message is on a broker's disk before it stops: neither so many nor so many ms."""

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from testkit.examples import examples
 from tubemq_spark.embedded.master.assignment import spread
 from tubemq_spark.embedded.master.rebalance_events import EventType, GroupEvents, RebalanceEvent
 from tubemq_spark.model import TopicPartition
@@ -330,4 +331,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestGroupMachine.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)

@@ -1,8 +1,8 @@
 """What ``ReadRange`` streams, as bytes: those of any protobuf library, written and read with fewer copies.
 
 Protobuf copies a field of bytes when it is set, when a message is put into another one, when that is
-serialised or parsed, and each time the field is read. Most of a batch is one such field, its ``data``. So that
-field is written behind the others by hand, and read as a view of what came.
+serialised or parsed, and each time the field is read. Most of a batch is one such field, its ``data``. So
+that field is written behind the others by hand, and read as a view of what came.
 """
 
 from collections.abc import Iterator
