@@ -4,16 +4,16 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import psutil  # type: ignore[import-untyped]
+
+from benchmarks.control_group import ControlGroup
+from benchmarks.turns import screen
 
 SECONDS: Final = "s"
 SPARK_CPU: Final = "Spark's CPU s"
 SERVER_CPU: Final = "server's CPU s"
-
-CpuTimes: TypeAlias = dict[int, tuple[float, int]]
-"""By each process's id: its CPU seconds so far, those of ended children included, and its parent's id."""
 
 
 class SparkMeter:
@@ -23,47 +23,44 @@ class SparkMeter:
         """Find the JVM; a Spark session must be there."""
         self._driver = psutil.Process()
         self._jvm = child_with("SparkSubmit")
+        self._group = ControlGroup.of(process.pid for process in self._tree())
+        if self._group is None:
+            screen.print("Without control groups, the CPU time of Python workers that end is not counted.")
 
-    def cpu_times(self) -> CpuTimes:
-        """Return the CPU time of each process so far; that of this one without its children's."""
-        own = self._driver.cpu_times()
-        # Servers are children of the driver too, so the driver's own time only.
-        found = {self._driver.pid: (float(own.user + own.system), 0)}
-        for process in (self._jvm, *self._jvm.children(recursive=True)):
-            try:
-                spent, parent = process.cpu_times(), process.ppid()
-            except psutil.Error:
-                continue
-            cpu = spent.user + spent.system + spent.children_user + spent.children_system
-            found[process.pid] = (float(cpu), parent)
-        return found
+    def cpu_s(self) -> float:
+        """Return the CPU seconds so far; servers are children of this process too, and do not count."""
+        own = cpu_of(self._driver)
+        if self._group is not None:
+            return own + self._group.cpu_s()
+        return own + sum(map(_with_ended_children, self._tree()))
 
     def python_workers(self) -> list[int]:
         """Return the process ids of the JVM's Python processes."""
         return [process.pid for process in self._jvm.children(recursive=True)]
+
+    def _tree(self) -> list[psutil.Process]:
+        return [self._jvm, *self._jvm.children(recursive=True)]
 
     def measure(
         self, work: Callable[[], object], server: Callable[[], float] | None = None
     ) -> dict[str, float]:
         """Run some work; return seconds, CPU-seconds of Spark, and those of a server if its CPU is given."""
         before = server() if server else 0.0
-        before_work, began = self.cpu_times(), time.perf_counter()
+        before_work, began = self.cpu_s(), time.perf_counter()
         work()
         seconds = time.perf_counter() - began
-        found = {SECONDS: seconds, SPARK_CPU: cpu_between(before_work, self.cpu_times())}
+        found = {SECONDS: seconds, SPARK_CPU: self.cpu_s() - before_work}
         if server:
             found[SERVER_CPU] = server() - before
         return found
 
 
-def cpu_between(before: CpuTimes, after: CpuTimes) -> float:
-    """Return the CPU seconds that processes took between two moments.
-
-    What an ended process took is its parent's. Where that has ended too, as when Spark stops an idle daemon
-    of Python workers, it is nobody's any more: then what it had before must not be subtracted.
-    """
-    total = sum(cpu for cpu, _ in after.values())
-    return total - sum(cpu for pid, (cpu, parent) in before.items() if pid in after or parent in after)
+def _with_ended_children(process: psutil.Process) -> float:
+    try:
+        spent = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(spent.user + spent.system + spent.children_user + spent.children_system)
 
 
 def child_with(text: str) -> psutil.Process:
