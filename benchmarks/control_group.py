@@ -24,7 +24,7 @@ class ControlGroup:
 
     @classmethod
     def of(cls, processes: Iterable[int]) -> Self | None:
-    XX
+        """Put processes into the group of what this process measures; None where that is not possible."""
         parent = _own_group()
         if parent is None:
             return None
