@@ -1,6 +1,8 @@
 """Fixtures of the integration tests: one Spark session, and every server by the same name."""
 
+import os
 import zlib
+from pathlib import Path
 
 import psutil
 import pytest
@@ -56,6 +58,10 @@ RIG_TESTS = "test_real_fixture"
 RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
 
+PRELOADED = Path(__file__).parent / "preloaded"
+"""Where Spark's daemons of Python workers find what they import once, instead of each of their forks: a fifth of
+the CPU of tests through Spark. ``make wheel-test``, clusters and examples do without."""
+
 SECONDS_WITH_SERVERS = 300
 """The longest time of a test that says nothing else; the first one of a process starts servers and Spark."""
 
@@ -75,8 +81,10 @@ def java_command(process):
 
 
 def pytest_configure():
-    """Before the processes of xdist start: all of them have the same seed."""
+    """Before the processes of xdist start: all of them have the same seed, and Spark what it preloads."""
     runs.choose_seed()
+    paths = [str(PRELOADED), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def pytest_report_header():
