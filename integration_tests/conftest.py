@@ -59,8 +59,8 @@ RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
 
 PRELOADED = Path(__file__).parent / "preloaded"
-"""Where Spark's daemons of Python workers find what they import once, instead of each of their forks: a fifth of
-the CPU of tests through Spark. ``make wheel-test``, clusters and examples do without."""
+"""Where Spark's daemons of Python workers find what they import once, instead of each of their forks: a fifth
+of the time of tests through Spark. ``make wheel-test``, clusters and examples do without."""
 
 SECONDS_WITH_SERVERS = 300
 """The longest time of a test that says nothing else; the first one of a process starts servers and Spark."""
