@@ -1,0 +1,150 @@
+"""The mistakes: a user's program each, and where it goes wrong."""
+
+import dataclasses
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+TOPIC: Final = "orders"
+
+_HEAD: Final = """\
+import os, sys
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+from pyspark.sql import SparkSession
+
+master, folder = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+    .config("spark.sql.warehouse.dir", folder)
+    .getOrCreate()
+)
+tubemq = {"tubemq.master.servers": master}
+"""
+_READ: Final = 'spark.read.format("tubemq").options(**tubemq, subscribe="orders")'
+_STREAM: Final = (
+    'spark.readStream.format("tubemq").options(**tubemq, subscribe="orders", startingOffsets="earliest")'
+)
+_TO_FILES: Final = """\
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", f"{folder}/rows")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+"""
+
+
+def _master(server: EmbeddedTubeMQ) -> str:
+    return server.master
+
+
+def _broker(server: EmbeddedTubeMQ) -> str:
+    return server.broker
+
+
+def _web(server: EmbeddedTubeMQ) -> str:
+    return server.master_web
+
+
+def _nobody(_: EmbeddedTubeMQ) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def _as_it_is(_: Path) -> Mapping[str, str]:
+    return os.environ
+
+
+def _without_java(folder: Path) -> Mapping[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "JAVA_HOME"} | {"PATH": str(folder)}
+
+
+def _without_the_package(folder: Path) -> Mapping[str, str]:
+    """Spark's Python processes run a Python that has everything but this package."""
+    bare = folder / "bare"
+    bare.mkdir()
+    (bare / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "sys.path[:] = [each for each in sys.path if not os.path.isdir(each + '/tubemq_spark')]\n"
+    )
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{bare}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return {**os.environ, "PYSPARK_PYTHON": str(python)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    """A program that goes wrong."""
+
+    body: str
+    """What follows the head."""
+    condition: str | None
+    """The condition of the sentence that tells the user; None: the words are Spark's."""
+    master: Callable[[EmbeddedTubeMQ], str] = _master
+    environment: Callable[[Path], Mapping[str, str]] = _as_it_is
+    settings: EmbeddedSettings = dataclasses.field(default_factory=EmbeddedSettings)
+
+    @property
+    def program(self) -> str:
+        """The whole program."""
+        return _HEAD + self.body
+
+
+MISTAKES: Final[dict[str, Mistake]] = {
+    "wrong_port": Mistake(f"{_READ}.load().show()\n", "TUBEMQ_NO_MASTER", master=_nobody),
+    "port_of_a_broker": Mistake(f"{_READ}.load().show()\n", "TUBEMQ_NOT_A_MASTER", master=_broker),
+    "web_port": Mistake(f"{_READ}.load().show()\n", "TUBEMQ_NOT_A_MASTER", master=_web),
+    "misspelt_topic_read": Mistake(
+        f"{_READ.replace('orders', 'ordres')}.load().show()\n", "TUBEMQ_TOPIC_NOT_DEPLOYED"
+    ),
+    "misspelt_topic_written": Mistake(
+        'spark.createDataFrame([("book",)], "value string").write.format("tubemq")'
+        '.options(**tubemq, topic="ordres").mode("append").save()\n',
+        "TUBEMQ_TOPIC_UNKNOWN",
+    ),
+    "package_missing": Mistake(f"{_READ}.load().show()\n", None, environment=_without_the_package),
+    "wrong_checkpoint": Mistake(
+        "rows = spark.createDataFrame([('book', 'orders'), ('5', 'payments')], 'value string, topic string'\n"
+        ")\n"
+        "rows.write.format('tubemq').options(**tubemq).mode('append').save()\n"
+        "for topics in ('orders,payments', 'orders'):\n"
+        f"    stream = {_STREAM}.option('subscribe', topics).load()\n{_TO_FILES}",
+        "TUBEMQ_CHECKPOINT_TOPICS",
+    ),
+    "no_java": Mistake(f"{_READ}.load().show()\n", None, environment=_without_java),
+    "wrong_password": Mistake(
+        "tubemq |= {'tubemq.username': 'anna', 'tubemq.password': 'wrong'}\n" + f"{_READ}.load().show()\n",
+        "TUBEMQ_NOT_AUTHENTICATED.WRONG_PASSWORD",
+        settings=EmbeddedSettings(authenticate_consumers=True, users={"anna": "right"}),
+    ),
+    "unknown_column": Mistake(
+        f'{_READ}.schema("value binary, key binary").load().show()\n', "TUBEMQ_SCHEMA_UNKNOWN_COLUMN"
+    ),
+    "unknown_option": Mistake(
+        f'{_READ}.option("startingOffset", "latest").load().show()\n', "TUBEMQ_OPTION_UNKNOWN"
+    ),
+    "server_gone": Mistake(
+        "from tubemq_spark.embedded.server import EmbeddedTubeMQ\n"
+        "\n"
+        "with EmbeddedTubeMQ(topics={'orders': (1, 1)}) as server:\n"
+        "    tubemq['tubemq.master.servers'] = server.master\n"
+        f"    rows = {_READ}.load()\n"
+        "rows.show()\n",
+        "TUBEMQ_NO_MASTER",
+    ),
+}
+"""By the names of the kept files."""
