@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -86,6 +87,25 @@ def _without_the_package(folder: Path) -> Mapping[str, str]:
     return {**os.environ, "PYSPARK_PYTHON": str(python)}
 
 
+def _with_older_spark(folder: Path) -> Mapping[str, str]:
+    """The newest PySpark that is too old, before the one that is installed."""
+    older = folder / "older"
+    packages = ["pyspark==4.1.*", "py4j"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(older),
+        *packages,
+    ]
+    subprocess.run(command, check=True)
+    return {**os.environ, "PYTHONPATH": str(older), "SPARK_HOME": str(older / "pyspark")}
+
+
 @dataclasses.dataclass(frozen=True)
 class Mistake:
     """A program that goes wrong."""
@@ -117,6 +137,9 @@ MISTAKES: Final[dict[str, Mistake]] = {
         "TUBEMQ_TOPIC_UNKNOWN",
     ),
     "package_missing": Mistake(f"{_READ}.load().show()\n", None, environment=_without_the_package),
+    "older_pyspark": Mistake(
+        f"{_READ}.load().show()\n", "TUBEMQ_SPARK_TOO_OLD", environment=_with_older_spark
+    ),
     "wrong_checkpoint": Mistake(
         "rows = spark.createDataFrame([('book', 'orders'), ('5', 'payments')], 'value string, topic string'\n"
         ")\n"
