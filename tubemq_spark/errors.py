@@ -157,6 +157,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SESSION_UNKNOWN": "The gateway {gateway} does not know the session {session}; open it there, and repeat the call.",
     "TUBEMQ_SESSION_FENCED": "The session {session} of epoch {epoch} has given way to one of epoch {newer}; stop this client, or give it a client id of its own.",
     "TUBEMQ_GATEWAY_ANSWER": "The gateway answered with something unexpected: {what}; check its address and its version.",
+    "TUBEMQ_GATEWAY_CREATES_NONE": "The gateway {gateway} creates no topics, and so not {topic}; ask its operator to set master_admin_token, or create the topic with TubeMQ's own tools.",
     "TUBEMQ_GROUP_NOT_FOUND": "Nobody knows the group {group}: it has neither members nor a position at a broker; check its name.",
     "TUBEMQ_GATEWAY_DEADLINE": "The call {method} came to no end within {waited_ms} ms, which was all the time that its client gave it; give it more time, or look at the brokers.",
     "TUBEMQ_GATEWAY_FAILED": "The gateway failed because of a mistake of its own: {cause}; look at its log, and please report this as a bug.",

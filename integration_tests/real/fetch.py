@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from . import grpc_java
 from .artifacts import distribution
 from .availability import is_required
 from .client_jars import VERSIONS, client_class_path
@@ -19,7 +20,16 @@ def main() -> int:
     except ArtifactsUnavailableError as error:
         sys.stderr.write(f"{error}\n")
         return 1 if is_required() else 0
+    _fetch_grpc()
     return 0
+
+
+def _fetch_grpc() -> None:
+    """Fetch gRPC for Java; its one test is skipped without."""
+    try:
+        grpc_java.grpc_home()
+    except ArtifactsUnavailableError as error:
+        sys.stderr.write(f"{error}\n")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,8 @@ def tubemq(**topics):
 
 def settings(server, **changes):
     changes = {"listen": ("127.0.0.1", 0), "node_name": f"g{next(_numbers)}", **changes}
-    return GatewaySettings(
-        master_servers=(server.master,), master_web=(server.master_web,), **changes
-    ).validate()
+    masters = {"master_servers": (server.master,), "master_web": (server.master_web,)}
+    return GatewaySettings(**{**masters, **changes}).validate()
 
 
 @contextlib.contextmanager

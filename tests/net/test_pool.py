@@ -161,6 +161,7 @@ def test_threads_that_ask_together_get_the_same_channel():
             thread.join()
 
         assert len(set(map(id, found))) == 1
+        wait_until(lambda: server.accepted)
         assert len(server.accepted) == 1
 
 

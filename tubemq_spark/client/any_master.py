@@ -11,13 +11,24 @@ Answer = TypeVar("Answer")
 
 
 def ask_a_master(
-    web_servers: Sequence[Endpoint], timeout_s: float, ask: Callable[[MasterAdmin], Answer], condition: str
+    web_servers: Sequence[Endpoint],
+    timeout_s: float,
+    ask: Callable[[MasterAdmin], Answer],
+    condition: str,
+    token: str | None = None,
 ) -> Answer:
     """Ask one master after the other until one answers.
 
     A master that does not lead sends the caller elsewhere in a way that loses the question
     (``MasterStatusCheckFilter``), which looks like a refusal. So a refusal only counts when no other master
     answers.
+
+    Args:
+        web_servers: where the masters serve their administration API.
+        timeout_s: how long an answer may take, in seconds.
+        ask: the question.
+        condition: that of the error when none answers.
+        token: the cluster's ``confModAuthToken``, for calls that change something.
 
     Raises:
         TubeMQConnectionError: none of them answered; with this condition.
@@ -26,7 +37,7 @@ def ask_a_master(
     causes, refusals = [], []
     for server in web_servers:
         try:
-            return ask(MasterAdmin(str(server), timeout_s=timeout_s))
+            return ask(MasterAdmin(str(server), token=token, timeout_s=timeout_s))
         except TubeMQConnectionError as error:
             causes.append(str(error.parameters["cause"]))
         except AdminError as error:

@@ -34,7 +34,7 @@ from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.client import ids
+from tubemq_spark.client import ids, master_lists
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.proofs import proof_for_master
 from tubemq_spark.errors import (
@@ -148,8 +148,10 @@ class MasterCaller:
             logger.warning("master %s answers now, after %s did not: %s", master, before, failures[0])
 
     def _active_first(self) -> list[Endpoint]:
-        masters = self._config.masters
-        active = _last_active.get(masters, masters[0])
+        masters = master_lists.current(self._config.masters)
+        active = _last_active.get(self._config.masters)
+        if active not in masters:
+            active = masters[0]
         return [active, *(master for master in masters if master != active)]
 
     def _call_master(

@@ -180,11 +180,17 @@ class Consuming:
             TubeMQError: as ``AssignedConsumer.disconnect``.
         """
         attached.partitions.discard(partition)
-        if (context := attached.out.get(partition)) is not None:
-            # Otherwise the consumer would wait for it.
-            with contextlib.suppress(TubeMQError):
-                await self.commit_batch(attached, context, consumed=False)
-        given_up = await self._workers.run(lambda: attached.consumer.disconnect(partition))
+        # What is taken back must not be handed out again.
+        attached.consumer.pause([partition])
+        try:
+            if (context := attached.out.get(partition)) is not None:
+                # Otherwise the consumer would wait for it.
+                with contextlib.suppress(TubeMQError):
+                    await self.commit_batch(attached, context, consumed=False)
+            given_up = await self._workers.run(lambda: attached.consumer.disconnect(partition))
+        finally:
+            with contextlib.suppress(TubeMQError):  # it has closed meanwhile
+                attached.consumer.resume([partition])
         attached.parking.wake()
         return given_up
 

@@ -38,6 +38,7 @@ class Needs:
 
     read: Iterable[str] = ()
     write: Iterable[str] = ()
+    create: Iterable[str] = ()
     see: Iterable[str] = ()
     groups: Iterable[str] = ()
     own_group: bool = False
@@ -78,6 +79,7 @@ RULES: Final[Mapping[str, Callable[[Request], Needs]]] = {
     "WatchRoute": lambda request: Needs(see=request.topics, own_group=True),
     "ListTopics": lambda _: _NOTHING,
     "CheckTopic": _check_topic,
+    "CreateTopic": lambda request: Needs(create=[request.topic]),
     "QueryBounds": lambda request: Needs(read=_topics(request.stores)),
     "QueryFirstReadable": lambda request: Needs(
         read=_topics(begin.partition for begin in request.begins), own_group=True
@@ -234,6 +236,7 @@ class Guard:
         for what, names, allowed in (
             ("read", read, rights.may_read),
             ("publish to", needs.write, rights.may_write),
+            ("create the topic", needs.create, rights.may_create),
             ("see", needs.see, rights.may_see),
             ("act as the group", groups, rights.may_use),
         ):

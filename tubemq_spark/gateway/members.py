@@ -40,7 +40,7 @@ class Members:
 
     def __init__(self, settings: GatewaySettings, workers: Workers, clock: Clock = time.monotonic) -> None:
         """Ask nobody yet."""
-        self._web = settings.web_servers()
+        self._web = settings.web_servers
         self._new_groups = settings.new_groups
         self._workers = workers
         self._clock = clock
@@ -111,7 +111,7 @@ class Members:
                 "policy": _policy(admin.group_control(group), admin.consume_controls(group)),
             }
 
-        found = ask_a_master(self._web, timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
+        found = ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
         # A master answers for a group that it does not know as for one without members.
         if not found["data"] and not access.cluster.stored_offsets(group).known:
             raise GatewayError("TUBEMQ_GROUP_NOT_FOUND", group=group)
@@ -121,7 +121,7 @@ class Members:
         def ask(admin: MasterAdmin) -> list[dict[str, Any]]:
             return admin.online_groups(topic or None)
 
-        return ask_a_master(self._web, timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
+        return ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
 
     def _age_ms(self, told: _Told) -> int:
         return int((self._clock() - told.at) * 1000)

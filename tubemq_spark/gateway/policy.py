@@ -16,7 +16,7 @@ from typing import Final
 from tubemq_spark.errors import GatewayError
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_LISTS: Final = ("token_sha256", "certificate", "read", "write", "group")
+_LISTS: Final = ("token_sha256", "certificate", "read", "write", "create", "group")
 _KEYS: Final = frozenset({"name", "operator", *_LISTS})
 
 
@@ -27,6 +27,8 @@ class Rights:
     name: str
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    create: tuple[str, ...] = ()
+    """The topics that it may create."""
     group: tuple[str, ...] = ()
     """The groups under which it may read, and whose positions it may see and move."""
     operator: bool = False
@@ -39,6 +41,10 @@ class Rights:
     def may_write(self, topic: str) -> bool:
         """Whether it may publish to a topic."""
         return _any_fits(self.write, topic)
+
+    def may_create(self, topic: str) -> bool:
+        """Whether it may create a topic."""
+        return _any_fits(self.create, topic)
 
     def may_see(self, topic: str) -> bool:
         """Whether it may know that a topic exists."""
@@ -109,7 +115,9 @@ def _add(policy: Policy, path: Path, number: int, given: object) -> None:
     lists = {key: _texts(path, place, key, given.get(key, [])) for key in _LISTS}
     if not isinstance(operator := given.get("operator", False), bool):
         raise _unusable(path, f"operator of {place} is neither true nor false")
-    policy.clients[name] = Rights(name, lists["read"], lists["write"], lists["group"], operator)
+    policy.clients[name] = Rights(
+        name, lists["read"], lists["write"], lists["create"], lists["group"], operator
+    )
     _add_identities(policy, path, name, lists)
 
 

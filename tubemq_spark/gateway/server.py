@@ -33,6 +33,7 @@ from tubemq_spark.gateway.certificates import Certificates
 from tubemq_spark.gateway.channelz import serve_channelz
 from tubemq_spark.gateway.consuming import Consuming
 from tubemq_spark.gateway.control import Control
+from tubemq_spark.gateway.discovery import Discovery
 from tubemq_spark.gateway.events import Events
 from tubemq_spark.gateway.members import Members
 from tubemq_spark.gateway.metrics import Metrics
@@ -44,6 +45,7 @@ from tubemq_spark.gateway.reading import Ranges
 from tubemq_spark.gateway.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.streaming import Streaming
+from tubemq_spark.gateway.topics import Topics
 from tubemq_spark.gateway.upstream import Access, Upstream
 from tubemq_spark.gateway.watching import Watching
 from tubemq_spark.gateway.web import WebServer
@@ -102,6 +104,8 @@ class GatewayServer:
         )
         self._membership = self._workers("membership", settings.membership_threads)
         self._members = Members(settings, self._membership)
+        self._discovery = Discovery(settings, self._membership)
+        self._topics = Topics(settings, self._membership)
         self._consuming = Consuming(
             settings,
             sessions,
@@ -166,6 +170,7 @@ class GatewayServer:
             TubeMQConnectionError: no master can be reached, and that is required; or nothing can listen at
                 the address.
         """
+        await self._discovery.refresh()
         await self._contact()
         self._events.start()
         self._server = server = grpc.aio.server(options=self._options())
@@ -191,6 +196,10 @@ class GatewayServer:
         await self._announcing.begin(self._operations.advertised)
         self._periodic.every(settings.housekeeping_ms, self._announcing.renew, "announcing the gateway")
         self._periodic.every(settings.route_refresh_ms, self._refresh_routes, "refreshing the routes")
+        if self._discovery.wanted:
+            self._periodic.every(
+                settings.master_discovery_ms, self._discovery.refresh, "looking for the masters"
+            )
         logger.info(
             "settings: %s", ", ".join(f"{name}={text}" for name, text in self._settings.shown().items())
         )
@@ -266,6 +275,7 @@ class GatewayServer:
             "WatchRoute": self._watching.watch_route,
             "ListTopics": control.list_topics,
             "CheckTopic": control.check_topic,
+            "CreateTopic": self._topics.create_topic,
             "QueryBounds": control.query_bounds,
             "QueryFirstReadable": control.query_first_readable,
             "QueryGroupPositions": control.query_group_positions,

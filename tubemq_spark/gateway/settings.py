@@ -36,6 +36,7 @@ _NEEDED: Final = (
     ("master_password", "master_username"),
     # Otherwise whoever reaches the port would have this user's rights.
     ("master_username", "policy"),
+    ("master_admin_token", "policy"),
     *((f"master_tls_{name}", "master_tls") for name in ("ca", "cert", "key", "key_password", "server_name")),
 )
 """Settings, each with another one that it needs."""
@@ -65,7 +66,8 @@ def _whole(least: int, most: int) -> Kind:
 
 
 def _one_of(*choices: str) -> Kind:
-    return Kind(f"one of {', '.join(choices)}", lambda text: choices[choices.index(text.strip().upper())])
+    known = {choice.upper(): choice for choice in choices}
+    return Kind(f"one of {', '.join(choices)}", lambda text: known[text.strip().upper()])
 
 
 def _text(text: str) -> str:
@@ -97,9 +99,16 @@ def _listed(text: str) -> tuple[str, ...]:
     return found
 
 
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(text)
+    return text
+
+
 TEXT: Final = Kind("a text that is not blank", _text)
 BOOLEAN: Final = Kind("true or false", _boolean)
 LISTENER: Final = Kind("host:port, the port from 0 (any free one) to 65535", _listener)
+URL: Final = Kind("a URL that begins with http:// or https://", _url)
 SERVERS: Final = Kind("one or more host:port, separated by commas", _listed)
 MILLISECONDS: Final = _whole(1, _DAY_MS)
 COUNT: Final = _whole(1, 1_000_000)
@@ -135,6 +144,16 @@ class GatewaySettings:
         "where the masters serve their administration API (default: port 8080 of each master's host)",
         None,
     )
+    master_discovery: str = _setting(
+        _one_of("off", "dns", "http"),
+        "how to find out where the masters are: dns asks for all addresses of the hosts in master_servers, "
+        "http reads master_discovery_url",
+        "off",
+    )
+    master_discovery_url: str | None = _setting(
+        URL, "where a text with host:port of each master is, for master_discovery=http", None
+    )
+    master_discovery_ms: int = _setting(MILLISECONDS, "how often to find that out", 120_000)
     listen: tuple[str, int] = _setting(
         LISTENER,
         "where clients reach the gateway; with 0.0.0.0 on every address",
@@ -177,6 +196,12 @@ class GatewaySettings:
         TEXT, "the user as whom the gateway logs in for clients that name none; needs a policy", None
     )
     master_password: str | None = _setting(TEXT, "that user's password", None, secret=True)
+    master_admin_token: str | None = _setting(
+        TEXT,
+        "the masters' confModAuthToken: clients create topics that the policy allows; needs a policy",
+        None,
+        secret=True,
+    )
     require_master: bool = _setting(BOOLEAN, "whether to end at once when no master can be reached", False)
     lease_ms: int = _setting(MILLISECONDS, "how long a session may be silent", 30_000)
     heartbeat_ms: int = _setting(
@@ -254,6 +279,12 @@ class GatewaySettings:
             OptionError: a file cannot be used.
         """
         self._check_pairs()
+        if (self.master_discovery == "http") != (self.master_discovery_url is not None):
+            raise bad_setting(
+                "master_discovery_url",
+                self.master_discovery_url or "missing",
+                "given with master_discovery=http, and only then",
+            )
         self._check_log_file()
         if self.policy is not None:
             from tubemq_spark.gateway.policy import load_policy
@@ -298,7 +329,6 @@ class GatewaySettings:
         from tubemq_spark.client.config import ClientConfig
         from tubemq_spark.net.tls import TlsConfig
 
-        default_port = DEFAULT_MASTER_TLS_PORT if self.master_tls else DEFAULT_MASTER_PORT
         tls = None
         if self.master_tls:
             tls = TlsConfig(
@@ -308,14 +338,22 @@ class GatewaySettings:
                 self.master_tls_key_password,
                 self.master_tls_server_name,
             )
-        masters = tuple(Endpoint.parse(address, default_port) for address in self.master_servers)
+        masters = tuple(Endpoint.parse(address, self.default_master_port) for address in self.master_servers)
         return ClientConfig(masters, "tubemq_gateway", self.master_username, self.master_password, tls=tls)
 
+    @property
+    def default_master_port(self) -> int:
+        """The port of a master whose address has none."""
+        return DEFAULT_MASTER_TLS_PORT if self.master_tls else DEFAULT_MASTER_PORT
+
     def web_servers(self) -> tuple[Endpoint, ...]:
-        """Return where the masters serve their administration API."""
+        """Return where the masters serve their administration API now."""
+        from tubemq_spark.client import master_lists
+
         if self.master_web is not None:
             return tuple(Endpoint.parse(address, DEFAULT_WEB_PORT) for address in self.master_web)
-        return tuple(Endpoint(one.host, DEFAULT_WEB_PORT) for one in self.client_config().masters)
+        masters = master_lists.current(self.client_config().masters)
+        return tuple(Endpoint(one.host, DEFAULT_WEB_PORT) for one in masters)
 
     def server_tls(self) -> "ServerTls | None":
         """Return how the gateway speaks TLS with its clients; None: it does not."""

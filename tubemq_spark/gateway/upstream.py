@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from tubemq_spark.client import master_lists
 from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.subscription import Subscription
@@ -104,7 +105,7 @@ class Upstream:
     def contact(self) -> TubeMQConnectionError | None:
         """Connect to a master; return why none can be reached, or None."""
         failure = None
-        for master in self._base.masters:
+        for master in master_lists.current(self._base.masters):
             try:
                 self._pool.get(master, _FIRST_CONTACT_MS, self._base.tls)
             except TubeMQConnectionError as error:

@@ -137,6 +137,18 @@ def test_a_seek_goes_back_and_forth(fleet):
     stream.finish()
 
 
+def test_what_a_seek_takes_back_does_not_come_once_more_before_it(fleet):
+    """Rolled back, the batch would be handed out again at once: the stream asks all the time."""
+    topic = fleet.topic()
+    fleet.publish(topic, b"one")
+    stream = Stream(fleet.reader(topic))
+    stream.next()
+    for _ in range(8):
+        assert stream.seek(place(topic), 0).offset == 0
+        assert values_of(stream.next()) == [b"one"]
+    stream.finish()
+
+
 @pytest.mark.parametrize(
     ("offset", "broker", "condition"),
     [(1, 1, "TUBEMQ_OFFSET_UNALIGNED"), (0, 77, "TUBEMQ_CONNECT.UNKNOWN")],

@@ -297,6 +297,28 @@ class CheckTopicResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("session", "topic", "stores", "partitions", "broker_ids")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    session: SessionRef
+    topic: str
+    stores: int
+    partitions: int
+    broker_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topic: _Optional[str] = ..., stores: _Optional[int] = ..., partitions: _Optional[int] = ..., broker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CreateTopicResponse(_message.Message):
+    __slots__ = ("created", "broker_ids")
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    broker_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, created: bool = ..., broker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Store(_message.Message):
     __slots__ = ("topic", "broker_id", "store")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,152 @@
+"""The gateway finds out where the masters are, and its sessions go on."""
+
+import contextlib
+import http.server
+import logging
+import threading
+
+import pytest
+
+from testkit.forwarder import Forwarder
+from tests.gateway.running import PlainClient, RefusedError, gateway, settings, tubemq
+from tests.waiting import wait_until
+from tubemq_spark.client import master_lists
+from tubemq_spark.errors import GatewayError
+from tubemq_spark.model import Endpoint
+
+QUICKLY = {"master_discovery_ms": 50, "route_refresh_ms": 50}
+
+
+class Page:
+    """A text over HTTP, or an error."""
+
+    def __init__(self):
+        self.text = ""
+        self.status = 200
+        self.asked = 0
+        page = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                page.asked += 1
+                self.send_response(page.status)
+                self.end_headers()
+                self.wfile.write(page.text.encode())
+
+            def log_message(self, *_):
+                """Print nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/masters"
+
+    @contextlib.contextmanager
+    def served(self):
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            thread.join()
+            self._server.server_close()
+
+    def await_more(self):
+        """Wait until a whole question came that began after this."""
+        enough = self.asked + 2
+        wait_until(lambda: self.asked >= enough)
+
+
+@pytest.fixture
+def page():
+    with Page().served() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def server(nothing_left_behind_by_the_module):
+    with tubemq(demo=(2, 1), other=(1, 1)) as running:
+        yield running
+
+
+def by_http(page, first):
+    return {
+        "master_servers": (first,),
+        "master_discovery": "http",
+        "master_discovery_url": page.url,
+        **QUICKLY,
+    }
+
+
+@contextlib.contextmanager
+def served_with(server, **changes):
+    """A gateway that does not know the server's master by itself, and a client with a session."""
+    with gateway(server, **changes) as running, PlainClient(running.address) as client:
+        client.open()
+        yield client
+
+
+def topic_is_known(client, topic):
+    with contextlib.suppress(RefusedError):
+        return len(client("QueryRoute", topics=[topic]).partitions) > 0
+    return False
+
+
+def test_masters_that_move_are_followed_and_sessions_go_on(server, page, caplog):
+    with Forwarder(server.master) as before, Forwarder(server.master) as after:
+        page.text = before.address
+        with served_with(server, **by_http(page, before.address)) as client:
+            assert topic_is_known(client, "demo")
+            with caplog.at_level(logging.INFO, "tubemq_spark.gateway.discovery"):
+                page.text = f"{after.address}\n"
+                page.await_more()
+            before.close_port()
+            # Nobody has asked for that one yet.
+            wait_until(lambda: topic_is_known(client, "other"), 10)
+        assert f"the masters are {after.address} now, and were {before.address} before" in caplog.text
+
+
+def test_the_list_at_the_start_counts_before_anything_is_asked(server, page):
+    with Forwarder(server.master) as gone:
+        first = gone.address
+    page.text = f"{first}, {server.master};"
+    with served_with(server, **by_http(page, first)) as client:
+        assert topic_is_known(client, "demo")
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(500, ""), (200, ""), (200, "no address:at all"), (200, "<html>\n<body>")], ids=repr
+)
+def test_the_last_good_list_stays_when_the_next_one_is_no_use(server, page, caplog, status, text):
+    page.text = server.master
+    with (
+        caplog.at_level(logging.WARNING, "tubemq_spark.gateway.discovery"),
+        served_with(server, **by_http(page, server.master)) as client,
+    ):
+        page.status, page.text = status, text
+        page.await_more()
+        page.await_more()
+        assert topic_is_known(client, "other")
+        told = [record.message for record in caplog.records if "discovery" in record.name]
+    assert len(told) == 1, "once per row of failures"
+    assert f"the masters stay {server.master}" in told[0]
+
+
+def test_a_name_stands_for_all_its_addresses(server):
+    name = f"localhost:{Endpoint.parse(server.master).port}"
+    with served_with(server, master_servers=(name,), master_discovery="dns", **QUICKLY) as client:
+        assert topic_is_known(client, "demo")
+        assert Endpoint.parse(server.master) in master_lists.current((Endpoint.parse(name),))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"master_discovery": "http"},
+        {"master_discovery": "dns", "master_discovery_url": "http://somewhere/masters"},
+        {"master_discovery_url": "http://somewhere/masters"},
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_fit_together_are_refused(server, changes):
+    with pytest.raises(GatewayError, match="master_discovery_url"):
+        settings(server, **changes)
