@@ -1,10 +1,15 @@
 """What is left of a traceback where Spark takes over an error."""
 
+import importlib.util
+import io
 import logging
+import os
 import pickle
+import sys
 import traceback
 
 import pytest
+from pyspark.util import handle_worker_exception
 
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQConnectionError, TubeMQError
@@ -67,6 +72,37 @@ def test_an_error_behind_some_rows_comes_alone():
     with pytest.raises(TubeMQConnectionError) as caught:
         next(rows)
     assert frames(caught.value) == ["_rows_without_frames"]
+
+
+def told_to_spark(error):
+    """Return what Spark's JVM is told of an error."""
+    told = io.BytesIO()
+    try:
+        Edge().answer(error)
+    except (TubeMQError, ValueError) as raised:
+        handle_worker_exception(raised, told)
+    return told.getvalue()[8:].decode()
+
+
+@pytest.fixture
+def process_of_spark(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", importlib.util.find_spec("pyspark.daemon"))
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+
+
+@pytest.mark.usefixtures("process_of_spark")
+def test_spark_is_told_the_sentence_and_no_frame():
+    assert told_to_spark(lost()) == f"tubemq_spark.errors.TubeMQConnectionError: {lost()}\n"
+
+
+@pytest.mark.usefixtures("process_of_spark")
+def test_spark_is_told_the_frames_of_a_bug():
+    assert "in fail" in told_to_spark(ValueError("a bug"))
+
+
+def test_in_a_process_of_the_user_nothing_is_hidden():
+    assert "in called_by_spark" in told_to_spark(lost())
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ
 
 
 def test_the_whole_story_is_logged_for_who_debugs(caplog):

@@ -1,5 +1,8 @@
 """A PySpark that is too old is refused where the source is made, before it fails in a task."""
 
+import subprocess
+import sys
+
 import pyspark
 import pytest
 
@@ -22,3 +25,20 @@ def test_an_old_spark_is_refused_with_both_versions(monkeypatch, version):
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.0rc1", "4.3.0.dev1", "4.10.0", "5.0.0"])
 def test_newer_ones_are_taken(version):
     assert not too_old(version)
+
+
+def test_a_spark_without_python_data_sources_is_refused_where_ours_is_imported(tmp_path):
+    """PySpark 3.5 has no ``pyspark.sql.datasource``."""
+    (tmp_path / "pyspark" / "sql").mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").write_text('__version__ = "3.5.7"\n')
+    (tmp_path / "pyspark" / "sql" / "__init__.py").touch()
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import tubemq_spark.datasource"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith(
+        "tubemq_spark.errors.TubeMQError: [TUBEMQ_SPARK_TOO_OLD] PySpark 3.5.7 is installed"
+    )

@@ -1,19 +1,24 @@
 """The data source Spark sees: options in, readers and writers out."""
 
 import pyspark
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
-from pyspark.sql.types import StructType
 
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import OptionSet, View
 from tubemq_spark.spark_edge import at_sparks_edge
 from tubemq_spark.spark_version import check_spark_version
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+except ModuleNotFoundError:  # PySpark 3.5 has no data sources in Python
+    check_spark_version(pyspark.__version__)
+    raise
 
 
 @at_sparks_edge

@@ -1,13 +1,15 @@
 """What Spark prints when something expected goes wrong: our sentence, not our frames.
 
-Spark shows a task's Python traceback twice, and the user looks for one line in it. An error of our tree says
-by itself what happened and what to do; how it came through our functions is logged at DEBUG. Bugs of ours
-keep their traceback.
+Spark shows the traceback of its Python process twice, in the message of its own error and as frames of it,
+and the user looks for one line in it. An error of our tree says by itself what happened and what to do; how
+it came through our functions is logged at DEBUG. Bugs of ours keep their traceback.
 """
 
 import functools
 import inspect
 import logging
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
@@ -20,6 +22,8 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _CONSTRUCTOR: Final = "__init__"
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+"""Set by Spark in its Python processes for ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
 
 
 def at_sparks_edge(cls: AnyClass) -> AnyClass:
@@ -54,5 +58,14 @@ def _bare(error: TubeMQError) -> TubeMQError:
     if isinstance(error, LocalProtocolError):
         return error
     logger.debug("an error goes to Spark", exc_info=error)
+    if _is_a_process_of_spark():
+        # For this error only: such a process ends with the first one.
+        os.environ[_HIDE_TRACEBACK] = "1"
     error.__cause__ = None
     return error.with_traceback(None)
+
+
+def _is_a_process_of_spark() -> bool:
+    """Return whether Spark has started this process, rather than the user."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")
