@@ -6,7 +6,7 @@ message is; the range is exact to that minute.
 
 import datetime
 
-from local import spark, tubemq
+from local import check, spark, tubemq
 from pyspark.sql import functions as F
 
 from tubemq_spark.client import TubeMQClient
@@ -15,8 +15,8 @@ DAY = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
 
 
 def main() -> None:
-    """Fill two hours, and correct those of the second one."""
-    with spark() as session, tubemq("prices", "corrected") as master:
+    """Fill three hours, and correct the second one."""
+    with tubemq("prices", "corrected") as master, spark() as session:
         send_a_morning(master)
         connection = {"tubemq.master.servers": master}
         hour = session.read.format("tubemq").options(
@@ -33,7 +33,8 @@ def main() -> None:
             found = sorted(
                 (record.message_time, record.value.decode()) for record in client.read("corrected")
             )
-        print(len(found), "rows, from", found[0], "to", found[-1])
+        print("from", *found[0], "to", *found[-1])
+        check("rows", len(found), 60)
 
 
 def milliseconds(hour: int) -> str:

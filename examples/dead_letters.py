@@ -1,13 +1,13 @@
 """Rows that cannot be written go to a topic of their own with the reason, and the others are written."""
 
-from local import spark, tubemq
+from local import check, spark, tubemq
 
 from tubemq_spark.client import TubeMQClient
 
 
 def main() -> None:
     """Write five rows, two of which cannot be, and show both topics."""
-    with spark() as session, tubemq("orders", "orders_dead") as master:
+    with tubemq("orders", "orders_dead") as master, spark() as session:
         rows = session.createDataFrame(
             [
                 ("a1", "1 book", "orders"),
@@ -23,11 +23,14 @@ def main() -> None:
         ).mode("append").save()
 
         with TubeMQClient.connect(master) as client:
-            print("written:", *sorted(record.value.decode() for record in client.read("orders")), sep="\n  ")
+            written = sorted(record.value.decode() for record in client.read("orders"))
             dead = [record.attributes or {} for record in client.read("orders_dead")]
+        print("written:", *written, sep="\n  ")
         print("dead letters:")
         for attributes in sorted(dead, key=lambda each: each["deadLetterKey"]):
             print(f"  {attributes['deadLetterCondition']} for {attributes['deadLetterTopic']}")
+        check("rows written", len(written), 3)
+        check("dead letters", len(dead), 2)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ files of a micro-batch that is repeated count once.
 
 from pathlib import Path
 
-from local import folder, spark, tubemq
+from local import check, folder, spark, tubemq
 from pyspark.sql import SparkSession, functions as F
 
 from tubemq_spark.client import TubeMQClient
@@ -15,7 +15,7 @@ from tubemq_spark.client import TubeMQClient
 
 def main() -> None:
     """Write, be killed at the worst moment, write again, read, and count."""
-    with spark() as session, tubemq("lines") as master, folder() as place:
+    with tubemq("lines") as master, spark() as session, folder() as place:
         (place / "incoming").mkdir()
         (place / "incoming" / "first.txt").write_text("".join(f"line {number}\n" for number in range(100)))
         write(session, master, place)
@@ -24,10 +24,10 @@ def main() -> None:
         read(session, master, place)
 
         with TubeMQClient.connect(master) as client:
-            print("messages in the topic:", sum(1 for _ in client.read("lines")))
+            check("messages in the topic", sum(1 for _ in client.read("lines")), 200)
         lines = session.read.parquet(str(place / "lines"))
-        print("rows in Parquet:", lines.count())
-        print("different rows:", lines.distinct().count())
+        check("rows in Parquet", lines.count(), 100)
+        check("different rows", lines.distinct().count(), 100)
 
 
 def write(session: SparkSession, master: str, place: Path) -> None:

@@ -6,7 +6,7 @@ have found no partner yet.
 
 import json
 
-from local import folder, spark, tubemq
+from local import check, folder, spark, tubemq
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from tubemq_spark.client import TubeMQClient
@@ -17,7 +17,7 @@ PAYMENTS = [("a1", "10:04", 30), ("a3", "10:03", 7)]
 
 def main() -> None:
     """Send both, join them, and show what was paid."""
-    with spark() as session, tubemq("orders", "payments", "paid") as master, folder() as place:
+    with tubemq("orders", "payments", "paid") as master, spark() as session, folder() as place:
         send(master, "orders", ORDERS)
         send(master, "payments", PAYMENTS)
         orders = events(session, master, "orders").withWatermark("time", "10 minutes").alias("o")
@@ -34,7 +34,9 @@ def main() -> None:
         )
         query.awaitTermination()
         with TubeMQClient.connect(master) as client:
-            print(*sorted(record.value.decode() for record in client.read("paid")), sep="\n")
+            found = sorted(record.value.decode() for record in client.read("paid"))
+        print(*found, sep="\n")
+        check("orders paid", len(found), 2)
 
 
 def events(session: SparkSession, master: str, topic: str) -> DataFrame:

@@ -42,6 +42,13 @@ def spark() -> Iterator["SparkSession"]:
         yield session
 
 
+def check(what: str, found: int, expected: int) -> None:
+    """Print a count, or end the example if it is not the one expected."""
+    if found != expected:
+        sys.exit(f"{what}: {found}, but {expected} were expected.")
+    print(f"{what}: {found}")
+
+
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
     """Yield an empty folder, for checkpoints and files."""

@@ -7,7 +7,7 @@ order, and whoever reads answers can tell.
 
 import json
 
-from local import tubemq
+from local import check, tubemq
 
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 
@@ -22,6 +22,7 @@ def main() -> None:
         with TubeMQClient.connect(master) as client:
             answers = sorted(record.value.decode() for record in client.read("answers"))
         print(*answers, sep="\n")
+        check("orders answered", len(answers), 3)
 
 
 def serve(master: str, orders: int) -> None:

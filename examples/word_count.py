@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from local import folder, spark, tubemq
+from local import check, folder, spark, tubemq
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from tubemq_spark.client import TubeMQClient
@@ -10,13 +10,15 @@ from tubemq_spark.client import TubeMQClient
 
 def main() -> None:
     """Count, restart, count, and show the counts."""
-    with spark() as session, tubemq("lines") as master, folder() as place:
+    with tubemq("lines") as master, spark() as session, folder() as place:
         send(master, "the log is read", "the log is kept")
         count(session, master, place)
         send(master, "the end")
         count(session, master, place)
-        for row in session.read.json(str(place / "counts")).orderBy("word").collect():
+        words = session.read.json(str(place / "counts")).orderBy("word").collect()
+        for row in words:
             print(row["word"], row["count"])
+        check("words", sum(row["count"] for row in words), 10)
 
 
 def count(session: SparkSession, master: str, place: Path) -> None:
