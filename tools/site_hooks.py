@@ -28,7 +28,7 @@ OUTSIDE: Final = {
 }
 """Files of the repository, and the pages that they are."""
 _LINK: Final = re.compile(r"(!?\[(?:[^\]]*)\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
-_NOT_ON_THE_SITE: Final = (".csv", ".proto")
+_NOT_ON_THE_SITE: Final = (".csv", ".ipynb", ".proto")
 
 
 def on_pre_build(config: MkDocsConfig) -> None:  # noqa: ARG001 - mkdocs passes it
