@@ -85,7 +85,6 @@ def test_examples_with_spark(shown, name):
     assert shown(name) == lines(WITH_SPARK[name])
 
 
-@pytest.mark.nightly  # a group takes its time until its members have partitions
 @pytest.mark.parametrize("name", WITHOUT_SPARK)
 def test_examples_without_spark(shown, name):
     assert shown(name) == lines(WITHOUT_SPARK[name])

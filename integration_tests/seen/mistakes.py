@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ master, folder = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[1]")
     .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
@@ -70,7 +72,14 @@ def _as_it_is(_: Path) -> Mapping[str, str]:
 
 
 def _without_java(folder: Path) -> Mapping[str, str]:
-    return {key: value for key, value in os.environ.items() if key != "JAVA_HOME"} | {"PATH": str(folder)}
+    """The tools that Spark's scripts call are there, and Java is not."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for name in ("bash", "cat", "dirname", "env", "ls", "uname"):
+        found = shutil.which(name)
+        assert found is not None, name
+        (tools / name).symlink_to(found)
+    return {key: value for key, value in os.environ.items() if key != "JAVA_HOME"} | {"PATH": str(tools)}
 
 
 def _without_the_package(folder: Path) -> Mapping[str, str]:
@@ -103,7 +112,8 @@ def _with_older_spark(folder: Path) -> Mapping[str, str]:
         *packages,
     ]
     subprocess.run(command, check=True)
-    return {**os.environ, "PYTHONPATH": str(older), "SPARK_HOME": str(older / "pyspark")}
+    paths = [str(older), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_HOME": str(older / "pyspark")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +122,16 @@ class Mistake:
 
     body: str
     """What follows the head."""
-    condition: str | None
-    """The condition of the sentence that tells the user; None: the words are Spark's."""
+    condition: str
+    """The condition of the sentence that tells the user: ours begin with ``TUBEMQ_``, others are Spark's."""
     master: Callable[[EmbeddedTubeMQ], str] = _master
     environment: Callable[[Path], Mapping[str, str]] = _as_it_is
     settings: EmbeddedSettings = dataclasses.field(default_factory=EmbeddedSettings)
+
+    @property
+    def is_told_by_spark(self) -> bool:
+        """Whether Spark fails before it knows of this package."""
+        return not self.condition.startswith("TUBEMQ_")
 
     @property
     def program(self) -> str:
@@ -136,7 +151,9 @@ MISTAKES: Final[dict[str, Mistake]] = {
         '.options(**tubemq, topic="ordres").mode("append").save()\n',
         "TUBEMQ_TOPIC_UNKNOWN",
     ),
-    "package_missing": Mistake(f"{_READ}.load().show()\n", None, environment=_without_the_package),
+    "package_missing": Mistake(
+        f"{_READ}.load().show()\n", "DATA_SOURCE_NOT_FOUND", environment=_without_the_package
+    ),
     "older_pyspark": Mistake(
         f"{_READ}.load().show()\n", "TUBEMQ_SPARK_TOO_OLD", environment=_with_older_spark
     ),
@@ -148,7 +165,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
         f"    stream = {_STREAM}.option('subscribe', topics).load()\n{_TO_FILES}",
         "TUBEMQ_CHECKPOINT_TOPICS",
     ),
-    "no_java": Mistake(f"{_READ}.load().show()\n", None, environment=_without_java),
+    "no_java": Mistake(f"{_READ}.load().show()\n", "JAVA_GATEWAY_EXITED", environment=_without_java),
     "wrong_password": Mistake(
         "tubemq |= {'tubemq.username': 'anna', 'tubemq.password': 'wrong'}\n" + f"{_READ}.load().show()\n",
         "TUBEMQ_NOT_AUTHENTICATED.WRONG_PASSWORD",

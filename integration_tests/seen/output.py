@@ -27,6 +27,8 @@ _CHANGING: Final = (
     (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
     (r"\(\S+ executor driver\)", "(HOST executor driver)"),
     (r"\(PID \d+\)|pid=\d+", "(PID)"),
+    (r"(?<=\w)@[0-9a-f]{5,8}\b", "@HASH"),
+    (r"(?<=\w)#\d+L?", "#N"),
     (r"(?m)^Using Spark.*\n|^WARNING: (Using|A|Use|Please|All).*\n", ""),
 )  # fmt: skip
 """Patterns of what differs from run to run, and what stands for it; frames of the JVM count as one line."""
