@@ -1,9 +1,14 @@
 """What every cluster has to do, however it is reached: the same questions to all of them.
 
-A new implementation is one more entry of ``CLUSTERS``.
+A new implementation is one more entry of ``CLUSTERS``. Where the environment names servers (``GIVEN``), these
+are asked instead of embedded ones: so the Java TubeMQ is.
 """
 
 import contextlib
+import dataclasses
+import itertools
+import json
+import os
 import pickle
 import zlib
 
@@ -15,7 +20,9 @@ from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.gateways import close_process_gateways
+from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -23,16 +30,71 @@ from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcErr
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
+from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 
 TOPICS = {"plain": (2, 1), "shared": (1, 3), "empty": (1, 1)}
 ROW = 28
+GIVEN = json.loads(os.environ.get("TUBEMQ_CONTRACT_SERVERS", "null"))
+"""Two addresses, ``master`` and ``web``, and for how many ``tests`` there are topics: ``plain_0`` and on."""
+_numbers = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """What belongs to one test only."""
+
+    plain: str = "plain"
+    shared: str = "shared"
+    empty: str = "empty"
+    group: str = "contract"
+
+
+@pytest.fixture
+def names():
+    if GIVEN is None:
+        return Names()
+    number = next(_numbers)
+    assert number < GIVEN["tests"], "no topics are left"
+    return Names(*(f"{field.name}_{number}" for field in dataclasses.fields(Names)))
 
 
 @contextlib.contextmanager
-def direct(_directory, server_tls=None, tls=None):
+def given_directly(_directory, names):
+    config = ClientConfig((Endpoint.parse(GIVEN["master"]),), names.group, checksums=True).validate()
+    # Connections of its own: those of the process would outlive the test.
+    with ChannelPool() as pool, contextlib.closing(Producers(pool)) as producers:
+        yield DirectCluster(config, pool, producers, (Endpoint.parse(GIVEN["web"]),))
+
+
+@contextlib.contextmanager
+def given_through_gateways(_directory, names):
+    settings = {"master_servers": (GIVEN["master"],), "master_web": (GIVEN["web"],)}
+    with contextlib.ExitStack() as running:
+        addresses = two_gateways(running, settings)
+        config = ClientConfig((), names.group, checksums=True)
+        yield open_cluster(ClusterConfig(config, addresses).validate())
+
+
+class Producers(KeptProducers):
+    def close(self):
+        self.close_idle()
+
+
+def two_gateways(running, settings):
+    """Start them until the end of ``running``, and return their addresses."""
+    made = [
+        BackgroundGateway(GatewaySettings(listen=("127.0.0.1", 0), **settings).validate()) for _ in range(2)
+    ]
+    addresses = tuple(Endpoint.parse(running.enter_context(one).address) for one in made)
+    running.callback(close_process_gateways)
+    return addresses
+
+
+@contextlib.contextmanager
+def direct(_directory, _names, server_tls=None, tls=None):
     settings = EmbeddedSettings(tls=server_tls)
     with EmbeddedTubeMQ(topics=TOPICS, brokers=3, settings=settings) as server:
         master = Endpoint.parse(server.master)
@@ -40,16 +102,17 @@ def direct(_directory, server_tls=None, tls=None):
         yield open_cluster(ClusterConfig(config, web=(Endpoint.parse(server.master_web),)).validate())
 
 
-def direct_over_tls(directory):
+def direct_over_tls(directory, names):
     """Servers and clients have to show certificates, so a connection without TLS comes to nothing."""
     authority = Authority(directory)
     server, client = authority.issue("server"), authority.issue("client")
     server_tls = ServerTls(str(server.cert), str(server.key), client_ca_file=str(authority.cert))
-    return direct(directory, server_tls, TlsConfig(str(authority.cert), str(client.cert), str(client.key)))
+    tls = TlsConfig(str(authority.cert), str(client.cert), str(client.key))
+    return direct(directory, names, server_tls, tls)
 
 
 @contextlib.contextmanager
-def through_gateways(_directory, authority=None, gateways=2):
+def through_gateways(_directory, _names, authority=None):
     """Sessions, ranges and messages go to the first of two gateways, and masters are known to it only."""
     server_tls = client_tls = None
     settings = {"session_bytes": 1 << 20, "housekeeping_ms": 100}
@@ -70,23 +133,18 @@ def through_gateways(_directory, authority=None, gateways=2):
         embedded = EmbeddedSettings(tls=server_tls)
         tubemq = running.enter_context(EmbeddedTubeMQ(topics=TOPICS, brokers=3, settings=embedded))
         settings |= {"master_servers": (tubemq.master,), "master_web": (tubemq.master_web,)}
-        made = [
-            BackgroundGateway(GatewaySettings(listen=("127.0.0.1", 0), **settings).validate())
-            for _ in range(gateways)
-        ]
-        addresses = tuple(Endpoint.parse(running.enter_context(one).address) for one in made)
-        running.callback(close_process_gateways)
+        addresses = two_gateways(running, settings)
         config = ClientConfig((), "contract", tls=client_tls, rpc_timeout_ms=2_000, checksums=True)
         yield open_cluster(ClusterConfig(config, addresses).validate())
 
 
-def through_gateways_over_tls(directory):
+def through_gateways_over_tls(directory, names):
     """Every connection shows a certificate: to the gateway and from there to the servers."""
-    return through_gateways(directory, Authority(directory))
+    return through_gateways(directory, names, Authority(directory))
 
 
 @contextlib.contextmanager
-def memory(_directory):
+def memory(_directory, _names):
     yield MemoryCluster(checksums=True, **TOPICS)
 
 
@@ -97,11 +155,13 @@ CLUSTERS = {
     "remote over TLS": through_gateways_over_tls,
     "memory": memory,
 }
+if GIVEN is not None:
+    CLUSTERS = {"direct": given_directly, "remote": given_through_gateways}
 
 
 @pytest.fixture(params=CLUSTERS)
-def cluster(request, tmp_path):
-    with CLUSTERS[request.param](tmp_path) as opened:
+def cluster(request, tmp_path, names):
+    with CLUSTERS[request.param](tmp_path, names) as opened:
         yield opened
 
 
@@ -129,33 +189,35 @@ def read(cluster, layout, partition, start, end, on_loss=fail_on_loss):
     return [batch.columns.message(row) for batch in batches for row in range(len(batch.columns))]
 
 
-def test_a_layout_lists_the_partitions_of_all_topics_in_order(cluster):
-    layout = cluster.layout(["plain", "shared"])
+def test_a_layout_lists_the_partitions_of_all_topics_in_order(cluster, names):
+    layout = cluster.layout([names.plain, names.shared])
 
     assert list(layout.partitions) == sorted(layout.partitions)
-    assert {one.topic for one in layout.partitions} == {"plain", "shared"}
+    assert {one.topic for one in layout.partitions} == {names.plain, names.shared}
     assert layout.missing_topics == frozenset()
-    assert {store.topic for store in layout.stores} == {"plain", "shared"}
+    assert {store.topic for store in layout.stores} == {names.plain, names.shared}
 
 
-def test_a_topic_that_does_not_exist_is_refused_or_named(cluster):
+def test_a_topic_that_does_not_exist_is_refused_or_named(cluster, names):
     with pytest.raises(RpcError) as refused:
-        cluster.layout(["plain", "nowhere"])
+        cluster.layout([names.plain, "nowhere"])
     assert refused.value.code == 431
 
-    layout = cluster.layout(["plain", "nowhere"], missing_ok=True)
+    layout = cluster.layout([names.plain, "nowhere"], missing_ok=True)
     assert layout.missing_topics == {"nowhere"}
-    assert {one.topic for one in layout.partitions} == {"plain"}
+    assert {one.topic for one in layout.partitions} == {names.plain}
 
 
-def test_all_topics_are_listed(cluster):
-    assert set(cluster.topics()) == TOPICS.keys()
+def test_all_topics_are_listed(cluster, names):
+    listed = set(cluster.topics())
+    assert {names.plain, names.shared, names.empty} <= listed
+    assert "nowhere" not in listed
 
 
-def test_a_group_stands_where_it_was_moved_to(cluster):
+def test_a_group_stands_where_it_was_moved_to(cluster, names):
     """And at the beginning before that."""
-    send(cluster, "shared", b"one", b"two", b"three", partition=(1, 0))
-    layout, _ = whole(cluster, "shared")
+    send(cluster, names.shared, b"one", b"two", b"three", partition=(1, 0))
+    layout, _ = whole(cluster, names.shared)
     first, second, *others = layout.partitions
     assert cluster.group_positions(layout) == dict.fromkeys(layout.partitions, 0)
 
@@ -168,31 +230,31 @@ def test_a_group_stands_where_it_was_moved_to(cluster):
     }
 
 
-def test_where_a_group_stands_is_asked_without_being_one(cluster):
+def test_where_a_group_stands_is_asked_without_being_one(cluster, names):
     """Brokers tell with a delay."""
-    layout = cluster.layout(["plain"])
+    layout = cluster.layout([names.plain])
     moved = dict.fromkeys(layout.partitions, 0)
     assert cluster.move_group(layout, moved) == {}
 
     def stored():
-        return {one.partition: one for one in cluster.stored_offsets("contract").known}
+        return {one.partition: one for one in cluster.stored_offsets(names.group).known}
 
-    wait_until(lambda: stored().keys() == moved.keys())
+    wait_until(lambda: stored().keys() == moved.keys(), 30)
     assert {(one.group, one.committed, one.in_flight, one.consumer) for one in stored().values()} == {
-        ("contract", 0, 0, None)
+        (names.group, 0, 0, None)
     }
-    assert cluster.stored_offsets("contract").failures == {}
+    assert cluster.stored_offsets(names.group).failures == {}
 
 
-def test_an_empty_store_has_equal_bounds(cluster):
-    layout, held = whole(cluster, "empty")
+def test_an_empty_store_has_equal_bounds(cluster, names):
+    layout, held = whole(cluster, names.empty)
 
     assert set(held.values()) == {OffsetBounds(0, 0)}
     assert cluster.first_readable(layout, held) == dict.fromkeys(held, 0)
 
 
-def test_bounds_are_of_the_stores_asked_for(cluster):
-    layout = cluster.layout(["plain"])
+def test_bounds_are_of_the_stores_asked_for(cluster, names):
+    layout = cluster.layout([names.plain])
     store = next(iter(layout.stores))
 
     answer = cluster.bounds(layout, [store], timeout_ms=1_000)
@@ -200,17 +262,18 @@ def test_bounds_are_of_the_stores_asked_for(cluster):
     assert (set(answer.known), answer.failures) == ({store}, {})
 
 
-def test_what_is_on_the_disk_is_a_part_of_what_a_store_holds(cluster):
-    send(cluster, "shared", *[b"x"] * 20)
-    layout = cluster.layout(["shared"])
+def test_what_is_on_the_disk_is_a_part_of_what_a_store_holds(cluster, names):
+    send(cluster, names.shared, *[b"x"] * 20)
+    layout = cluster.layout([names.shared])
     on_disk = cluster.bounds(layout, flushed=True).complete()
     for store, held in cluster.bounds(layout).complete().items():
         assert on_disk[store].earliest == held.earliest
         assert held.earliest <= on_disk[store].latest <= held.latest
 
 
-@pytest.mark.parametrize("topic", ["plain", "shared"])
-def test_what_was_sent_is_read_once_and_receipted(cluster, topic):
+@pytest.mark.parametrize("kind", ["plain", "shared"])
+def test_what_was_sent_is_read_once_and_receipted(cluster, names, kind):
+    topic = getattr(names, kind)
     sent = {b"value %d" % number for number in range(40)}
     receipts = send(cluster, topic, *sent)
 
@@ -228,11 +291,11 @@ def test_what_was_sent_is_read_once_and_receipted(cluster, topic):
         assert receipt.checksum == sum(map(zlib.crc32, bodies))
 
 
-def test_a_message_keeps_what_belongs_to_it(cluster):
-    named = next(iter(cluster.layout(["plain"]).partitions))
+def test_a_message_keeps_what_belongs_to_it(cluster, names):
+    named = next(iter(cluster.layout([names.plain]).partitions))
     send(
         cluster,
-        "plain",
+        names.plain,
         b"body",
         attributes={"a": "1"},
         message_type="red",
@@ -240,24 +303,24 @@ def test_a_message_keeps_what_belongs_to_it(cluster):
         partition=(named.broker_id, named.partition_id),
     )
 
-    layout, held = whole(cluster, "plain")
+    layout, held = whole(cluster, names.plain)
     (message,) = read(cluster, layout, named, *held[named])
 
     assert message.value == b"body"
     assert message.attributes == {"a": "1", "$msgType$": "red", "$msgTime$": "202401020304"}
 
 
-def test_equal_keys_share_a_partition(cluster):
-    receipts = send(cluster, "plain", *[b"x"] * 20, key=b"the key")
+def test_equal_keys_share_a_partition(cluster, names):
+    receipts = send(cluster, names.plain, *[b"x"] * 20, key=b"the key")
 
     assert [one.count for one in receipts] == [20]
 
 
-def test_a_batch_is_sent_as_its_messages_one_by_one(cluster):
-    first, second = list(cluster.layout(["plain"]).partitions)[:2]
+def test_a_batch_is_sent_as_its_messages_one_by_one(cluster, names):
+    first, second = list(cluster.layout([names.plain]).partitions)[:2]
     header = MessageHeader({"a": "1"}, "red", "202401020304")
     batch = SendBatch(
-        Coded(("shared", "plain"), np.array([1, 1, 1, 0])),
+        Coded((names.shared, names.plain), np.array([1, 1, 1, 0])),
         BytesColumn(b"zeroonetwothree", np.array([0, 4, 7, 10, 15])),
         Coded((MessageHeader(), header), np.array([0, 1, 0, 0])),
         BytesColumn(b"k", np.array([0, 0, 0, 0, 1]), np.array([True, True, True, False])),
@@ -268,24 +331,24 @@ def test_a_batch_is_sent_as_its_messages_one_by_one(cluster):
         sender.flush()
         receipts = sender.receipts()
 
-    _, held = whole(cluster, "plain")
-    layout = cluster.layout(["plain"])
+    _, held = whole(cluster, names.plain)
+    layout = cluster.layout([names.plain])
     found = {one: read(cluster, layout, one, *held[one]) for one in (first, second)}
     assert [message.value for message in found[first]] == [b"zero", b"two"]
     assert [message.attributes for message in found[second]] == [
         {"a": "1", "$msgType$": "red", "$msgTime$": "202401020304"}
     ]
     assert [(one.partition.topic, one.count) for one in receipts] == [
-        ("plain", 2),
-        ("plain", 1),
-        ("shared", 1),
+        (names.plain, 2),
+        (names.plain, 1),
+        (names.shared, 1),
     ]
 
 
-def test_a_refused_message_says_which_one_of_its_batch_it_is(cluster):
+def test_a_refused_message_says_which_one_of_its_batch_it_is(cluster, names):
     """So the rest can be sent: those before it were accepted."""
     values = [b"0", b"", b"2", b"3", b"4"]
-    topics = Coded(("plain", "nowhere"), np.array([0, 0, 0, 1, 0]))
+    topics = Coded((names.plain, "nowhere"), np.array([0, 0, 0, 1, 0]))
     headers = Coded((MessageHeader(),), np.zeros(5, np.int64))
     batch = SendBatch(topics, BytesColumn.of(values), headers, first_row=11)
     with cluster.sender("contract") as sender:
@@ -306,21 +369,21 @@ def test_a_refused_message_says_which_one_of_its_batch_it_is(cluster):
     assert sum(one.bytes for one in receipts) == 3
 
 
-def test_ranges_cut_a_partition_without_gaps_and_repeats(cluster):
-    named = next(iter(cluster.layout(["plain"]).partitions))
+def test_ranges_cut_a_partition_without_gaps_and_repeats(cluster, names):
+    named = next(iter(cluster.layout([names.plain]).partitions))
     values = [b"%d" % number for number in range(10)]
-    send(cluster, "plain", *values, partition=(named.broker_id, named.partition_id))
-    layout, _ = whole(cluster, "plain")
+    send(cluster, names.plain, *values, partition=(named.broker_id, named.partition_id))
+    layout, _ = whole(cluster, names.plain)
 
     pieces = [read(cluster, layout, named, ROW * a, ROW * b) for a, b in ((0, 3), (3, 3), (3, 10))]
 
     assert [[message.value for message in piece] for piece in pieces] == [values[:3], [], values[3:]]
 
 
-def test_a_range_beyond_the_end_is_a_loss_by_the_policy(cluster):
-    named = next(iter(cluster.layout(["plain"]).partitions))
-    send(cluster, "plain", b"0", b"1", partition=(named.broker_id, named.partition_id))
-    layout, _ = whole(cluster, "plain")
+def test_a_range_beyond_the_end_is_a_loss_by_the_policy(cluster, names):
+    named = next(iter(cluster.layout([names.plain]).partitions))
+    send(cluster, names.plain, b"0", b"1", partition=(named.broker_id, named.partition_id))
+    layout, _ = whole(cluster, names.plain)
     recorder = LossRecorder()
 
     assert len(read(cluster, layout, named, 0, 5 * ROW, recorder)) == 2
@@ -329,14 +392,14 @@ def test_a_range_beyond_the_end_is_a_loss_by_the_policy(cluster):
         read(cluster, layout, named, 0, 5 * ROW)
 
 
-def test_a_topic_that_does_not_exist_is_refused_when_writing(cluster):
-    cluster.refuse_unknown_topic("plain")
+def test_a_topic_that_does_not_exist_is_refused_when_writing(cluster, names):
+    cluster.refuse_unknown_topic(names.plain)
     with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNKNOWN"):
         cluster.refuse_unknown_topic("nowhere")
 
 
-def test_a_topic_that_can_be_published_to_is_not_waited_for(cluster):
-    cluster.await_publishable("plain")
+def test_a_topic_that_can_be_published_to_is_not_waited_for(cluster, names):
+    cluster.await_publishable(names.plain)
     with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNKNOWN"):
         cluster.await_publishable("nowhere")
 
