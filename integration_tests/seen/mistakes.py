@@ -14,6 +14,8 @@ from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 TOPIC: Final = "orders"
+_FOR_TESTS_ONLY: Final = Path(__file__).parents[1] / "preloaded"
+"""What makes Spark's daemons start faster in the other tests."""
 
 _HEAD: Final = """\
 import os, sys
@@ -67,8 +69,15 @@ def _nobody(_: EmbeddedTubeMQ) -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
+def _with_path(*first: str) -> dict[str, str]:
+    """Return a user's environment, in which Python finds some folders first."""
+    inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    users = [folder for folder in inherited if Path(folder) != _FOR_TESTS_ONLY]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*first, *users])}
+
+
 def _as_it_is(_: Path) -> Mapping[str, str]:
-    return os.environ
+    return _with_path()
 
 
 def _without_java(folder: Path) -> Mapping[str, str]:
@@ -79,7 +88,7 @@ def _without_java(folder: Path) -> Mapping[str, str]:
         found = shutil.which(name)
         assert found is not None, name
         (tools / name).symlink_to(found)
-    return {key: value for key, value in os.environ.items() if key != "JAVA_HOME"} | {"PATH": str(tools)}
+    return {key: value for key, value in _with_path().items() if key != "JAVA_HOME"} | {"PATH": str(tools)}
 
 
 def _without_the_package(folder: Path) -> Mapping[str, str]:
@@ -93,7 +102,7 @@ def _without_the_package(folder: Path) -> Mapping[str, str]:
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{bare}:$PYTHONPATH" exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    return {**os.environ, "PYSPARK_PYTHON": str(python)}
+    return {**_with_path(), "PYSPARK_PYTHON": str(python)}
 
 
 def _with_older_spark(folder: Path) -> Mapping[str, str]:
@@ -112,8 +121,7 @@ def _with_older_spark(folder: Path) -> Mapping[str, str]:
         *packages,
     ]
     subprocess.run(command, check=True)
-    paths = [str(older), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_HOME": str(older / "pyspark")}
+    return {**_with_path(str(older)), "SPARK_HOME": str(older / "pyspark")}
 
 
 @dataclasses.dataclass(frozen=True)
