@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -40,7 +40,8 @@ _MOST_THREADS: Final = 16
 class DirectCluster(Cluster):
     """A cluster over a pool of channels, which it shares with others and does not close.
 
-    Its senders are new producers, or those of ``producers``, which may have served others before.
+    Its senders are new producers, or those of ``producers``, which may have served others before. ``web``
+    returns where the masters serve their administration API.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class DirectCluster(Cluster):
         config: ClientConfig,
         pool: ChannelPool,
         producers: KeptProducers | None = None,
-        web: Sequence[Endpoint] = (),
+        web: Callable[[], Sequence[Endpoint]] = tuple,
     ) -> None:
         self._config = config
         self._web = web
@@ -61,7 +62,7 @@ class DirectCluster(Cluster):
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API over HTTP: the protocol of the clients lists no topics."""
-        return existing_topics(self._web, self._config.rpc_timeout_ms / 1000)
+        return existing_topics(self._web(), self._config.rpc_timeout_ms / 1000)
 
     def bounds(
         self,
@@ -97,7 +98,7 @@ class DirectCluster(Cluster):
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API over HTTP, where the masters say that it is."""
-        return stored_offsets(self._web, self._config.rpc_timeout_ms / 1000, group, topics)
+        return stored_offsets(self._web(), self._config.rpc_timeout_ms / 1000, group, topics)
 
     def move_group(
         self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]

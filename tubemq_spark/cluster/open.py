@@ -22,4 +22,4 @@ def open_cluster(config: ClusterConfig) -> Cluster:
         from tubemq_spark.cluster.remote import RemoteCluster
 
         return RemoteCluster(process_gateways(config.gateways, config.client, config.gateway_token))
-    return DirectCluster(config.client, process_pool(), process_producers(), config.web_servers)
+    return DirectCluster(config.client, process_pool(), process_producers(), lambda: config.web_servers)

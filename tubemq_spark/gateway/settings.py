@@ -285,6 +285,9 @@ class GatewaySettings:
                 self.master_discovery_url or "missing",
                 "given with master_discovery=http, and only then",
             )
+        if "@" in (self.master_discovery_url or ""):
+            # The log shows the URL; the error must not.
+            raise bad_setting("master_discovery_url", "given with a login", "without a user and a password")
         self._check_log_file()
         if self.policy is not None:
             from tubemq_spark.gateway.policy import load_policy

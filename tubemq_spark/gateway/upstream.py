@@ -62,7 +62,7 @@ class Upstream:
             found = self._known.get(config)
             if found is None:
                 settings = self._settings
-                cluster = DirectCluster(config, self._pool, self._producers, settings.web_servers())
+                cluster = DirectCluster(config, self._pool, self._producers, settings.web_servers)
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
                 found = self._known[config] = Access(config, cluster, routes)
                 routes.on_change = self._telling(found)

@@ -150,3 +150,22 @@ def test_a_name_stands_for_all_its_addresses(server):
 def test_settings_that_do_not_fit_together_are_refused(server, changes):
     with pytest.raises(GatewayError, match="master_discovery_url"):
         settings(server, **changes)
+
+
+def test_sessions_ask_the_administration_api_of_the_masters_of_now(server, page):
+    """Without ``master_web`` it is at the usual port of each master, also for a session opened before."""
+    port = server.master.rpartition(":")[2]
+    page.text = f"127.0.0.1:{port}"
+    with served_with(server, **by_http(page, page.text), master_web=None) as client:
+        with pytest.raises(RefusedError, match="127.0.0.1:8080"):
+            client("ListTopics")
+        page.text = f"localhost:{port}"
+        page.await_more()
+        with pytest.raises(RefusedError, match="localhost:8080"):
+            client("ListTopics")
+
+
+def test_a_login_in_the_url_is_refused_and_not_repeated(server):
+    with pytest.raises(GatewayError, match="without a user and a password") as refused:
+        settings(server, master_discovery="http", master_discovery_url="http://me:hush@masters/")
+    assert "hush" not in str(refused.value)
