@@ -152,6 +152,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_GATEWAY_CONFIG_UNKNOWN": "The gateway has no setting '{setting}' ({source}); remove it, or correct its name: {known}.",
     "TUBEMQ_GATEWAY_CONFIG_FILE": "The gateway's configuration {path} cannot be read: {cause}; correct it.",
     "TUBEMQ_GATEWAY_POLICY": "The policy {path} of the gateway cannot be used: {cause}; correct it.",
+    "TUBEMQ_TOPIC_PARTLY_CREATED": "Topic '{topic}' is on the brokers {brokers}, and the master refuses to create it on {missing}; ask the operator of TubeMQ to complete or remove it.",
     "TUBEMQ_GATEWAY_LOGIN": "The gateway {gateway} does not know who calls: {what}; set tubemq.gateway.token, or show a certificate that its policy names.",
     "TUBEMQ_GATEWAY_FORBIDDEN": "The gateway {gateway} does not allow the client {client} to {what}; ask its operator for the right.",
     "TUBEMQ_SESSION_UNKNOWN": "The gateway {gateway} does not know the session {session}; open it there, and repeat the call.",

@@ -252,9 +252,19 @@ class MasterAdmin(_WebApi):
             if any(place["topicStatusId"] == _NOT_DELETED for place in item["topicInfo"])
         }
 
-    def topic_brokers(self, topic: str) -> set[int]:
-        """Return the brokers that have the topic configured, published or not."""
-        return {place["brokerId"] for item in self.topic_info(topic) for place in item["topicInfo"]}
+    def topic_brokers(self, topic: str, *, deleted: bool = True) -> set[int]:
+        """Return the brokers that have the topic configured, published or not.
+
+        Args:
+            topic: its name.
+            deleted: those, too, where it is deleted and not removed yet.
+        """
+        return {
+            place["brokerId"]
+            for item in self.topic_info(topic)
+            for place in item["topicInfo"]
+            if deleted or place["topicStatusId"] == _NOT_DELETED
+        }
 
     def accepts_publish(self, topic: str) -> bool:
         """Say whether producers are told of the topic."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.client.any_master import ask_a_master
-from tubemq_spark.errors import AdminError, GatewayError
+from tubemq_spark.errors import AdminError, GatewayError, RemoteProtocolError
 from tubemq_spark.gateway.calls import Call
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.workers import Workers
@@ -37,6 +37,7 @@ class Topics:
         Raises:
             GatewayError: this gateway creates no topics, the request makes no sense, or no broker is online.
             AdminError: the master refuses.
+        RemoteProtocolError: it refuses for some of the brokers only.
             TubeMQConnectionError: no master answers.
         """
         if self._token is None:
@@ -63,18 +64,24 @@ def _check(request: pb.CreateTopicRequest) -> None:
 
 
 def _create(admin: MasterAdmin, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
-    if there := admin.topic_brokers(request.topic):
+    if there := admin.topic_brokers(request.topic, deleted=False):
         return pb.CreateTopicResponse(created=False, broker_ids=sorted(there))
     brokers = _brokers(admin, request.broker_ids)
     try:
         admin.add_topic(
             request.topic, brokers, stores=request.stores or 1, partitions=request.partitions or 1
         )
-    except AdminError:
-        # Somebody else may have been quicker.
-        if there := admin.topic_brokers(request.topic):
-            return pb.CreateTopicResponse(created=False, broker_ids=sorted(there))
-        raise
+    except AdminError as error:
+        # The master answers for each broker by itself.
+        there = admin.topic_brokers(request.topic, deleted=False)
+        if missing := sorted(set(brokers) - there):
+            if not there:
+                raise
+            raise RemoteProtocolError(
+                "TUBEMQ_TOPIC_PARTLY_CREATED", topic=request.topic, brokers=sorted(there), missing=missing
+            ) from error
+        # Somebody else was quicker.
+        return pb.CreateTopicResponse(created=False, broker_ids=sorted(there))
     return pb.CreateTopicResponse(created=True, broker_ids=brokers)
 
 

@@ -26,7 +26,7 @@ def secured(tmp_path_factory):
     directory = tmp_path_factory.mktemp("secured")
     authority = Authority(directory)
     pair, policy = authority.issue("gateway"), directory / "policy.toml"
-    rights = policy_text().replace('write = ["clicks"]', 'write = ["*"]\ncreate = ["new_*", "old"]')
+    rights = policy_text().replace('write = ["clicks"]', 'write = ["*"]\ncreate = ["new_*", "gap_*", "old"]')
     policy.write_text(rights)
     return authority, {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "policy": str(policy)}
 
@@ -89,6 +89,28 @@ def test_a_topic_that_exists_is_left_as_it_is(server, served, connect):
     assert {(shape.stores, shape.partitions) for (topic, _), shape in shapes.items() if topic == "old"} == {
         (2, 3)
     }
+
+
+def delete_on(server, topic, broker_id):
+    """Leave a record of a deleted topic on one broker, where the master then refuses to create it."""
+    MasterAdmin(server.master_web, token=SECRET).delete_topic(topic, [broker_id])
+
+
+def test_a_topic_that_only_some_brokers_take_is_told_with_those_that_have_it(server, served, connect):
+    writer = connect(served, "writer")
+    writer("CreateTopic", topic="gap_partly", broker_ids=[2])
+    delete_on(server, "gap_partly", 2)
+    status, condition, text = refusal(writer, topic="gap_partly")
+    assert (status, condition) == ("INTERNAL", "TUBEMQ_TOPIC_PARTLY_CREATED")
+    assert "is on the brokers [1, 3]" in text
+    assert "create it on [2]" in text
+
+
+def test_a_deleted_topic_does_not_count_as_one_that_exists(server, served, connect):
+    writer = connect(served, "writer")
+    writer("CreateTopic", topic="gap_deleted", broker_ids=[3])
+    delete_on(server, "gap_deleted", 3)
+    assert refusal(writer, topic="gap_deleted", broker_ids=[3])[1] == "TUBEMQ_ADMIN_REFUSED"
 
 
 def test_who_has_no_right_creates_nothing(server, served, connect):
