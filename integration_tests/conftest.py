@@ -1,5 +1,6 @@
 """Fixtures of the integration tests: one Spark session, and every server by the same name."""
 
+import contextlib
 import os
 import zlib
 from pathlib import Path
@@ -10,6 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from integration_tests import faulty_clusters, runs
+from integration_tests.gateways import two_gateways
 from integration_tests.real import load
 from integration_tests.real.availability import REQUIRED_VARIABLE, is_required, require_real_tubemq
 from integration_tests.real.client_jars import VERSIONS
@@ -62,6 +64,10 @@ PRELOADED = Path(__file__).parent / "preloaded"
 """Where Spark's daemons of Python workers find what they import once, instead of each of their forks: a fifth
 of the time of tests through Spark. ``make wheel-test``, clusters and examples do without."""
 
+THROUGH_GATEWAYS = "TUBEMQ_THROUGH_GATEWAYS"
+"""``1``: queries reach the servers through two gateways, of which one is killed in turn."""
+KILLED_EVERY_S = 10.0
+
 SECONDS_WITH_SERVERS = 300
 """The longest time of a test that says nothing else; the first one of a process starts servers and Spark."""
 
@@ -112,13 +118,17 @@ def no_jvm_left():
 @pytest.fixture(scope="session", params=BOTH_SERVERS)
 def server(request, tmp_path_factory):
     """A TubeMQ with fresh topics: every test that asks for it runs on both kinds."""
-    if request.param == "embedded":
-        with embedded_server(tmp_path_factory.mktemp("embedded")) as running:
-            yield running
-    else:
-        require_real_tubemq()
-        with real_server() as running:
-            yield running
+    with contextlib.ExitStack() as running:
+        if request.param == "embedded":
+            found = running.enter_context(embedded_server(tmp_path_factory.mktemp("embedded")))
+        else:
+            require_real_tubemq()
+            found = running.enter_context(real_server())
+        if os.environ.get(THROUGH_GATEWAYS) == "1":
+            gateways = running.enter_context(two_gateways(found.master))
+            running.enter_context(gateways.killed_in_turn(KILLED_EVERY_S))
+            found.gateways = gateways.addresses
+        yield found
 
 
 @pytest.fixture(scope="session", params=BOTH_SERVERS)

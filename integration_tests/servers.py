@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -76,6 +76,8 @@ class Server:
     """Remove all messages of a topic, as retention does after days: of the embedded one only."""
     data: Path | None = None
     """The directory of the embedded one, which writes nowhere else."""
+    gateways: Sequence[str] = ()
+    """Where queries reach it through gateways, and not directly."""
     _numbers: dict[str, Iterator[int]] = dataclasses.field(
         default_factory=lambda: {shape: itertools.count() for shape in SHAPES}
     )
@@ -102,7 +104,10 @@ class Server:
 
     def options(self, **more: str) -> dict[str, str]:
         """Return the connection's options for Spark, and some more."""
-        return {"tubemq.master.servers": self.master, "tubemq.group": "it_group", **more}
+        servers = {"tubemq.master.servers": self.master}
+        if self.gateways:
+            servers = {"tubemq.gateway.servers": ",".join(self.gateways)}
+        return {**servers, "tubemq.group": "it_group", **more}
 
 
 def partitions(shape: str) -> list[str]:

@@ -1,52 +1,22 @@
 """Spark through gateways: reads and writes as without, and one gateway after the other may go."""
 
-import contextlib
+import itertools
+import time
 
 import pytest
 
+from integration_tests.gateways import two_gateways
 from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, numbers, read, read_stream, run, write
+from integration_tests.queries import Collected, numbers, read, read_stream, run, start, write
+from integration_tests.steady_load import steady_load
 from integration_tests.truth import assert_same_rows
-from tubemq_spark.gateway.background import BackgroundGateway
-from tubemq_spark.gateway.loading import load_settings
 
 COUNT = 3_000
 
 
-class Gateways:
-    """Two gateways before a server, which has them in place of its masters."""
-
-    def __init__(self, server):
-        self._flags = {"master_servers": server.master, "listen": "127.0.0.1:0"}
-        self._running = [self._start(self._flags) for _ in range(2)]
-        self.addresses = [one.address for one in self._running]
-
-    def options(self, **more):
-        return {"tubemq.gateway.servers": ",".join(self.addresses), "tubemq.group": "it_group", **more}
-
-    def kill(self, number):
-        """Cut all that it does, and start it again at its address."""
-        self._running[number].stop(0)
-        self._running[number] = self._start({**self._flags, "listen": self.addresses[number]})
-
-    def roll(self, number):
-        """Restart it as one does for a new release: it drains first."""
-        self._running[number].stop(30_000)
-        self._running[number] = self._start({**self._flags, "listen": self.addresses[number]})
-
-    def close(self):
-        for one in self._running:
-            one.stop(0)
-
-    def _start(self, flags):
-        made = BackgroundGateway(load_settings(flags=flags))
-        made.start()
-        return made
-
-
 @pytest.fixture
 def gateways(server):
-    with contextlib.closing(Gateways(server)) as running:
+    with two_gateways(server.master) as running:
         yield running
 
 
@@ -84,3 +54,34 @@ def test_a_stream_through_gateways_that_go_in_turn_loses_and_repeats_nothing(
 
     assert_same_rows(collected.rows, range(COUNT))
     assert set(numbers(read(spark, server, copy))) == set(range(COUNT))
+
+
+@pytest.mark.nightly
+def test_a_rolling_restart_under_load_is_a_short_pause(spark, server, gateways, tmp_path, record_property):
+    """Both are restarted twice, as for a new release; no error reaches the query."""
+    topic = server.fresh_topic("3x1")
+    collected, moments = Collected(), []
+
+    def sink(frame, batch):
+        collected(frame, batch)
+        moments.append(time.monotonic())
+
+    with steady_load(server.master, topic) as load:
+        query = start(read_stream(spark, gateways, topic), sink, tmp_path, processingTime="0 seconds")
+        while len(moments) < 3:
+            time.sleep(0.1)
+        began = time.monotonic()
+        for number in (0, 1, 0, 1):
+            gateways.roll(number)
+            time.sleep(3)
+        ended = time.monotonic()
+    query.processAllAvailable()
+    assert query.exception() is None
+    query.stop()
+    query.awaitTermination()
+
+    assert_same_rows(collected.rows, range(load.acknowledged))
+    during = [moment for moment in moments if began <= moment <= ended]
+    pauses = [later - sooner for sooner, later in itertools.pairwise([began, *during, ended])]
+    record_property("longest pause between micro-batches, s", round(max(pauses), 2))
+    record_property("median", round(sorted(pauses)[len(pauses) // 2], 2))

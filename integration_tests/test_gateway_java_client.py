@@ -1,18 +1,26 @@
 """A client in Java, made from gateway.proto by gRPC's own tools, publishes, reads and commits."""
 
-import contextlib
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import tubemq_spark.protocol.gateway
+from integration_tests.conftest import BOTH_SERVERS
 from integration_tests.real import grpc_java
+from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.maven import ArtifactsUnavailableError
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.gateway.background import BackgroundGateway
-from tubemq_spark.gateway.loading import load_settings
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.model import Endpoint
 
+TOPIC, SHAPE, GROUP = "shared_with_java", (2, 1), "java_client"
 PROTO = Path(tubemq_spark.protocol.gateway.__file__).with_name("gateway.proto")
 PROGRAM = Path(__file__).parent / "programs" / "GatewayClient.java"
 
@@ -26,18 +34,33 @@ def class_path(tmp_path_factory):
     return grpc_java.compile_client(PROTO, PROGRAM, tmp_path_factory.mktemp("client"))
 
 
+@pytest.fixture(params=BOTH_SERVERS)
+def master(request):
+    """The master of two brokers."""
+    if request.param == "embedded":
+        with EmbeddedTubeMQ(topics={TOPIC: SHAPE}, brokers=2) as running:
+            yield running.master
+    else:
+        require_real_tubemq()
+        with RealTubeMQ({TOPIC: TopicSpec(*SHAPE)}, brokers=2) as running:
+            yield running.master
+
+
 @pytest.fixture
-def gateway(server):
-    made = BackgroundGateway(load_settings(flags={"master_servers": server.master, "listen": "127.0.0.1:0"}))
-    made.start()
-    with contextlib.ExitStack() as ending:
-        ending.callback(made.stop, 0)
-        yield made.address
+def gateway(master):
+    """The address of a gateway in a process of its own."""
+    command = [sys.executable, "-m", "tubemq_spark", "gateway", "--master-servers", master]
+    command += ["--listen", "127.0.0.1:0", "--log-level", "WARNING"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield re.search(r"serves at (\S+)", process.stdout.readline())[1]
+        finally:
+            process.terminate()
 
 
-def run(class_path, gateway, topic, group, *, publish, read, start):
+def run(class_path, gateway, *, publish, read, start):
     """Run the program; return what it read and the other lines that it printed."""
-    arguments = [gateway, topic, group, str(publish), str(read), start]
+    arguments = [gateway, TOPIC, GROUP, str(publish), str(read), start]
     done = subprocess.run(
         ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path, "GatewayClient", *arguments],
         capture_output=True,
@@ -51,26 +74,39 @@ def run(class_path, gateway, topic, group, *, publish, read, start):
     return values, [line for line in lines if not line.startswith("read ")]
 
 
-def write(server, topic, *values):
-    with TubeMQClient.connect(server.master) as client, client.producer() as producer:
+def write(master, *values):
+    with TubeMQClient.connect(master) as client, client.producer() as producer:
         for value in values:
-            producer.send(topic, value.encode())
+            producer.send(TOPIC, value.encode())
 
 
-def test_a_client_that_has_the_proto_only_publishes_reads_and_commits(server, gateway, class_path):
-    topic, group = server.fresh_topic("3x1"), "java_client"
+def stored(master):
+    with TubeMQClient.connect(master) as client:
+        return [record.value.decode() for record in client.read(TOPIC)]
+
+
+def where_the_group_stands(master):
+    """Return that and the end, for each partition."""
+    cluster = open_cluster(ClusterConfig(ClientConfig((Endpoint.parse(master),), GROUP)).validate())
+    layout = cluster.layout([TOPIC])
+    bounds = cluster.bounds(layout).complete()
+    positions = cluster.group_positions(layout)
+    return {one: (positions[one], bounds[one.store_id].latest) for one in layout.partitions}
+
+
+def test_a_client_that_has_the_proto_only_publishes_reads_and_commits(master, gateway, class_path):
     python, java = [f"python {number}" for number in range(6)], [f"java {number}" for number in range(10)]
-    write(server, topic, *python)
+    write(master, *python)
 
-    values, others = run(class_path, gateway, topic, group, publish=10, read=16, start="beginning")
+    values, others = run(class_path, gateway, publish=10, read=16, start="beginning")
 
     assert sorted(values) == sorted(python + java)
-    assert [line.split()[0] for line in others] == ["published", "attached", "closed"]
-    with TubeMQClient.connect(server.master) as client:
-        stored = [record.value.decode() for record in client.read(topic)]
-    assert sorted(stored) == sorted(python + java)
+    assert others[1:] == ["attached 4", "closed"]
+    assert sorted(stored(master)) == sorted(python + java)
+    assert all(position == end for position, end in where_the_group_stands(master).values())
 
     # Where the first session has committed, the next one goes on.
-    write(server, topic, "python 6", "python 7", "python 8")
-    values, _ = run(class_path, gateway, topic, group, publish=0, read=3, start="group")
+    write(master, "python 6", "python 7", "python 8")
+    values, _ = run(class_path, gateway, publish=0, read=3, start="group")
     assert sorted(values) == ["python 6", "python 7", "python 8"]
+    assert all(position == end for position, end in where_the_group_stands(master).values())

@@ -5,6 +5,7 @@ changes nothing: the last good list stays, and the log says so, once per row of 
 connections; they ask the new masters with their next question.
 """
 
+import asyncio
 import http.client
 import logging
 import re
@@ -51,10 +52,13 @@ class Discovery:
             return
         before = master_lists.current(self._first)
         try:
-            found = await self._workers.run(self._find)
+            # A name server that is silent has no limit of its own.
+            async with asyncio.timeout(_TIMEOUT_S):
+                found = await self._workers.run(self._find)
         except (OSError, http.client.HTTPException, ValueError, OptionError) as error:
             if not self._failing:
-                logger.warning("the masters stay %s, since others cannot be found: %s", _texts(before), error)
+                cause = str(error) or f"nobody answered within {_TIMEOUT_S:.0f} s"
+                logger.warning("the masters stay %s, since others cannot be found: %s", _texts(before), cause)
             self._failing = True
             return
         self._failing = False

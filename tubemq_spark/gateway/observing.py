@@ -69,7 +69,7 @@ class Observer:
             cluster=self._settings.cluster_name,
             version=__version__,
             address=self.address,
-            masters=self._settings.master_servers,
+            masters=tuple(map(str, self._settings.masters())),
             uptime_ms=int((time.monotonic() - self._began) * 1000),
             draining=self.draining,
             flows=self._rates.flows(dict(self._metrics.totals)),

@@ -210,7 +210,7 @@ class GatewayServer:
             grpc.__version__,
             self.address,
             " over TLS" if self._settings.tls_cert else "",
-            ", ".join(self._settings.master_servers),
+            ", ".join(map(str, self._settings.masters())),
             " over TLS" if self._settings.master_tls else "",
             self.metrics_address or "none",
         )

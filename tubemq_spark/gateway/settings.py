@@ -349,14 +349,17 @@ class GatewaySettings:
         """The port of a master whose address has none."""
         return DEFAULT_MASTER_TLS_PORT if self.master_tls else DEFAULT_MASTER_PORT
 
-    def web_servers(self) -> tuple[Endpoint, ...]:
-        """Return where the masters serve their administration API now."""
+    def masters(self) -> tuple[Endpoint, ...]:
+        """Return where the masters are now."""
         from tubemq_spark.client import master_lists
 
+        return master_lists.current(self.client_config().masters)
+
+    def web_servers(self) -> tuple[Endpoint, ...]:
+        """Return where the masters serve their administration API now."""
         if self.master_web is not None:
             return tuple(Endpoint.parse(address, DEFAULT_WEB_PORT) for address in self.master_web)
-        masters = master_lists.current(self.client_config().masters)
-        return tuple(Endpoint(one.host, DEFAULT_WEB_PORT) for one in masters)
+        return tuple(Endpoint(one.host, DEFAULT_WEB_PORT) for one in self.masters())
 
     def server_tls(self) -> "ServerTls | None":
         """Return how the gateway speaks TLS with its clients; None: it does not."""

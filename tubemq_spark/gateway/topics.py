@@ -37,7 +37,7 @@ class Topics:
         Raises:
             GatewayError: this gateway creates no topics, the request makes no sense, or no broker is online.
             AdminError: the master refuses.
-        RemoteProtocolError: it refuses for some of the brokers only.
+            RemoteProtocolError: it refuses for some of the brokers only.
             TubeMQConnectionError: no master answers.
         """
         if self._token is None:

@@ -157,11 +157,11 @@ def test_sessions_ask_the_administration_api_of_the_masters_of_now(server, page)
     port = server.master.rpartition(":")[2]
     page.text = f"127.0.0.1:{port}"
     with served_with(server, **by_http(page, page.text), master_web=None) as client:
-        with pytest.raises(RefusedError, match="127.0.0.1:8080"):
+        with pytest.raises(RefusedError, match=r"127\.0\.0\.1:8080"):
             client("ListTopics")
         page.text = f"localhost:{port}"
         page.await_more()
-        with pytest.raises(RefusedError, match="localhost:8080"):
+        with pytest.raises(RefusedError, match=r"localhost:8080"):
             client("ListTopics")
 
 
