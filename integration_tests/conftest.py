@@ -53,7 +53,7 @@ OWN_SERVERS = {
 """Files that start servers of their own, so they do not need the process of the shared ones."""
 ON_JAVA_FIRST = {"test_java_equality", "test_kill"}
 """Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
-EACH_SPARK = {"test_sinks", "test_stream_read"}
+EACH_SPARK = {"test_sinks"}
 """Files whose tests on the embedded server CI runs with the oldest PySpark (``make spark42``): together they
 call all of the data source API, in which PySpark's versions differ."""
 RIG_TESTS = "test_real_fixture"

@@ -94,6 +94,7 @@ def where_the_group_stands(master):
     return {one: (positions[one], bounds[one.store_id].latest) for one in layout.partitions}
 
 
+@pytest.mark.any_server
 def test_a_client_that_has_the_proto_only_publishes_reads_and_commits(master, gateway, class_path):
     python, java = [f"python {number}" for number in range(6)], [f"java {number}" for number in range(10)]
     write(master, *python)

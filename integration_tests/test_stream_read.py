@@ -98,6 +98,7 @@ def test_a_run_ends_where_the_topic_ended_when_it_began(spark, server, tmp_path)
     assert_same_rows(sink.rows, [*range(600), *range(1000, 1300)])
 
 
+@pytest.mark.any_server
 @pytest.mark.smoke
 def test_a_repeated_micro_batch_has_the_same_rows(spark, server, tmp_path):
     """Also where partitions share a store, and though more rows are there now."""

@@ -170,6 +170,7 @@ class Stress:
     "kind",
     [pytest.param("embedded", marks=pytest.mark.nightly), pytest.param("real", marks=pytest.mark.real)],
 )
+@pytest.mark.nightly  # make stress
 @pytest.mark.spark
 @pytest.mark.timeout(3_600)
 def test_every_row_is_read_once_whatever_changes(kind, tmp_path, record_property):

@@ -13,7 +13,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import FRAME_TOKEN, ServiceType
 
-_TIMEOUT_S: Final = 1.0
+_TIMEOUT_S: Final = 3.0
 _TOKEN: Final = FRAME_TOKEN.to_bytes(4, "big")
 _TLS_STARTS: Final = (b"\x16\x03", b"\x15\x03")
 """A record of a handshake, and one of an alert."""
