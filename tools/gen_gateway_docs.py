@@ -141,6 +141,7 @@ grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
 
 - `QueryRoute`, `QueryBounds` and `ReadRange` read what a topic holds, without moving any group.
 - `Publish` stores one batch; `PublishStream` is for many.
+- `CreateTopic` creates a topic, where the operator allows it.
 - `AttachPartitions`, `Fetch` and `Commit` consume as a group: TubeMQ's broker answers at once when it has
   nothing, and the gateway waits for it, up to 20 s per call. Of all that wait for a partition one asks the
   broker, every `poll_ms`; what is published through the gateway is there at once.
