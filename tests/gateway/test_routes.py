@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tests.memory_cluster import MemoryCluster
+from tests.waiting import wait_until
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.gateway.routes import Routes
 from tubemq_spark.model import TopicPartition
@@ -33,8 +34,10 @@ class Master(MemoryCluster):
 
 class Clock:
     now = 0.0
+    read = 0
 
     def __call__(self):
+        self.read += 1
         return self.now
 
 
@@ -105,6 +108,36 @@ def test_threads_that_ask_at_once_share_one_answer(parts):
         master.gate.set()
         assert len({tuple(one.result().partitions) for one in found}) == 1
     assert len(master.asked) == 1
+
+
+def test_whoever_wants_the_latest_waits_for_whoever_asks(parts):
+    """A master refuses a group other topics while one of its members asks."""
+    master, _, routes = parts
+    master.gate = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        first = threads.submit(routes.find, [DEMO])
+        wait_until(lambda: master.asked)
+        second = threads.submit(routes.layout, ["other"], missing_ok=False)
+        with pytest.raises(concurrent.futures.TimeoutError):
+            second.result(0.05)
+        assert master.asked == [("demo",)]
+        master.gate.set()
+        assert first.result()
+        assert second.result()
+    assert master.asked == [("demo",), ("other",)]
+
+
+def test_threads_that_waited_in_vain_fail_together(parts):
+    master, clock, routes = parts
+    master.away, master.gate = True, threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        asking = [threads.submit(routes.layout, ["demo"], missing_ok=False) for _ in range(3)]
+        # Each reads it at the start, and once more before it waits.
+        wait_until(lambda: clock.read >= 2 * 3)
+        clock.now += 10
+        master.gate.set()
+        assert {type(one.exception()) for one in asking} == {TubeMQConnectionError}
+    assert master.asked == [("demo",)]
 
 
 def test_a_refresh_asks_for_what_is_used_so_that_nobody_waits_for_it(parts):

@@ -17,9 +17,14 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.layout import topics_layout
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.methods import METHODS
 from tubemq_spark.protocol.send_batch import SendBatch
@@ -389,6 +394,20 @@ def test_a_call_that_waits_for_tubemq_does_not_hold_up_the_end(server):
         waiting.join(10)
         assert not waiting.is_alive()
     assert running.server.left == 0
+
+
+def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
+    """One that could not leave would keep its group from asking for other topics for 30 s."""
+    with gateway(server, route_refresh_ms=50) as running, PlainClient(running.address) as client:
+        client.open()
+        assert client("QueryRoute", topics=["demo"]).partitions
+        with server.faults.delay(Method.BALANCE_PARTITION_META, 300) as slow:
+            assert slow.wait_for_hits()
+            running.stop(0)
+    masters = (Endpoint.parse(server.master),)
+    config = ClientConfig(masters, group="plain", lease_wait_ms=0)
+    with ChannelPool() as pool:
+        assert topics_layout(config, pool, ["shared"]).partitions
 
 
 def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server):

@@ -9,7 +9,8 @@ come.
 A topic that nobody has used for ``expiry_s`` is forgotten, and so is the one that was not used for longest
 when there are too many.
 
-Threads may share it. Only one of them asks at a time, and those that waited for it use its answer.
+Threads may share it. Only one of them asks at a time, and those that waited for it use its answer, or fail as
+it did. Two at a time would hinder each other: while one asks, a master refuses the group other topics (425).
 """
 
 import dataclasses
@@ -59,8 +60,14 @@ class Routes:
         """When each topic was used last, in that order; guarded by ``_using``."""
         self.on_change: Callable[[str, int], object] = lambda _topic, _partitions: None
         """Called when a topic has other partitions than before, or elsewhere; with how many it has now."""
-        self.degraded = False
+        self._failure: TubeMQConnectionError | None = None
+        """Why no master answered when one was asked last; None when one did. Guarded by ``_asking``."""
+        self._failed_at = 0.0
+
+    @property
+    def degraded(self) -> bool:
         """Whether no master answered when one was asked last."""
+        return self._failure is not None
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool) -> TopicsLayout:
         """Ask a master, and remember what it says.
@@ -68,10 +75,11 @@ class Routes:
         Raises:
             TubeMQError: as ``Cluster.layout``.
         """
-        topics = tuple(topics)
+        topics, began = tuple(topics), self._clock()
         self._use(topics)
-        found = self._layout(topics, missing_ok=missing_ok)
-        self._remember(topics, found)
+        with self._asking:
+            found = self._layout(topics, began, missing_ok=missing_ok)
+            self._remember(topics, found)
         return found
 
     def refresh(self) -> None:
@@ -80,11 +88,12 @@ class Routes:
         Raises:
             TubeMQError: a master refuses, or none answers.
         """
-        self._forget_unused(self._clock() - self._expiry_s)
+        began = self._clock()
+        self._forget_unused(began - self._expiry_s)
         with self._asking:
             topics = sorted(self._topics)
             if topics:
-                self._remember(topics, self._layout(topics, missing_ok=True))
+                self._remember(topics, self._layout(topics, began, missing_ok=True))
 
     def find(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
         """Return where some partitions are.
@@ -111,7 +120,7 @@ class Routes:
             with self._asking:
                 # Another thread may have asked meanwhile.
                 if self._any_older(topics, began - self._refresh_s):
-                    self._ask(topics)
+                    self._ask(topics, began)
         found = [self._topics[topic] for topic in sorted(topics) if topic in self._topics]
         partitions = {one: endpoint for known in found for one, endpoint in known.partitions.items()}
         newest = max(found, key=lambda known: known.at, default=None)
@@ -135,21 +144,24 @@ class Routes:
             for topic, known in sorted(self._topics.items())
         ]
 
-    def _ask(self, topics: Collection[str]) -> None:
+    def _ask(self, topics: Collection[str], began: float) -> None:
         try:
-            self._remember(topics, self._layout(sorted(topics), missing_ok=True))
+            self._remember(topics, self._layout(sorted(topics), began, missing_ok=True))
         except TubeMQConnectionError as error:
             if self._any_older(topics, self._clock() - self._expiry_s):
                 raise
             logger.warning("no master answers; what one said before is used: %s", error)
 
-    def _layout(self, topics: Collection[str], *, missing_ok: bool) -> TopicsLayout:
+    def _layout(self, topics: Collection[str], began: float, *, missing_ok: bool) -> TopicsLayout:
+        """Ask a master, unless none answered another thread since ``began``. Hold ``_asking``."""
+        if self._failure is not None and self._failed_at > began:
+            raise TubeMQConnectionError(self._failure.condition, **self._failure.parameters)
         try:
             found = self._cluster.layout(topics, missing_ok=missing_ok)
-        except TubeMQConnectionError:
-            self.degraded = True
+        except TubeMQConnectionError as error:
+            self._failure, self._failed_at = error, self._clock()
             raise
-        self.degraded = False
+        self._failure = None
         return found
 
     def _any_older(self, topics: Collection[str], moment: float) -> bool:

@@ -61,6 +61,8 @@ _METADATA_BYTES: Final = 256 << 10
 _PENDING_CALLS: Final = 20_000
 """gRPC cancels a burst of calls above its own limit; ours answer with a reason."""
 _LOOK_S: Final = 0.05
+_QUESTIONS_S: Final = 1.0
+"""How long questions that are under way may take when the gateway stops."""
 _THREADS_S: Final = 3.0
 """How long threads whose calls were cut may take to notice."""
 
@@ -231,7 +233,10 @@ class GatewayServer:
         await self._announcing.end()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
-        # Before the threads: a call that waits for a server would go on for minutes.
+        # Who asks where partitions are is a member of its group for a moment. If it could not leave, the
+        # master would refuse the group other topics for 30 s.
+        await self._control_workers.close(_QUESTIONS_S)
+        # Before the other threads: a call that waits for a server would go on for minutes.
         await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
         self.left = sum([await workers.close(_THREADS_S) for workers in self._kinds])
         self.observer.end()
