@@ -32,6 +32,7 @@ enum {
     LEAST_MESSAGE_BYTES = 8,
     LENGTH_LIMIT = INT32_MAX,
     CHUNK_LIMIT = 8192,
+    USUAL_HEAD_BYTES = 256,
     FRAME_HEAD_BYTES = 16,
     INDEX_ENTRY_BYTES = 28,
 };
@@ -70,6 +71,8 @@ static uint32_t add_by_tables(uint32_t sum, const uint8_t *data, size_t size) {
     for (; size >= 16; data += 16, size -= 16)
         sum = four_bytes(12, load_little_endian(data) ^ sum) ^ four_bytes(8, load_little_endian(data + 4)) ^
               four_bytes(4, load_little_endian(data + 8)) ^ four_bytes(0, load_little_endian(data + 12));
+    for (; size >= 4; data += 4, size -= 4)
+        sum = four_bytes(0, load_little_endian(data) ^ sum);
     for (; size > 0; data++, size--)
         sum = (sum >> 8) ^ crc_tables[0][(sum ^ *data) & 0xFF];
     return sum;
@@ -170,13 +173,16 @@ typedef struct {
 
 /* Read a varint of at most ten bytes whose tenth is 0 or 1, as protobuf does. */
 static bool read_varint(Cursor *cursor, uint64_t *value) {
+    /* Not through the cursor: a byte may lie in it, for all that the compiler knows. */
+    const uint8_t *at = cursor->at, *end = cursor->end;
     uint64_t found = 0;
-    for (int shift = 0; shift < 64 && cursor->at < cursor->end; shift += 7) {
-        uint8_t byte = *cursor->at++;
+    for (int shift = 0; shift < 64 && at < end; shift += 7) {
+        uint8_t byte = *at++;
         if (shift == 63 && byte > 1)
             return false;
         found |= (uint64_t)(byte & 0x7F) << shift;
         if (byte < 0x80) {
+            cursor->at = at;
             *value = found;
             return true;
         }
@@ -232,8 +238,8 @@ static bool next_message(Cursor *cursor, Cursor *message) {
     return read_piece(cursor, &message->at, &message->end);
 }
 
-/* Copy the head's fields, of which there are few bytes, and count the messages. */
-static bool walk_fetch(const Py_buffer *body, uint8_t *head, size_t *head_size, Py_ssize_t *count) {
+/* Copy the head's fields as far as there is room, and count their bytes and the messages. */
+static bool walk_fetch(const Py_buffer *body, uint8_t *head, size_t room, size_t *head_size, Py_ssize_t *count) {
     Cursor cursor = {body->buf, (const uint8_t *)body->buf + body->len};
     Cursor message;
     *head_size = 0;
@@ -248,9 +254,10 @@ static bool walk_fetch(const Py_buffer *body, uint8_t *head, size_t *head_size, 
         }
         if (!pass_head_field(&cursor))
             return false;
-        if (head != NULL)
-            memcpy(head + *head_size, start, (size_t)(cursor.at - start));
-        *head_size += (size_t)(cursor.at - start);
+        size_t size = (size_t)(cursor.at - start);
+        if (*head_size + size <= room)
+            memcpy(head + *head_size, start, size);
+        *head_size += size;
     }
     return *count <= body->len / LEAST_MESSAGE_BYTES;
 }
@@ -262,19 +269,22 @@ PyDoc_STRVAR(outline_fetch_doc,
 static PyObject *outline_fetch(PyObject *self, PyObject *argument) {
     (void)self;
     Py_buffer body;
+    uint8_t usual_head[USUAL_HEAD_BYTES];
     size_t head_size;
     Py_ssize_t count;
     PyObject *head = NULL, *answer = NULL;
     if (PyObject_GetBuffer(argument, &body, PyBUF_SIMPLE) < 0)
         return NULL;
-    if (!walk_fetch(&body, NULL, &head_size, &count)) {
+    if (!walk_fetch(&body, usual_head, sizeof usual_head, &head_size, &count)) {
         answer = Py_NewRef(Py_None);
         goto end;
     }
-    head = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)head_size);
+    bool all = head_size <= sizeof usual_head;
+    head = PyBytes_FromStringAndSize(all ? (const char *)usual_head : NULL, (Py_ssize_t)head_size);
     if (head == NULL)
         goto end;
-    walk_fetch(&body, (uint8_t *)PyBytes_AsString(head), &head_size, &count);
+    if (!all) /* a long text of an error */
+        walk_fetch(&body, (uint8_t *)PyBytes_AsString(head), head_size, &head_size, &count);
     answer = Py_BuildValue("(On)", head, count);
 end:
     Py_XDECREF(head);
