@@ -15,6 +15,7 @@ ANSWERS = [
     '{"customer": "anna", "item": "book", "price": 12}',
     '{"customer": "anna", "item": "lamp", "refused": "no such item"}',
     '{"customer": "ben", "item": "pen", "price": 2}',
+    "orders answered: 3",
 ]
 
 

@@ -12,7 +12,7 @@ from tests.guarantees.readers import Query, plan_batch
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.source import planner
 
-IMPATIENT = {"fetchoffset.numretries": "3", "tubemq.fetchtimeoutms": "400"}
+IMPATIENT = {"fetchoffset.numretries": "3", "tubemq.fetchtimeoutms": "800"}
 COLUMNS = {"Stream", "AvailableNow", "Batch read", "Planned task"}
 
 

@@ -23,8 +23,8 @@ TOPIC = "demo"
 ODD, RIGHT = 1, 2
 """The brokers."""
 PATIENCE = {
-    "tubemq.rpctimeoutms": "100",
-    "tubemq.fetchtimeoutms": "300",
+    "tubemq.rpctimeoutms": "300",
+    "tubemq.fetchtimeoutms": "600",
     "fetchoffset.numretries": "2",
     "fetchoffset.retryintervalms": "10",
 }
