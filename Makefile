@@ -39,8 +39,8 @@ run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:p
 
 test: unit test-integration ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
 
-test-integration: java artifacts ## Spark on both servers, in three processes; EXCEPT="or smoke" leaves out more
-	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup -m "not (nightly $(EXCEPT))" $(ARGS)
+test-integration: java artifacts ## Spark on both servers, in several processes
+	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(USUAL) $(ARGS)
 
 quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files first), six tests through Spark
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync check quick-unit quick-spark
@@ -51,7 +51,8 @@ quick-unit: $(STAMP)
 quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
 
-nightly: java artifacts $(STAMP42) ## everything in its long form, for an hour: more kills, more random calls, more fuzzing
+nightly: java artifacts $(STAMP42) ## everything in its long form, for hours: more kills, more random calls, more fuzzing
+	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(ARGS)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync nightly-integration nightly-beside
 
 nightly-integration: java artifacts
@@ -60,7 +61,6 @@ nightly-integration: java artifacts
 
 nightly-beside: java $(STAMP42) # what does not share servers with the integration tests
 	$(BIN)/tubemq-spark demo
-	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(ARGS)
 	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.speedups --seconds $(NIGHTLY_FUZZ_SECONDS)
@@ -82,8 +82,8 @@ stress: java artifacts ## all changes under a stream, in random order, on two Ja
 artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
 	$(BIN)/python -m integration_tests.real.fetch
 
-spark42: java $(STAMP42) ## readers and writers of every kind on the embedded server, with PySpark 4.2; nightly runs the others
-	$(VENV42)/bin/python -m pytest integration_tests -m "each_spark and not nightly" $(ARGS)
+spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2; nightly runs its long form
+	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

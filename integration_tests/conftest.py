@@ -53,9 +53,6 @@ OWN_SERVERS = {
 """Files that start servers of their own, so they do not need the process of the shared ones."""
 ON_JAVA_FIRST = {"test_java_equality", "test_kill"}
 """Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
-EACH_SPARK = {"test_sinks"}
-"""Files whose tests on the embedded server CI runs with the oldest PySpark (``make spark42``): together they
-call all of the data source API, in which PySpark's versions differ."""
 RIG_TESTS = "test_real_fixture"
 RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
 """The test rig and its tests; all tests on the Java TubeMQ use it too."""
@@ -235,8 +232,6 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.timeout(SECONDS_WITH_SERVERS))
         if is_repetition(item):
             item.add_marker(pytest.mark.nightly)
-        if item.path.stem in EACH_SPARK and "embedded" in parameters_of(item).values():
-            item.add_marker(pytest.mark.each_spark)
     leave_most_cases_to_the_night(items)
     if is_required():
         leave_twins_to_the_night(items)
@@ -287,9 +282,8 @@ def is_nightly(item):
 
 
 def takes_long(item):
-    """Whether a test goes through Spark or Java's clients; what PySpark's versions differ in stays."""
-    long = item.get_closest_marker("spark") is not None or "client" in parameters_of(item)
-    return long and item.path.stem not in EACH_SPARK
+    """Whether a test goes through Spark or Java's clients."""
+    return item.get_closest_marker("spark") is not None or "client" in parameters_of(item)
 
 
 def twin_of(item):

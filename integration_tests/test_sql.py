@@ -54,7 +54,6 @@ def view(spark):
         spark.catalog.dropTempView(name)
 
 
-@pytest.mark.each_spark
 def test_a_view_is_read_and_joined_with_itself(spark, server, topic, view):
     name = view("", listed(server, subscribe=topic))
 
@@ -66,7 +65,6 @@ def test_a_view_is_read_and_joined_with_itself(spark, server, topic, view):
     assert_same_rows(numbers(spark.table(of_columns)), range(100))
 
 
-@pytest.mark.each_spark
 def test_a_view_keeps_its_end_until_it_is_made_again(spark, server, topic, table, view):
     """Spark plans the read of a Python source once. ``WITH`` makes another one for each statement."""
     options = listed(server, subscribe=topic)
@@ -82,7 +80,6 @@ def test_a_view_keeps_its_end_until_it_is_made_again(spark, server, topic, table
     assert numbers(spark.sql(f"SELECT * FROM {name}")) == [*range(101)]
 
 
-@pytest.mark.each_spark
 def test_rows_are_inserted_into_views(spark, server, view):
     """The columns are those of a read, or those that the view names."""
     topic = server.fresh_topic()
@@ -95,7 +92,6 @@ def test_rows_are_inserted_into_views(spark, server, view):
     assert_same_rows(numbers(read(spark, server, topic)), range(100))
 
 
-@pytest.mark.each_spark
 def test_options_beside_a_table(spark, server, topic, table):
     """``WITH`` passes options where those of the table do not reach the source."""
     name = table("USING tubemq")
@@ -125,7 +121,6 @@ def test_a_stream_from_a_table(spark, server, topic, table, tmp_path):
     assert_same_rows(found, range(100))
 
 
-@pytest.mark.each_spark
 @pytest.mark.parametrize("clause", ["OPTIONS", "TBLPROPERTIES"])
 def test_the_options_of_a_table_do_not_reach_the_source(spark, server, topic, table, clause):
     """Should this fail with a new Spark: docs/sql.md can say that they do."""

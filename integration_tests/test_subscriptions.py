@@ -35,7 +35,6 @@ def stream(spark, server, **options):
     return spark.readStream.format("tubemq").options(**server.options(**given)).load()
 
 
-@pytest.mark.each_spark
 def test_all_topics_that_match_are_read(spark, server, tmp_path):
     first, second, other = (server.fresh_topic() for _ in range(3))
     for index, topic in enumerate((first, second, other)):

@@ -28,7 +28,6 @@ def produce_timed(server, topic, count):
     produce(server.master, topic, (Sample(b"%200d" % number, message_time=minute) for number in range(count)))
 
 
-@pytest.mark.each_spark
 @pytest.mark.parametrize("shape", ["3x1", "2x3"])
 def test_partitions(spark, server, shape):
     topic = server.fresh_topic(shape)
