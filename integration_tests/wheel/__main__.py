@@ -86,7 +86,9 @@ class Trial:
 def main(arguments: list[str] | None = None) -> int:
     """Run the trial; return 0 when all went well."""
     parser = argparse.ArgumentParser(prog="wheel-test", description=__doc__)
-    parser.add_argument("--short", action="store_true", help="only README's blocks, in the oldest environment that is allowed")
+    parser.add_argument(
+        "--short", action="store_true", help="only README's blocks, in the oldest environment that is allowed"
+    )
     parsed = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="wheel-test-") as directory:
         trial = Trial(Path(directory))
