@@ -37,6 +37,10 @@ static void put_together(Pieces *pieces) {
     copy_pieces(pieces, 1, borders, target);
     if (borders[rows] != total)
         abort();
+    Py_ssize_t *firsts = malloc(((size_t)rows + 1) * sizeof *firsts);
+    if (firsts == NULL || find_runs(pieces, 1, firsts, rows) < (rows > 0))
+        abort();
+    free(firsts);
     free(borders);
     free(target);
 }
@@ -44,7 +48,7 @@ static void put_together(Pieces *pieces) {
 static void decode(Py_buffer *body) {
     size_t head_size, same_size;
     Py_ssize_t count;
-    if (!walk_fetch(body, NULL, &head_size, &count))
+    if (!walk_fetch(body, NULL, 0, &head_size, &count))
         return;
     uint8_t *head = malloc(head_size ? head_size : 1);
     size_t numbers = (size_t)count * sizeof(int64_t);
@@ -52,7 +56,7 @@ static void decode(Py_buffer *body) {
     uint8_t *damaged = malloc(count ? (size_t)count : 1);
     if (head == NULL || columns == NULL || damaged == NULL)
         abort();
-    walk_fetch(body, head, &same_size, &count);
+    walk_fetch(body, head, head_size, &same_size, &count);
     Columns found = {columns, columns + count, columns + 2 * count, columns + 3 * count, damaged};
     if (read_messages(body, &found, count)) {
         Pieces pieces = {*body, buffer_of(found.value_start, numbers), buffer_of(found.value_end, numbers)};

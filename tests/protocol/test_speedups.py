@@ -165,14 +165,31 @@ def test_pieces_are_put_together(texts, data):
     assert np.diff(np.frombuffer(borders, np.int32)).tolist() == [len(text) for text in picked]
 
 
+@given(
+    st.lists(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=6), max_size=3), st.integers(-1, 20)
+)
+def test_runs_begin_where_a_piece_differs_from_the_one_before(buffers, most):
+    pieces = []
+    for texts in buffers:
+        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(texts)]
+        pieces.append((b"".join(texts), starts, ends))
+    texts = [text for some in buffers for text in some]
+    expected = [row for row, text in enumerate(texts) if row == 0 or text != texts[row - 1]]
+    assert _speedups.runs(pieces, most) == (expected if len(expected) <= max(most, 0) else None)
+
+
 @pytest.mark.parametrize(
     ("starts", "ends"),
     [([-1], [0]), ([0], [4]), ([2], [1]), ([0, 0], [1]), ([1 << 62], [1 << 62]), ([0], [-(1 << 63)])],
 )
 def test_a_piece_outside_its_data_is_refused(starts, ends):
     piece = (b"abc", np.array(starts, np.int64), np.array(ends, np.int64))
+    pieces = [(b"x", np.zeros(1, np.int64), np.ones(1, np.int64)), piece]
     with pytest.raises(ValueError, match="outside its data"):
-        _speedups.gather([(b"x", np.zeros(1, np.int64), np.ones(1, np.int64)), piece])
+        _speedups.gather(pieces)
+    with pytest.raises(ValueError, match="outside its data"):
+        _speedups.runs(pieces, 9)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +204,8 @@ def test_the_checksum_of_what_is_outside_its_data_is_left_to_python(starts, ends
 def test_what_is_no_list_of_pieces_is_refused(pieces):
     with pytest.raises(TypeError):
         _speedups.gather(pieces)
+    with pytest.raises(TypeError):
+        _speedups.runs(pieces, 9)
 
 
 def test_pieces_of_two_gib_are_refused_before_anything_is_allocated():

@@ -502,6 +502,78 @@ end:
     return answer;
 }
 
+static PyObject *numbers_of(const Py_ssize_t *numbers, Py_ssize_t count) {
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+        PyObject *number = PyLong_FromSsize_t(numbers[i]);
+        if (number == NULL || PyList_SetItem(list, i, number) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* Note the rows whose piece differs from the one before, and return how many there are; -1 for more than ``most``. */
+static Py_ssize_t find_runs(const Pieces *all, Py_ssize_t count, Py_ssize_t *rows, Py_ssize_t most) {
+    const uint8_t *last = NULL;
+    size_t last_size = 0;
+    Py_ssize_t row = 0, found = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const uint8_t *data = all[i].data.buf;
+        const int64_t *starts = all[i].starts.buf, *ends = all[i].ends.buf;
+        Py_ssize_t here = all[i].starts.len / (Py_ssize_t)sizeof(int64_t);
+        for (Py_ssize_t piece = 0; piece < here; piece++, row++) {
+            const uint8_t *text = data + starts[piece];
+            size_t size = (size_t)(ends[piece] - starts[piece]);
+            if (last == NULL || size != last_size || memcmp(text, last, size) != 0) {
+                if (found == most)
+                    return -1;
+                rows[found++] = row;
+            }
+            last = text;
+            last_size = size;
+        }
+    }
+    return found;
+}
+
+PyDoc_STRVAR(runs_doc,
+             "runs(pieces, most, /)\n--\n\n"
+             "Return the rows whose piece differs from the one before, the first row among them.\n\n"
+             "``pieces`` is a list as for ``gather``. Return None when there are more than ``most``.\n\n"
+             "Raises ValueError for positions outside their data.");
+
+static PyObject *runs(PyObject *self, PyObject *arguments) {
+    (void)self;
+    PyObject *list, *answer = NULL;
+    Py_ssize_t most, pieces;
+    if (!PyArg_ParseTuple(arguments, "On:runs", &list, &most))
+        return NULL;
+    if (!PyList_Check(list)) {
+        PyErr_SetString(PyExc_TypeError, "expected a list");
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(list);
+    Pieces *all = hold_pieces(list, count);
+    if (all == NULL)
+        return NULL;
+    if (measure_pieces(all, count, &pieces) < 0) {
+        PyErr_SetString(PyExc_ValueError, "a piece lies outside its data, or they are too long together");
+        release_pieces(all, count);
+        return NULL;
+    }
+    most = most < 0 ? 0 : most < pieces ? most : pieces;
+    Py_ssize_t *rows = PyMem_Calloc((size_t)most + 1, sizeof *rows);
+    if (rows == NULL) {
+        PyErr_NoMemory();
+    } else {
+        Py_ssize_t found = find_runs(all, count, rows, most);
+        answer = found < 0 ? Py_NewRef(Py_None) : numbers_of(rows, found);
+    }
+    PyMem_Free(rows);
+    release_pieces(all, count);
+    return answer;
+}
+
 /* ---- numbers in buffers that may begin anywhere */
 
 static Py_ssize_t count_of(const Py_buffer *numbers) { return numbers->len / (Py_ssize_t)sizeof(int64_t); }
@@ -886,6 +958,7 @@ static PyMethodDef methods[] = {
     {"outline_fetch", outline_fetch, METH_O, outline_fetch_doc},
     {"scan_fetch", scan_fetch, METH_VARARGS, scan_fetch_doc},
     {"gather", gather, METH_O, gather_doc},
+    {"runs", runs, METH_VARARGS, runs_doc},
     {"running_checksums", running_checksums, METH_VARARGS, running_checksums_doc},
     {"encode_sends", encode_sends, METH_VARARGS, encode_sends_doc},
     {"read_send_answers", read_send_answers, METH_VARARGS, read_send_answers_doc},

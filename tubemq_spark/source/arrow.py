@@ -2,13 +2,14 @@
 
 Fetches are collected until they are worth a record batch, which has a fixed cost. Its columns are then built
 at once for all of them: values and attribute texts are put together in C, each distinct attribute text is
-parsed once, and what is the same in every row is made once and sliced.
+parsed once, and what is the same in every row is made once and sliced. Attributes mostly repeat from message
+to message, so runs of equal texts are looked for first; only texts that change more often are hashed.
 """
 
 import datetime
 import functools
 import zoneinfo
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,14 +20,17 @@ from pyspark.sql.types import StructType
 from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
-from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
-from tubemq_spark.source.pieces import Pieces, gather
+from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s, MessageColumns
+from tubemq_spark.source.pieces import Pieces, gather, runs
 from tubemq_spark.source.uids import Split, split_uids
 
 TARGET_ROWS: Final = 10_000
 TARGET_BYTES: Final = 8 << 20
 
 _MINUTE_DIGITS: Final = len("yyyyMMddHHmm")
+_ROWS_PER_RUN: Final = 64
+_FEW_RUNS: Final = 16
+"""With more runs than these, and more than one for so many rows, hashing is cheaper."""
 _MAX_DISTINCT_TEXTS: Final = 20_000
 """Bound of the caches of parsed texts: all-distinct attributes must not fill a task's memory."""
 
@@ -185,39 +189,54 @@ class _Rows:
         return sum(len(fetch.columns) for fetch in self.fetches)
 
     @functools.cached_property
+    def _pieces(self) -> list[Pieces]:
+        """Where each row's text of attributes is; it is blank without any."""
+        return [
+            Pieces(columns.data, columns.attribute_start, columns.attribute_end)
+            for _, columns, _ in self.fetches
+        ]
+
+    @functools.cached_property
+    def _runs(self) -> list[int] | None:
+        """Where runs of rows with equal texts begin; None where there are many, or nobody can tell soon."""
+        return runs(self._pieces, _FEW_RUNS + self.count // _ROWS_PER_RUN)
+
+    @functools.cached_property
     def _texts(self) -> pa.Array:
-        """Each row's text of attributes, blank without any."""
-        return gather(
-            [
-                Pieces(columns.data, columns.attribute_start, columns.attribute_end)
-                for _, columns, _ in self.fetches
-            ]
-        )
+        """Each row's text of attributes."""
+        return gather(self._pieces)
 
     @functools.cached_property
     def _split(self) -> Split | None:
         """The texts and the ids that were at their ends; None where the parser finds them in the texts."""
-        return None if self._whole_texts else split_uids(self._texts)
+        return None if self._whole_texts or self._runs is not None else split_uids(self._texts)
 
     @functools.cached_property
     def uids(self) -> pa.Array:
         """The ids of the messages."""
         if self._split is None:
-            return self.of_attributes(lambda found: found.pairs.get(MESSAGE_UID_KEY), pa.string())
+            return self.of_attributes(
+                "messageUid", lambda found: found.pairs.get(MESSAGE_UID_KEY), pa.string()
+            )
         return _texts_of(self._split.uids)
 
     @functools.cached_property
     def attributes(self) -> tuple[list[_Attributes | None], pa.Array]:
-        """The distinct attributes, None for a message without any, and for each row which of them it has."""
+        """Some attributes, None for a message without any, and for each row which of them it has."""
+        if self._runs is not None:
+            begins = np.array(self._runs, np.int64)
+            which = np.repeat(np.arange(len(begins)), np.diff(begins, append=self.count))
+            return self._parsed(self._texts_at(begins)), pa.array(which)
         texts = (self._split.texts if self._split else self._texts).dictionary_encode()
-        distinct = [self._parser.parse(text) if text else None for text in texts.dictionary.to_pylist()]
-        return distinct, texts.indices
+        return self._parsed(texts.dictionary.to_pylist()), texts.indices
 
-    def of_attributes(self, value: Callable[[_Attributes], object], kind: pa.DataType) -> pa.Array:
-        """Return a column of something that the attributes say."""
+    def of_attributes(self, name: str, value: Callable[[_Attributes], object], kind: pa.DataType) -> pa.Array:
+        """Return a column, with its name, of something that the attributes say."""
         distinct, indices = self.attributes
-        values = pa.array([None if one is None else value(one) for one in distinct], kind)
-        return values.take(indices)
+        found = [None if one is None else value(one) for one in distinct]
+        if len(found) == 1:
+            return self._constants.repeat(name, found[0], kind, self.count)
+        return pa.array(found, kind).take(indices)
 
     def of_partition(
         self, name: str, value: Callable[[TopicPartition], object], kind: pa.DataType
@@ -228,6 +247,17 @@ class _Rows:
         return pa.concat_arrays(
             [pa.repeat(pa.scalar(value(of), kind), len(columns)) for of, columns, _ in self.fetches]
         )
+
+    def _parsed(self, texts: Iterable[bytes]) -> list[_Attributes | None]:
+        return [self._parser.parse(text) if text else None for text in texts]
+
+    def _texts_at(self, rows: Int64s) -> Iterator[bytes]:
+        """Yield the texts of a few rows, which ascend."""
+        first = 0
+        for data, starts, ends in self._pieces:
+            here = rows[(rows >= first) & (rows < first + len(starts))] - first
+            yield from (bytes(data[starts[row] : ends[row]]) for row in here.tolist())
+            first += len(starts)
 
 
 def _texts_of(column: pa.Array) -> pa.Array:
@@ -269,15 +299,16 @@ def _message_id(rows: _Rows) -> pa.Array:
 
 
 def _timestamp(rows: _Rows) -> pa.Array:
-    return rows.of_attributes(lambda found: found.time_us, pa.timestamp("us", "UTC"))
+    return rows.of_attributes("timestamp", lambda found: found.time_us, pa.timestamp("us", "UTC"))
 
 
 def _message_type(rows: _Rows) -> pa.Array:
-    return rows.of_attributes(lambda found: found.pairs.get(payload.MSG_TYPE_KEY), pa.string())
+    return rows.of_attributes("messageType", lambda found: found.pairs.get(payload.MSG_TYPE_KEY), pa.string())
 
 
 def _attribute_map(rows: _Rows) -> pa.Array:
-    return rows.of_attributes(lambda found: list(found.pairs.items()), pa.map_(pa.string(), pa.string()))
+    kind = pa.map_(pa.string(), pa.string())
+    return rows.of_attributes("attributes", lambda found: list(found.pairs.items()), kind)
 
 
 def _message_uid(rows: _Rows) -> pa.Array:

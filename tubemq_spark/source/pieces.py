@@ -5,34 +5,45 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tubemq_spark.protocol import speedups
+from tubemq_spark.protocol.fetch_columns import Int64s
 
 
 class Pieces(NamedTuple):
     """The pieces ``data[start:end]``; they lie apart, in any order."""
 
     data: bytes | memoryview
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    starts: Int64s
+    ends: Int64s
 
 
 def gather(pieces: Sequence[Pieces]) -> pa.Array:
     """Return all pieces as one binary array."""
     if speedups.compiled is None:
         return pa.concat_arrays([_take(*some) for some in pieces])
-    borders, values = speedups.compiled.gather(
-        [
-            (data, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64))
-            for data, starts, ends in pieces
-        ]
-    )
+    borders, values = speedups.compiled.gather(_buffers(pieces))
     count = sum(len(some.starts) for some in pieces)
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(borders), pa.py_buffer(values)])
 
 
-def _take(data: bytes | memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
+def runs(pieces: Sequence[Pieces], most: int) -> list[int] | None:
+    """Return the rows whose piece differs from the one before, the first row among them.
+
+    Returns:
+        None when there are more than ``most``, or nobody can tell soon: only the compiled twin does.
+    """
+    return None if speedups.compiled is None else speedups.compiled.runs(_buffers(pieces), most)
+
+
+def _buffers(pieces: Sequence[Pieces]) -> list[tuple[bytes | memoryview, Int64s, Int64s]]:
+    return [
+        (data, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64))
+        for data, starts, ends in pieces
+    ]
+
+
+def _take(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> pa.Array:
     # One binary array over the whole buffer whose odd elements are the gaps between the pieces, then a
     # take of the even ones: a copy in C instead of a Python slice per row. Its borders must ascend.
     places = np.arange(0, 2 * len(starts), 2)
