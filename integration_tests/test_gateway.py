@@ -1,15 +1,24 @@
 """Spark through gateways: reads and writes as without, and one gateway after the other may go."""
 
+import hashlib
 import itertools
 import time
 
+import grpc
 import pytest
 
 from integration_tests.gateways import two_gateways
 from integration_tests.produce import produce_numbers
 from integration_tests.queries import Collected, numbers, read, read_stream, run, start, write
+from integration_tests.real.config_files import ADMIN_TOKEN
 from integration_tests.steady_load import steady_load
 from integration_tests.truth import assert_same_rows
+from testkit.certificates import Authority
+from tubemq_spark.client import TubeMQClient
+from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.methods import METHODS
 
 COUNT = 3_000
 
@@ -85,3 +94,54 @@ def test_a_rolling_restart_under_load_is_a_short_pause(spark, server, gateways, 
     pauses = [later - sooner for sooner, later in itertools.pairwise([began, *during, ended])]
     record_property("longest pause between micro-batches, s", round(max(pauses), 2))
     record_property("median", round(sorted(pauses)[len(pauses) // 2], 2))
+
+
+@pytest.mark.nightly  # Java's master publishes a new topic half a minute later, when its brokers report
+def test_a_topic_is_created_through_a_gateway_and_used(server, tmp_path):
+    authority = Authority(tmp_path)
+    pair, token = authority.issue("gateway"), "token of the writer"
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        f"""[[clients]]
+            name = "writer"
+            token_sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"
+            write = ["made_*"]
+            create = ["made_*"]
+        """
+    )
+    settings = GatewaySettings(
+        listen=("127.0.0.1", 0),
+        master_servers=(server.master,),
+        master_web=(server.admin.url.split("/")[2],),
+        master_admin_token=ADMIN_TOKEN,
+        tls_cert=str(pair.cert),
+        tls_key=str(pair.key),
+        policy=str(policy),
+    )
+    session = pb.SessionRef(client_id="writer", epoch=1)
+    with BackgroundGateway(settings.validate()) as gateway:
+        credentials = grpc.ssl_channel_credentials(authority.cert.read_bytes())
+        with grpc.secure_channel(gateway.address, credentials) as channel:
+
+            def ask(name, **fields):
+                method = METHODS[name]
+                call = channel.unary_unary(
+                    method.path, method.request.SerializeToString, method.response.FromString
+                )
+                request = method.request(session=session, **fields)
+                return call(request, timeout=120, metadata=[("authorization", f"Bearer {token}")])
+
+            ask("OpenSession", settings=pb.SessionSettings())
+            topic = f"made_{server.name}"
+            made = ask("CreateTopic", topic=topic, stores=2, partitions=3)
+            assert (made.created, list(made.broker_ids)) == (True, [1])
+            again = ask("CreateTopic", topic=topic)
+            assert (again.created, list(again.broker_ids)) == (False, [1])
+            ask("CheckTopic", topic=topic, publishable=True)
+
+    with TubeMQClient.connect(server.master, group="it_group") as client, client.producer() as producer:
+        assert len(client.layout(topic).partitions) == 2 * 3
+        for number in range(COUNT):
+            producer.send(topic, b"%d" % number)
+        producer.flush()
+        assert_same_rows([int(record.value) for record in client.read(topic)], range(COUNT))
