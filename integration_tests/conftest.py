@@ -50,7 +50,7 @@ OWN_SERVERS = {
     "test_stress",
     "test_topics_removed",
 }
-"""Files that start servers of their own, so they do not need the process of the shared ones."""
+"""Files that start servers of their own, so each may run in any process."""
 ON_JAVA_FIRST = {"test_java_equality", "test_kill"}
 """Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
 RIG_TESTS = "test_real_fixture"
@@ -319,7 +319,7 @@ def process_of(item, fixtures):
     """
     parameters = parameters_of(item)
     if item.path.stem in OWN_SERVERS:
-        return "own servers"
+        return f"own servers of {item.path.stem}"
     if "real" in parameters.values() or fixtures & JAVA_SERVERS:
         return "java servers"
     test = f"{item.path.stem}::{item.originalname}"
