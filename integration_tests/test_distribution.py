@@ -14,7 +14,8 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 for part in ("protocol", "net", "client", "embedded", "cli"):
     package = importlib.import_module(f"tubemq_spark.{part}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+        if not module.name.startswith("tubemq_spark.cli.demo."):  # it runs in Spark
+            importlib.import_module(module.name)
 
 with EmbeddedTubeMQ(topics={"demo": (2, 1)}, brokers=3) as server:
     with TubeMQClient.connect(server.master, group="etl") as client:
