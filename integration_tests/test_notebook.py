@@ -24,6 +24,7 @@ def height_of(picture, colour):
     return (rows.max() - rows.min()) / len(pixels) if len(rows) else 0
 
 
+@pytest.mark.nightly  # a minute, in which a query flows; the other examples run with every change
 def test_the_notebook_runs_and_shows_a_picture():
     done = notebook.run()
 
