@@ -155,7 +155,7 @@ class Routes:
     def _layout(self, topics: Collection[str], began: float, *, missing_ok: bool) -> TopicsLayout:
         """Ask a master, unless none answered another thread since ``began``. Hold ``_asking``."""
         if self._failure is not None and self._failed_at > began:
-            raise TubeMQConnectionError(self._failure.condition, **self._failure.parameters)
+            raise type(self._failure)(self._failure.condition, **self._failure.parameters)
         try:
             found = self._cluster.layout(topics, missing_ok=missing_ok)
         except TubeMQConnectionError as error:
