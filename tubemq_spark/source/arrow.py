@@ -24,7 +24,8 @@ from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s, MessageCol
 from tubemq_spark.source.pieces import Pieces, gather, runs
 from tubemq_spark.source.uids import Split, split_uids
 
-TARGET_ROWS: Final = 10_000
+TARGET_ROWS: Final = 40_000
+"""Four times as many as Spark's own batches: rows of 100 B cost Spark and us a tenth less CPU that way."""
 TARGET_BYTES: Final = 8 << 20
 
 _MINUTE_DIGITS: Final = len("yyyyMMddHHmm")
