@@ -30,6 +30,7 @@ _TAG_FLAG: Final = 0x20
 _ATTRIBUTE_LENGTH_BYTES: Final = 4
 _LEAST_MESSAGE_BYTES: Final = 8
 """Four fields with a tag and at least one byte each: no sound message is shorter."""
+_SHORT_BYTES: Final = 400
 _CRC_MASK: Final = 0x7FFFFFFF
 _DAMAGED: Final = b"\x01"
 """A damaged message among the marks of ``scan_fetch``."""
@@ -255,7 +256,8 @@ def _separate_damaged(data: bytes, heads: _Heads) -> tuple[MessageColumns, Int64
 def _checksums(data: bytes, heads: _Heads) -> Int64s:
     # One call per message is the most expensive part of decoding, but no vectorised form is as fast as zlib.
     crc32 = zlib.crc32
-    view = memoryview(data)
+    # A short copy is cheaper than a view.
+    held = data if len(data) < _SHORT_BYTES * len(heads.payload_start) else memoryview(data)
     bounds = zip(heads.payload_start.tolist(), heads.payload_end.tolist(), strict=True)
-    sums = [crc32(view[start:end]) for start, end in bounds]
+    sums = [crc32(held[start:end]) for start, end in bounds]
     return np.fromiter(sums, np.int64, len(sums)) & _CRC_MASK
