@@ -9,7 +9,7 @@ PROTOC := grpcio-tools==1.71.2
 VENV_PROTOS := .venv-protos
 # The optional compiled module, which installing builds where there is a C compiler.
 COMPILED := setup.py tubemq_spark/protocol/_speedups.c
-# Of the integration tests: one with the embedded server, two with Java servers of their own.
+# More than half of their time integration tests wait.
 PROCESSES := 3
 # Half of their time unit tests wait.
 UNIT_PROCESSES := 3

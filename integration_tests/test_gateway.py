@@ -11,6 +11,7 @@ from integration_tests.gateways import two_gateways
 from integration_tests.produce import produce_numbers
 from integration_tests.queries import Collected, numbers, read, read_stream, run, start, write
 from integration_tests.real.config_files import ADMIN_TOKEN
+from integration_tests.real.waiting import wait_until
 from integration_tests.steady_load import steady_load
 from integration_tests.truth import assert_same_rows
 from testkit.certificates import Authority
@@ -77,12 +78,11 @@ def test_a_rolling_restart_under_load_is_a_short_pause(spark, server, gateways, 
 
     with steady_load(server.master, topic) as load:
         query = start(read_stream(spark, gateways, topic), sink, tmp_path, processingTime="0 seconds")
-        while len(moments) < 3:
-            time.sleep(0.1)
+        wait_until(lambda: len(moments) >= 3, timeout_s=60, what="the first micro-batches")
         began = time.monotonic()
         for number in (0, 1, 0, 1):
             gateways.roll(number)
-            time.sleep(3)
+            time.sleep(3)  # as clients need to settle on both again
         ended = time.monotonic()
     query.processAllAvailable()
     assert query.exception() is None

@@ -13,6 +13,7 @@ from tests.protocol.fetch_answers import answers, broken_messages, odd_messages,
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.columns import READ
 from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.source import arrow
@@ -169,6 +170,31 @@ def test_more_texts_than_are_remembered_are_parsed_all_the_same(monkeypatch):
     rows = one_column("attributes", fetched([(b"x", text) for text in texts]))
 
     assert rows == [[("n", str(number % 7))] for number in range(50)]
+
+
+repeated_texts = st.sampled_from(
+    [
+        None,
+        "n=1",
+        "n=2,$msgType$=a",
+        "$msgTime$=202601010000",
+        f"n=1,{MESSAGE_UID_KEY}=x",
+        f"{MESSAGE_UID_KEY}=y",
+    ]
+)
+
+
+@given(st.lists(st.lists(repeated_texts, max_size=6), min_size=1, max_size=4))
+def test_attributes_are_the_same_however_they_repeat(texts):
+    """Runs of equal texts are looked for first; where there are more than a few, texts are hashed."""
+    batches = [fetched([(b"x", text) for text in some]) for some in texts]
+    for more in ((), ("attributes",)):  # without these, ids are cut out before texts are compared
+        schema = schema_of("timestamp", "messageType", "messageUid", *more)
+        by_runs = build(batches, schema)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arrow, "_FEW_RUNS", 0)
+            by_hashing = build(batches, schema)
+        assert [batch.to_pydict() for batch in by_hashing] == [batch.to_pydict() for batch in by_runs]
 
 
 @given(st.lists(st.integers(0, 9), max_size=30))

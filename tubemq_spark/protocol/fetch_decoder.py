@@ -31,6 +31,7 @@ _ATTRIBUTE_LENGTH_BYTES: Final = 4
 _LEAST_MESSAGE_BYTES: Final = 8
 """Four fields with a tag and at least one byte each: no sound message is shorter."""
 _SHORT_BYTES: Final = 400
+"""Of messages that are shorter on average, copies are cheaper than views."""
 _CRC_MASK: Final = 0x7FFFFFFF
 _DAMAGED: Final = b"\x01"
 """A damaged message among the marks of ``scan_fetch``."""
@@ -256,7 +257,6 @@ def _separate_damaged(data: bytes, heads: _Heads) -> tuple[MessageColumns, Int64
 def _checksums(data: bytes, heads: _Heads) -> Int64s:
     # One call per message is the most expensive part of decoding, but no vectorised form is as fast as zlib.
     crc32 = zlib.crc32
-    # A short copy is cheaper than a view.
     held = data if len(data) < _SHORT_BYTES * len(heads.payload_start) else memoryview(data)
     bounds = zip(heads.payload_start.tolist(), heads.payload_end.tolist(), strict=True)
     sums = [crc32(held[start:end]) for start, end in bounds]
