@@ -165,6 +165,23 @@ def test_malformed_packed_texts_may_fail_but_not_otherwise():
     assert explained(call_to(1, **subscribing("")), FAILED, real) == {None}
 
 
+def test_java_alone_tells_a_client_in_two_groups_of_both_in_the_heartbeats_of_either():
+    call = call_to(5, clientId="client_{run}_a", groupName="group_{run}_y")
+    nothing = {"success": True, "errCode": 200}
+
+    def told(of):
+        return nothing | {
+            "event": "present",
+            "event.opType": 2,
+            "event.subscribeInfo.0": f"client_000863_a@{of}#{HELD}",
+        }
+
+    assert explained(call, nothing, told("group_000863_x")) == {"balancing-time"}
+    assert explained(call, told("group_000863_y"), nothing) == {"balancing-time"}
+    assert explained(call, told("group_000863_x"), nothing) == {None}
+    assert explained(call, nothing, told("another")) == {None}
+
+
 def test_a_filter_without_types_may_fail_at_java_only():
     call = call_to(20, clientId="c", groupName="g", topicCondition=["dense#"])
 
