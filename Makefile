@@ -10,7 +10,7 @@ VENV_PROTOS := .venv-protos
 # The optional compiled module, which installing builds where there is a C compiler.
 COMPILED := setup.py tubemq_spark/protocol/_speedups.c
 # More than half of their time integration tests wait.
-PROCESSES := 3
+PROCESSES := 4
 # Half of their time unit tests wait.
 UNIT_PROCESSES := 3
 # Tests that take too long for every change run in `make nightly`.
