@@ -63,11 +63,10 @@ def test_a_code_that_passes_is_waited_out(cluster, code):
 def test_a_code_that_stays_fails_at_once(cluster, code, fate):
     cluster.broker.script = then_store(refuse(code, "the broker's words"))
     with contextlib.closing(cluster.producer()) as producer:
-        producer.send("demo", b"x", partition=(1, 0))
         with pytest.raises(
             ProduceError, match=f"message 1 of producer .* {fate} .*attempts: 1.*{code}"
         ) as first:
-            producer.flush()
+            send_one(producer, partition=(1, 0))
         assert "the broker's words" in str(first.value)
         assert lookup(code).hint in str(first.value)
         with pytest.raises(ProduceError) as later:
