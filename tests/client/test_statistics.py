@@ -165,7 +165,7 @@ def test_a_snapshot_does_not_change_and_travels(cluster):
 def test_a_producer_that_failed_tells_what_it_did(cluster):
     cluster.brokers[0].script = then_store(STORE, refuse(400))
     with contextlib.closing(cluster.producer(max_in_flight=1)) as producer:
-        with pytest.raises(ProduceError):  # either may see the answer
+        with pytest.raises(ProduceError):  # noqa: PT012 - either sees it
             send_to(producer, 1, 2)
             producer.flush()
         assert producer.statistics().answers == {200: 1, 400: 1}
