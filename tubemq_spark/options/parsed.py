@@ -117,7 +117,7 @@ class ReadOptions:
     """How often the driver asks for partitions and offsets before it fails."""
     offset_fetch_retry_ms: int = 1_000
     """How long the driver waits before it asks again."""
-    max_idle_interval_ms: int = 2_000
+    max_idle_interval_ms: int = 1_800
     """How old the bounds of an idle stream's stores may get before the brokers are asked again."""
 
     @property
