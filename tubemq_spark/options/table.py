@@ -605,8 +605,8 @@ MAX_IDLE_INTERVAL: Final = OptionSpec(
     "A stream that has found nothing new for a while asks its brokers less and less often, down to once in "
     "this many milliseconds. The first record after a quiet time is found that much later at most; a smaller "
     "value finds it earlier and costs more requests.",
-    # With what a micro-batch takes after a quiet minute it comes within 2.5 s; a store is asked less than once
-    # a second, as each look takes two requests.
+    # With what a micro-batch takes after a quiet minute it comes within 2.5 s, and a store is asked less than
+    # once a second: each look takes two requests.
     1800,
 )
 READER_GROUPS: Final = OptionSpec(
