@@ -24,6 +24,7 @@ from integration_tests.servers import (
     tls_embedded_server,
     tls_real_server,
 )
+from testkit.interrupts import hear_interrupts
 from testkit.sampling import leave_most_cases_to_the_night
 from tubemq_spark.testing.spark import why_not
 
@@ -85,6 +86,7 @@ def java_command(process):
 
 def pytest_configure():
     """Before the processes of xdist start: all of them have the same seed, and Spark what it preloads."""
+    hear_interrupts()
     runs.choose_seed()
     paths = [str(PRELOADED), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)

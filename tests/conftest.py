@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from testkit.git import ROOT
+from testkit.interrupts import hear_interrupts
 from testkit.sampling import leave_most_cases_to_the_night
 from tests.changed import REST, changed_files, distance_from
 from tubemq_spark.cluster.kept_producers import process_producers
@@ -36,6 +37,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    hear_interrupts()
     usual = "nightly" if os.environ.get("TUBEMQ_LONG_TESTS") == "1" else "usual"
     settings.load_profile("quick" if config.getoption("--quick") else usual)
 
