@@ -16,6 +16,8 @@ UNIT_PROCESSES := 3
 # Tests that take too long for every change run in `make nightly`.
 USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
+# One after the other: with time-outs of their own, tests of one part fail beside another one. All run, whatever fails.
+NIGHTLY := nightly-unit nightly-integration nightly-spark42 nightly-fuzz run wheel-test
 NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 # Of make stress; the seed repeats a run.
@@ -29,7 +31,7 @@ STAMP_RELEASE := $(VENV)/.release-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-integration nightly-beside unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server bench-gateway dist wheel-test venv java clean
+.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server bench-gateway dist wheel-test venv java clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -52,19 +54,21 @@ quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
 
 nightly: java artifacts $(STAMP42) ## everything in its long form, for hours: more kills, more random calls, more fuzzing
+	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
+
+nightly-unit: $(STAMP)
 	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(ARGS)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync nightly-integration nightly-beside
 
 nightly-integration: java artifacts
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(ARGS)
 
-nightly-beside: java $(STAMP42) # what does not share servers with the integration tests
-	$(BIN)/tubemq-spark demo
+nightly-spark42: java $(STAMP42)
 	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
+
+nightly-fuzz: $(STAMP)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.speedups --seconds $(NIGHTLY_FUZZ_SECONDS)
-	$(BIN)/python -m integration_tests.wheel
 
 unit: $(STAMP) ## no Spark, no Java, about four minutes
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
