@@ -39,7 +39,12 @@ def run_job(server, cluster, tmp_path):
     )
 
     def start(settings, **troubles):
-        usual = {"spark.master": cluster.url, "spark.executor.memory": "600m", "spark.task.maxFailures": "4"}
+        usual = {
+            "spark.master": cluster.url,
+            "spark.executor.memory": "600m",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.task.maxFailures": "4",
+        }
         return running_job(tmp_path, options, settings=usual | settings, program=PROGRAM, **troubles)
 
     return start

@@ -155,6 +155,7 @@ def _start_gateway(processes: ProcessGroup, directory: Path, class_path: str) ->
     command = [
         "java",
         f"-Xmx{HEAP_MB}m",
+        "-XX:TieredStopAtLevel=1",
         f"-Dlog4j.configurationFile={logging}",
         "-cp",
         f"{py4j_jar()}:{class_path}",

@@ -15,6 +15,8 @@ _LEADS_ASTRAY: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME",
 _SPARK_SETTINGS: Final = """\
 spark.ui.enabled false
 spark.ui.showConsoleProgress false
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1
+spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1
 spark.sql.shuffle.partitions 2
 spark.python.unix.domain.socket.enabled true
 spark.python.authenticate.socketTimeout 2m

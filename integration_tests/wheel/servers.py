@@ -40,7 +40,10 @@ def spark_cluster(environment: Environment, directory: Path, workers: int) -> It
     """Run a stand-alone master and workers of an installed PySpark, one core each."""
     start = environment.spark_home / "bin" / "spark-class"
     deploy = "org.apache.spark.deploy"
-    variables = {"SPARK_WORKER_DIR": str(directory / "work")}
+    variables = {
+        "SPARK_WORKER_DIR": str(directory / "work"),
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+    }
     started = []
     with contextlib.ExitStack() as running:
         ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
