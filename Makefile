@@ -12,7 +12,7 @@ COMPILED := setup.py tubemq_spark/protocol/_speedups.c
 # More than half of their time integration tests wait.
 PROCESSES := 3
 # Half of their time unit tests wait.
-UNIT_PROCESSES := 3
+UNIT_PROCESSES := 4
 # Tests that take too long for every change run in `make nightly`.
 USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
@@ -26,6 +26,9 @@ NIGHTLY_FUZZ_SECONDS := 600
 STEPS := 50
 SEED := $(shell date +%s)
 PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto tubemq_spark/protocol/gateway/*.proto)
+
+# Tests start hundreds of Python processes; without bytecode on disk each compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # In the same environment: what few need.
 STAMP_DOCS := $(VENV)/.docs-installed
