@@ -75,7 +75,7 @@ nightly-fuzz: $(STAMP)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.speedups --seconds $(NIGHTLY_FUZZ_SECONDS)
 
-unit: $(STAMP) ## no Spark, no Java, about four minutes
+unit: $(STAMP) ## no Spark, no Java, about three minutes
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
 
 integration: java $(STAMP) ## Spark on the embedded server
