@@ -69,7 +69,8 @@ nightly-integration: java artifacts
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) --dist=loadgroup $(ARGS)
 
 nightly-spark42: java $(STAMP42)
-	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" $(ARGS)
+	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" \
+		--numprocesses=$(NIGHTLY_PROCESSES) --dist=loadgroup $(ARGS)
 
 nightly-fuzz: $(STAMP)
 	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
