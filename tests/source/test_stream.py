@@ -545,6 +545,23 @@ def test_a_topic_that_its_broker_has_deleted_before_the_master_counts_as_removed
     assert "demo" in str(lost.value)
 
 
+def test_a_topic_that_is_unlisted_and_empty_before_it_is_missing_counts_as_removed(cluster, clock):
+    """The last steps of a removal: the master drops the partitions first, then the topic."""
+    stream = reader(subscribe="demo,other")
+    cluster.partitions = {partition(0), partition(0, "other")}
+    cluster.rows = {0: 0}
+    cluster.before_layout = [lambda: None, lambda: cluster.partitions.discard(partition(0))]
+    start = {"v": 1, "topics": {"demo": {"1:0": 28}, "other": {"1:0": 0}}}
+
+    assert stream.latestOffset(start, EVERYTHING)["topics"] == start["topics"]
+
+    cluster.removed.add("demo")
+    clock[0] += 11
+    with pytest.raises(DataLossError) as lost:
+        stream.latestOffset(start, EVERYTHING)
+    assert lost.value.condition == "TUBEMQ_DATA_LOSS.TOPIC_REMOVED"
+
+
 def test_a_checkpoint_with_a_topic_that_is_not_subscribed_to_is_no_data_loss(cluster):
     """The topic exists, and advice to ignore losses would be bad advice."""
     start = {"v": 1, "topics": {"demo": {"1:0": 0}, "other": {"1:0": 28}}}

@@ -323,11 +323,16 @@ class Planner:
         layout: TopicsLayout,
         expected: frozenset[TopicPartition] = frozenset(),
     ) -> Snapshot:
-        self._latest = {
-            **{store: end for store, end in self._latest.items() if store in layout.stores},
-            **answer.ends,
-        }
-        return Snapshot(layout, answer.held.known, answer.ends, expected)
+        """Return a snapshot of the stores that the layout has, which was asked for after the answers.
+
+        A store that the master has stopped listing is being deleted, or its broker has not reported yet: what
+        it holds says nothing. A topic that is removed is unlisted and empty before it is missing.
+        """
+        stores = layout.stores
+        bounds = {store: held for store, held in answer.held.known.items() if store in stores}
+        ends = {store: answer.ends[store] for store in bounds}
+        self._latest = {**{store: end for store, end in self._latest.items() if store in stores}, **ends}
+        return Snapshot(layout, bounds, ends, expected)
 
     def _with_retries(self, ask: Callable[[], Result]) -> Result:
         options = self._options
