@@ -2,11 +2,14 @@
 
 import contextlib
 import threading
+import time
 
 import pytest
 
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
+from tubemq_spark.client.assigned_consumer import AssignedConsumer
+from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
 
@@ -194,11 +197,64 @@ def test_another_client_of_the_group_is_told_who_has_a_partition(served, client)
         second.open()
         (refusal,) = attach(second, place())
         assert (refusal.error.code, refusal.error.kind) == (410, "RpcError")
+
+
+@pytest.fixture
+def slow_to_close(monkeypatch):
+    """Consumers leave their brokers only after a while, as with many brokers or busy threads.
+
+    Gives those that have left.
+    """
+    usual, gone = AssignedConsumer.close, []
+
+    def slowly(consumer):
+        time.sleep(0.3)
+        usual(consumer)
+        gone.append(consumer)
+
+    monkeypatch.setattr(AssignedConsumer, "close", slowly)
+    return gone
+
+
+@pytest.mark.usefixtures("slow_to_close")
+def test_the_partitions_of_a_closed_session_are_free_when_the_call_returns(served, client):
+    attach(client, place())
+    client("CloseSession")
+    with PlainClient(served.address, "second") as second:
+        second.open()
+        (answer,) = attach(second, place())
+        assert answer.WhichOneof("result") == "offset", answer
+
+
+@pytest.mark.usefixtures("slow_to_close")
+def test_who_hears_that_a_member_has_gone_can_take_its_partitions(served, client):
+    attach(client, place(2))
+    with PlainClient(served.address, "goes") as goes:
+        goes.open()
+        attach(goes, place(1))
+        (came,) = client("Heartbeat").events
+        closing = goes.method("CloseSession").future(goes.request("CloseSession"))
+        wait_until(lambda: client("Heartbeat", seen=came.number).events)
+        (answer,) = attach(client, place(1))
+        assert answer.WhichOneof("result") == "offset", answer
+        closing.result(10)
+
+
+def test_closing_a_session_does_not_wait_for_a_broker_that_is_silent(server, client, monkeypatch):
+    monkeypatch.setattr("tubemq_spark.gateway.consuming._LONGEST_CLOSE_S", 0.1)
+    attach(client, place())
+    with server.faults.hold(Method.PARTITION_REGISTER) as held:
         client("CloseSession")
-        wait_until(lambda: len(served.server._consuming) == 1)
-        with PlainClient(served.address, "third") as third:
-            third.open()
-            wait_until(lambda: attach(third, place())[0].WhichOneof("result") == "offset", 10)
+        assert held.wait_for_hits()
+
+
+def test_who_opens_its_session_again_does_not_hear_that_it_has_gone(served, client, slow_to_close):
+    attach(client, place())
+    client.session.epoch += 1
+    client.open()
+    attach(client, place())
+    wait_until(lambda: slow_to_close)
+    assert not client("Heartbeat").events
 
 
 def test_a_silent_session_gives_its_partitions_up(server):

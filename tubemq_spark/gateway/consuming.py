@@ -7,8 +7,10 @@ session's client id. So another gateway, where the client opens its session agai
 
 - *none*: until the session attaches for the first time;
 - *open*: in ``_consumers``; its heartbeats go on without the client, as long as the session lives;
-- *closed*: the session has ended, or the gateway stops. Its partitions are given up; what was not committed
-  comes again, to whoever reads them next.
+- *closing*: in ``_ending``; the session has ended, or the gateway stops. Its partitions are given up at the
+  brokers, which may take a while;
+- *closed*: the partitions are free, and the group's members are told so. What was not committed comes again,
+  to whoever reads them next.
 
 **A fetch that waits** uses a thread only while a broker is asked (``parking``). It is answered once: with
 messages, or empty after its wait, when nothing is attached, or when the gateway drains. What a broker gave
@@ -46,8 +48,9 @@ from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S: Final = 20.0
+_LONGEST_CLOSE_S: Final = 2.0
 _RESERVE_S: Final = 0.3
-"""How much earlier than its client's deadline a fetch is answered."""
+"""How much earlier than its client's deadline a call that waits is answered."""
 _SHORTLY_MS: Final = 500
 """When to try again after too many fetches waited."""
 
@@ -95,7 +98,9 @@ class Consuming:
         self._members = members
         self._consumers: dict[Session, Attached] = {}
         self._attaching: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._taking_back: set[asyncio.Task[None]] = set()
+        self._ending: dict[Session, asyncio.Task[None]] = {}
+        """What closes the consumers of sessions that have ended."""
         sessions.on_end.append(self._end)
 
     def __len__(self) -> int:
@@ -136,7 +141,7 @@ class Consuming:
         for context in request.commit:
             await self.commit_batch(attached, context)
         with self.place():
-            batch = await attached.parking.fetch(_wait_s(request, call))
+            batch = await attached.parking.fetch(_in_time(min(request.wait_ms / 1000, _LONGEST_WAIT_S), call))
         if batch is not None:
             return self.response(attached, batch, call)
         if session.ended:
@@ -213,8 +218,8 @@ class Consuming:
     def take_back(self, attached: Attached, contexts: Iterable[str]) -> None:
         """Take batches back whose client does not go on; they come again."""
         task = asyncio.ensure_future(self._take_back(attached, tuple(contexts)))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._taking_back.add(task)
+        task.add_done_callback(self._taking_back.discard)
 
     async def _take_back(self, attached: Attached, contexts: tuple[str, ...]) -> None:
         for context in contexts:
@@ -276,8 +281,16 @@ class Consuming:
         """Close all consumers, for the end of the gateway."""
         for session in list(self._consumers):
             self._end(session)
-        if self._closing:
-            await asyncio.wait(self._closing)
+        if under_way := self._taking_back.union(self._ending.values()):
+            await asyncio.wait(under_way)
+
+    async def closed(self, session: Session, call: Call) -> None:
+        """Return when the partitions of a session that has ended are free.
+
+        A broker that does not answer is waited for no longer than ``_LONGEST_CLOSE_S``.
+        """
+        if (ending := self._ending.get(session)) is not None:
+            await asyncio.wait({ending}, timeout=_in_time(_LONGEST_CLOSE_S, call))
 
     async def _opened(self, session: Session, request: pb.AttachPartitionsRequest) -> Attached:
         topics = set(request.topics) or {wanted.partition.topic for wanted in request.partitions}
@@ -327,10 +340,9 @@ class Consuming:
     def _end(self, session: Session) -> None:
         attached = self._consumers.pop(session, None)
         if attached is not None:
-            self._events.members_changed(session.access.config.group, session)
             task = asyncio.ensure_future(self._close(attached))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._ending[session] = task
+            task.add_done_callback(lambda _: self._ending.pop(session))
 
     async def _close(self, attached: Attached) -> None:
         await attached.parking.close()
@@ -342,13 +354,14 @@ class Consuming:
                 attached.consumer.client_id,
                 error,
             )
+        # Only now: who hears it may take the partitions.
+        self._events.members_changed(attached.session.access.config.group, attached.session)
 
 
-def _wait_s(request: pb.FetchRequest, call: Call) -> float:
-    wait_s = min(request.wait_ms / 1000, _LONGEST_WAIT_S)
+def _in_time(wait_s: float, call: Call) -> float:
+    """Return how long a call may wait and still be answered before its client's deadline."""
     remaining: float | None = call.context.time_remaining()
-    # In time for an answer without messages, rather than an error.
-    return wait_s if remaining is None else min(wait_s, remaining - _RESERVE_S)
+    return wait_s if remaining is None else max(0.0, min(wait_s, remaining - _RESERVE_S))
 
 
 def _message(record: Record) -> pb.FetchResponse.Message:

@@ -4,6 +4,7 @@ from typing import Final
 
 from tubemq_spark.errors import OptionError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.consuming import Consuming
 from tubemq_spark.gateway.routes import with_missing
 from tubemq_spark.gateway.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -27,6 +28,7 @@ class Control:
         workers: Workers,
         waiting: Workers,
         calls: Calls,
+        consuming: Consuming,
     ) -> None:
         """Use ``workers`` for what is answered soon, and ``waiting`` for what may take minutes."""
         self._settings = settings
@@ -35,6 +37,7 @@ class Control:
         self._workers = workers
         self._waiting = waiting
         self._calls = calls
+        self._consuming = consuming
         self.capabilities: tuple[str, ...] = ()
         """The methods that this gateway serves."""
 
@@ -69,10 +72,14 @@ class Control:
         )
 
     async def close_session(self, _: pb.CloseSessionRequest, call: Call) -> pb.CloseSessionResponse:
-        """End a session; calls of it that are under way come to their end."""
+        """End a session; calls of it that are under way come to their end.
+
+        Its partitions are free then, unless a broker does not answer.
+        """
         session = call.owner()
         session.closed_by_client = True
         self._sessions.close(session)
+        await self._consuming.closed(session, call)
         return pb.CloseSessionResponse()
 
     # Topics.

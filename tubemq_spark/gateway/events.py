@@ -83,7 +83,7 @@ class Events:
         if not self._members:
             return
         for session in self._sessions:
-            if session is not by and session.access.config.group == group:
+            if session.client_id != by.client_id and session.access.config.group == group:
                 changed = pb.SessionEvent.MembersChanged(group=group)
                 self._put(session, ("members",), pb.SessionEvent(members_changed=changed))
 

@@ -91,9 +91,6 @@ class GatewayServer:
         self._consumers = self._workers("consuming", settings.consuming_threads)
         self._reads = self._workers("reads", settings.reads)
         self._publishes = self._workers("publishes", settings.publishes)
-        self._control = Control(
-            settings, sessions, self._upstream, self._control_workers, self._publishes, calls
-        )
         self._events = Events(settings, sessions, calls)
         self._watching = Watching(settings, sessions, self._control_workers, calls)
         self._upstream.on_route_change = lambda *change: self._events.from_thread(
@@ -118,6 +115,15 @@ class GatewayServer:
             self._events,
             self._arrivals,
             self._members,
+        )
+        self._control = Control(
+            settings,
+            sessions,
+            self._upstream,
+            self._control_workers,
+            self._publishes,
+            calls,
+            self._consuming,
         )
         self._streaming = Streaming(sessions, self._consuming, calls)
         self._announcing = Announcing(settings, self._control_workers)
