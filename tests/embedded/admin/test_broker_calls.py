@@ -280,6 +280,14 @@ def test_backups_outside_the_data_directory_are_refused(call, server, tmp_path):
     assert not (server.data.parent / "elsewhere").exists()
 
 
+@pytest.mark.usefixtures("source")
+def test_a_backup_path_that_no_path_can_be_is_refused(call, caplog):
+    answer = call("admin_backup_group_offsets", backupPath="by\0name")
+    assert answer["errCode"] == 400
+    assert answer["errMsg"].startswith("backup group offsets failed: ")
+    assert not caplog.records
+
+
 # --- consumers
 
 

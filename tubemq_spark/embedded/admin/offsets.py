@@ -146,7 +146,7 @@ class OffsetCalls:
             raise bad_request("Illegal parameter value, backupPath only include separator!")
         try:
             self._state.offsets.back_up(Path(path) if path else None, self._state.broker_id)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no path has such characters, as NUL
             raise bad_request(f"backup group offsets failed: {error}") from error
         return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
 
