@@ -206,10 +206,13 @@ def test_a_folder_that_cannot_be_used_ends_a_write_before_anything_is_sent(writi
 
 @pytest.mark.any_server
 def test_what_a_broker_lost_when_it_was_killed_is_missing(cluster, writing, verify):
-    """It had acknowledged messages that were not on its disk; a Java broker may have flushed all of them."""
+    """It had acknowledged messages that were not on its disk; a Java broker may have flushed all of them.
+
+    So may an embedded one on a slow machine: it loses its newest message even so.
+    """
     writing.batch()
     if isinstance(cluster, EmbeddedTubeMQ):
-        cluster.faults.lose_messages(TOPIC, broker=2)
+        cluster.faults.lose_messages(TOPIC, 1, broker=2)
     else:
         cluster.kill_broker(2)
         cluster.start_broker(2)
