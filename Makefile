@@ -9,8 +9,9 @@ PROTOC := grpcio-tools==1.71.2
 VENV_PROTOS := .venv-protos
 # The optional compiled module, which installing builds where there is a C compiler.
 COMPILED := setup.py tubemq_spark/protocol/_speedups.c
-# More than half of their time integration tests wait.
+# Half of their time integration tests wait. The longest groups of tests begin first.
 PROCESSES := 3
+BY_GROUPS := --dist=loadgroup --no-loadscope-reorder
 # Half of their time unit tests wait.
 UNIT_PROCESSES := 4
 # Tests that take too long for every change run in `make nightly`.
@@ -19,7 +20,7 @@ LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 # One after the other: with time-outs of their own, tests of one part fail beside another one. All run, whatever fails.
 NIGHTLY := nightly-unit nightly-integration nightly-spark42 nightly-fuzz run wheel-test
 # Long forms keep processors busy: with four processes Python workers came too late for Spark.
-NIGHTLY_PROCESSES := 2
+NIGHTLY_PROCESSES := 3
 NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
 # Of make stress; the seed repeats a run.
@@ -47,7 +48,7 @@ run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:p
 test: unit test-integration ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
 
 test-integration: java artifacts ## Spark on both servers, in several processes
-	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) --dist=loadgroup $(USUAL) $(ARGS)
+	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) $(BY_GROUPS) $(USUAL) $(ARGS)
 
 quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files first), six tests through Spark
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync check quick-unit quick-spark
@@ -66,15 +67,16 @@ nightly-unit: $(STAMP)
 
 nightly-integration: java artifacts
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
-		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) --dist=loadgroup $(ARGS)
+		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)
 
+# Long forms are about servers and time, and show the same with every PySpark.
 nightly-spark42: java $(STAMP42)
-	$(LONG) $(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" \
-		--numprocesses=$(NIGHTLY_PROCESSES) --dist=loadgroup $(ARGS)
+	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" \
+		--numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)
 
 nightly-fuzz: $(STAMP)
-	$(BIN)/python -m fuzz.embedded_frames --seconds $(NIGHTLY_FUZZ_SECONDS)
-	$(BIN)/python -m fuzz.speedups --seconds $(NIGHTLY_FUZZ_SECONDS)
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going fuzz fuzz-speedups \
+		ARGS="--seconds $(NIGHTLY_FUZZ_SECONDS)"
 
 unit: $(STAMP) ## no Spark, no Java, about three minutes
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)

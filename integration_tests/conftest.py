@@ -40,18 +40,30 @@ MARKERS = {
 """A test gets the marker when it uses one of these fixtures."""
 
 OWN_SERVERS = {
+    "test_brokers_away",
+    "test_consumers_on_faults",
     "test_differential",
     "test_frames_for_java",
+    "test_frames_through_faults",
+    "test_group_over_time",
     "test_java_brokers",
-    "test_kill",
     "test_matrix",
     "test_real_fixture",
+    "test_topics_removed",
+    "test_write_faults",
+}
+"""Files whose tests share servers with no other file, so each may run in any process."""
+OWN_SERVERS_OF_EACH_TEST = {
+    "test_contract",
+    "test_expired_data",
+    "test_kill",
     "test_recovery",
     "test_repeats",
     "test_stress",
-    "test_topics_removed",
+    "test_through_gateways",
+    "test_write_through_restart",
 }
-"""Files that start servers of their own, so each may run in any process."""
+"""Files whose tests take minutes and share no servers, so each test may run in any process."""
 ON_JAVA_FIRST = {"test_java_equality", "test_kill"}
 """Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
 RIG_TESTS = "test_real_fixture"
@@ -69,7 +81,7 @@ KILLED_EVERY_S = 10.0
 SECONDS_WITH_SERVERS = 300
 """The longest time of a test that says nothing else; the first one of a process starts servers and Spark."""
 
-EMBEDDED_PARTS = 3
+EMBEDDED_PARTS = 6
 
 NEWEST, *_, OLDEST = VERSIONS
 
@@ -218,11 +230,12 @@ def thread_connection():
     return gateway and gateway._gateway_client.get_thread_connection()
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Let a test's fixtures say what it needs, and which process it runs in when there are several.
 
     First of all hooks: xdist looks at the groups in a hook of its own, and ignores those that come later.
+    Last of all, after the shuffle, come the groups in the order in which processes are to begin them.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
@@ -239,6 +252,9 @@ def pytest_collection_modifyitems(config, items):
         leave_twins_to_the_night(items)
     if not any(path in argument for argument in config.args for path in RIG):
         leave_out_rig(config, items)
+    result = yield
+    items.sort(key=lambda item: turn_of(item.get_closest_marker("xdist_group").args[0]))
+    return result
 
 
 def parameters_of(item):
@@ -312,17 +328,34 @@ def pytest_collection_finish(session):
         assert not lost, f"xdist does not know the group of {lost[:3]}"
 
 
-def process_of(item, fixtures):
-    """Return the name of what runs in one process: each server is started in few of them and not in all.
+JAVA_SERVER, JAVA_BROKERS = "java server", "java brokers"
+"""Groups of tests: those that share one Java broker, and those with several brokers or with logins."""
 
-    A Java TubeMQ takes long to start, an embedded one does not: its tests, which are most, come in three
-    parts of about equal length, so that no process waits for another one at the end. A test and all its
-    parameters are in one part, so that what it starts for itself is started once.
+
+def process_of(item, fixtures):
+    """Return the name of the group of tests that run in one process: servers are started in few of them.
+
+    A Java TubeMQ takes long to start, an embedded one does not: its tests, which are most, come in several
+    parts, so that no process waits for another one at the end. A test and all its parameters are in one part,
+    so that what it starts for itself is started once.
     """
-    parameters = parameters_of(item)
+    on_java = "real" in parameters_of(item).values() or bool(fixtures & JAVA_SERVERS)
+    where = "Java" if on_java else "embedded"
     if item.path.stem in OWN_SERVERS:
-        return f"own servers of {item.path.stem}"
-    if "real" in parameters.values() or fixtures & JAVA_SERVERS:
-        return "java servers"
+        return f"own servers of {item.path.stem}, {where}"
+    if item.path.stem in OWN_SERVERS_OF_EACH_TEST:
+        return f"own servers of {item.path.stem}, {where}, {zlib.crc32(item.nodeid.encode())}"
+    if on_java:
+        return JAVA_SERVER if "server" in fixtures else JAVA_BROKERS
     test = f"{item.path.stem}::{item.originalname}"
     return f"embedded {zlib.crc32(test.encode()) % EMBEDDED_PARTS + 1}"
+
+
+def turn_of(group):
+    """Return when a group is begun: what takes longest first, and what fills up processes last.
+
+    It needs ``--no-loadscope-reorder``, without which groups come by their numbers of tests.
+    """
+    if group in (JAVA_SERVER, JAVA_BROKERS):
+        return 0
+    return 1 if group.startswith("own servers") else 2
