@@ -424,11 +424,11 @@ def test_silence_is_recognised_at_any_time_of_the_clock():
         assert net.connections == 2
 
 
-SLOW = Fate(delay_s=0.1)
+SLOW = Fate(delay_s=0.2)
 
 
 def run_slowly(**settings: int) -> tuple[VirtualBrokers, SendWindow]:
-    net, window = run([], brokers=4, max_in_flight=32, **settings)
+    net, window = run([], brokers=4, max_in_flight=16, **settings)
     net._fate = lambda _: SLOW
     return net, window
 
