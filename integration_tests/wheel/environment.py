@@ -43,8 +43,9 @@ class Environment:
         return made
 
     def install(self, *requirements: str | Path) -> None:
-        """Install with pip."""
-        run([self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
+        """Install with pip, which would also compile what nothing imports."""
+        quickly = ("--quiet", "--no-compile", "--disable-pip-version-check")
+        run([self.python, "-m", "pip", "install", *quickly, *requirements])
 
     def versions(self, *names: str) -> str:
         """Return which versions of some packages are installed, for the screen."""
