@@ -64,6 +64,8 @@ OWN_SERVERS_OF_EACH_TEST = {
     "test_write_through_restart",
 }
 """Files whose tests take minutes and share no servers, so each test may run in any process."""
+BRIEFLY_ON_JAVA_BROKERS = {"test_frames_for_java", "test_matrix", "test_topics_removed"}
+"""Files with ``real_brokers``, whose short form takes less time than another start of these brokers."""
 ON_JAVA_FIRST = {"test_java_equality", "test_kill"}
 """Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
 RIG_TESTS = "test_real_fixture"
@@ -341,6 +343,8 @@ def process_of(item, fixtures):
     """
     on_java = "real" in parameters_of(item).values() or bool(fixtures & JAVA_SERVERS)
     where = "Java" if on_java else "embedded"
+    if on_java and item.path.stem in BRIEFLY_ON_JAVA_BROKERS and not runs.is_long():
+        return JAVA_BROKERS
     if item.path.stem in OWN_SERVERS:
         return f"own servers of {item.path.stem}, {where}"
     if item.path.stem in OWN_SERVERS_OF_EACH_TEST:

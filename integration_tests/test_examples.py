@@ -130,6 +130,7 @@ def fails(name, environment):
     return done.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WITH_SPARK)
 def test_without_java_an_example_says_so_in_one_sentence(name, tmp_path):
     without = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
@@ -139,6 +140,7 @@ def test_without_java_an_example_says_so_in_one_sentence(name, tmp_path):
     assert told == "This example needs Java 17 or newer, but no java was found on the PATH.\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*WITH_SPARK, *WITHOUT_SPARK, "tail"])
 def test_without_a_free_port_an_example_says_so_in_one_sentence(name, tmp_path):
     """All ports cannot be taken for a test, so its own interpreter gives the kernel's answer."""
