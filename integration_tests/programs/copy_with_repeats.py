@@ -82,7 +82,7 @@ def main(folder: Path, plan: Mapping[str, Any]) -> None:
     TroubledTubeMQ.slow = plan["slow"]
     spark.dataSource.register(TroubledTubeMQ)
     trigger: dict[str, Any] = {"processingTime": "0 seconds"} if plan["endless"] else {"availableNow": True}
-    query = (
+    writer = (
         spark.readStream.format("tubemq")
         .schema("value binary")
         .options(**plan["options"])
@@ -91,9 +91,8 @@ def main(folder: Path, plan: Mapping[str, Any]) -> None:
         .options(**plan["sink"])
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(**trigger)
-        .start()
     )
-    finish(query, folder)
+    finish(writer.start, folder)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ there is a file ``stop`` in the folder, instead of ending with what is there now
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -24,6 +25,9 @@ SETTINGS = {
     # Most of these processes are killed before the second stage of the JIT compiler pays.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
+
+TOO_LATE = "Python worker failed to connect back"
+STARTS = 5
 
 
 def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
@@ -54,8 +58,24 @@ def start(rows: DataFrame, folder: Path, *, endless: bool) -> StreamingQuery:
     )
 
 
-def finish(query: StreamingQuery, folder: Path) -> None:
-    """Wait until the query has ended, or end it where it is when that is wanted."""
+def finish(start: Callable[[], StreamingQuery], folder: Path) -> None:
+    """Start the query and wait until it has ended, or end it where it is when that is wanted.
+
+    A busy machine may not start a Python process within the 10 s that Spark gives it, and no setting changes
+    them. Then the query is started again: that is not what these jobs are to show.
+    """
+    for number in range(1, STARTS + 1):
+        try:
+            wait_for(start(), folder)
+        except StreamingQueryException as error:
+            if TOO_LATE not in str(error) or number == STARTS:
+                raise
+        else:
+            return
+
+
+def wait_for(query: StreamingQuery, folder: Path) -> None:
+    """Wait until a query has ended; end it when there is a file that says so."""
     while not query.awaitTermination(0.2):
         if (folder / "stop").exists():
             query.stop()
@@ -64,7 +84,8 @@ def finish(query: StreamingQuery, folder: Path) -> None:
 def main(folder: Path, plan: Mapping[str, Any]) -> None:
     """Run the job."""
     spark = session(folder, plan["settings"])
-    finish(start(numbers(spark, plan["options"]), folder, endless=plan["endless"]), folder)
+    rows = numbers(spark, plan["options"])
+    finish(lambda: start(rows, folder, endless=plan["endless"]), folder)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,8 @@ def main(folder: Path, plan: Mapping[str, Any]) -> None:
     spark = session(folder, plan["settings"])
     rows = numbers(spark, plan["options"])
     pass_on = udf(with_troubles(str(attempts), plan.get("slow"), plan.get("failing")))
-    finish(start(rows.select(pass_on("number").alias("number")), folder, endless=plan["endless"]), folder)
+    passed_on = rows.select(pass_on("number").alias("number"))
+    finish(lambda: start(passed_on, folder, endless=plan["endless"]), folder)
 
 
 if __name__ == "__main__":
