@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 AWAY = 2
 """The broker that goes away."""
-ROWS = form(short=300_000, long=1_500_000)
+ROWS = form(short=300_000, long=500_000)
+"""Brokers that write each row before they acknowledge it have some thousands per second."""
 UNDER_WAY = 20_000
 """So many rows are stored when something happens."""
 PATIENCE_S = 600
