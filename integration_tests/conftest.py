@@ -83,6 +83,8 @@ KILLED_EVERY_S = 10.0
 SECONDS_WITH_SERVERS = 300
 """The longest time of a test that says nothing else; the first one of a process starts servers and Spark."""
 
+JAVA_SERVER, JAVA_BROKERS = "java server", "java brokers"
+"""Groups of tests: those that share one Java broker, and those with several brokers or with logins."""
 EMBEDDED_PARTS = 6
 
 NEWEST, *_, OLDEST = VERSIONS
@@ -328,10 +330,6 @@ def pytest_collection_finish(session):
     if getattr(session.config.option, "loadgroup", False):
         lost = [item.nodeid for item in session.items if "@" not in item.nodeid.rpartition("::")[2]]
         assert not lost, f"xdist does not know the group of {lost[:3]}"
-
-
-JAVA_SERVER, JAVA_BROKERS = "java server", "java brokers"
-"""Groups of tests: those that share one Java broker, and those with several brokers or with logins."""
 
 
 def process_of(item, fixtures):

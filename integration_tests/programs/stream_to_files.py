@@ -58,7 +58,7 @@ def start(rows: DataFrame, folder: Path, *, endless: bool) -> StreamingQuery:
     )
 
 
-def finish(start: Callable[[], StreamingQuery], folder: Path) -> None:
+def finish(begin: Callable[[], StreamingQuery], folder: Path) -> None:
     """Start the query and wait until it has ended, or end it where it is when that is wanted.
 
     A busy machine may not start a Python process within the 10 s that Spark gives it, and no setting changes
@@ -66,10 +66,11 @@ def finish(start: Callable[[], StreamingQuery], folder: Path) -> None:
     """
     for number in range(1, STARTS + 1):
         try:
-            wait_for(start(), folder)
+            wait_for(begin(), folder)
         except StreamingQueryException as error:
             if TOO_LATE not in str(error) or number == STARTS:
                 raise
+            print(f"start {number} of {STARTS}: {TOO_LATE}", flush=True)
         else:
             return
 
