@@ -1,6 +1,6 @@
 """Frames that Spark writes to two Java brokers, read back by TubeMQ's own Java consumer.
 
-The long form writes two million rows of 100 B, and two hundred thousand of 1 KiB.
+The long form writes half a million rows of 100 B, and fifty thousand of 1 KiB.
 """
 
 import collections
@@ -18,7 +18,7 @@ from integration_tests.servers import server_of
 pytestmark = [pytest.mark.timeout(900)]
 
 TASKS = 4
-SIZES = {100: form(short=20_000, long=2_000_000), 1024: form(short=4_000, long=200_000)}
+SIZES = {100: form(short=20_000, long=500_000), 1024: form(short=4_000, long=50_000)}
 """How many rows there are of each size."""
 PATIENCE_S = 600
 

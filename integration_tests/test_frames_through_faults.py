@@ -12,13 +12,12 @@ import pytest
 
 from integration_tests.faulty_clusters import behind_proxies
 from integration_tests.real.waiting import wait_until
-from integration_tests.runs import form
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 AWAY = 2
 """The broker that goes away."""
-ROWS = form(short=300_000, long=500_000)
+ROWS = 300_000
 """Brokers that write each row before they acknowledge it have some thousands per second."""
 UNDER_WAY = 20_000
 """So many rows are stored when something happens."""

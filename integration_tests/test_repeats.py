@@ -22,14 +22,15 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 PROGRAM = Path(__file__).parent / "programs" / "copy_with_repeats.py"
 INPUT, OUTPUT = "input", "output"
-KILLS = form(short=2, long=20)
+KILLS = form(short=2, long=5)
+MANY_KILLS = form(short=2, long=20)
+"""Where everything comes together: the Java server, tasks that fail, and tasks that run twice."""
 BROKER_KILLS = form(short=1, long=2)
 KILLED_BROKER = 1
 ROWS_PER_KILL = form(short=600, long=1_500)
 """So many come before the job starts: enough for it to have something to do until it is killed."""
 ROWS_PER_TRIGGER = ROWS_PER_KILL // 5
-ROWS = KILLS * ROWS_PER_KILL
-ROWS_PER_LAST_TRIGGER = ROWS // 8
+LAST_TRIGGERS = 8
 BROKER_AWAY_SECONDS = 3
 SETTINGS = {"spark.task.maxFailures": "4", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 SPECULATION = {
@@ -134,9 +135,9 @@ class Pipeline:
                 starting.join()
             kill(job)
 
-    def finish(self):
-        """Run the job to the end of the input, most of which is left, in larger micro-batches."""
-        options = self._options | {"maxOffsetsPerTrigger": str(ROWS_PER_LAST_TRIGGER)}
+    def finish(self, rows):
+        """Run the job to the end of so many rows, most of which are left, in larger micro-batches."""
+        options = self._options | {"maxOffsetsPerTrigger": str(rows // LAST_TRIGGERS)}
         with running_job(self._folder, options, **self._plan) as job:
             assert job.wait(timeout=900) == 0, end_of_log(self._folder)
 
@@ -150,7 +151,7 @@ class Pipeline:
         time.sleep(self._chance.uniform(0, 1))
 
 
-def read_without_repeats(spark, master, checkpoint):
+def read_without_repeats(spark, master, checkpoint, rows):
     """Return the output's values, after Spark has dropped what it has seen before."""
     sink = Collected()
     stream = (
@@ -159,7 +160,7 @@ def read_without_repeats(spark, master, checkpoint):
         .option("tubemq.master.servers", master)
         .option("subscribe", OUTPUT)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(ROWS // 3))
+        .option("maxOffsetsPerTrigger", str(rows // 3))
         .load()
         .selectExpr("*", "current_timestamp() as seenAt")
         .withWatermark("seenAt", "1 day")
@@ -177,25 +178,26 @@ def stored_rows(spark, master):
     return [(int(row.value), row.messageUid) for row in stored.collect()]
 
 
-def assert_killed_pipeline_gives_its_input(spark, kind, folder, settings, record_property):
+def assert_killed_pipeline_gives_its_input(spark, kind, folder, settings, record_property, kills=KILLS):
     """Kill driver and broker; numbers come in pairs, so rows of equal content must not be taken for one."""
     chance = chance_of(f"repeats on {kind}")
-    broken = set(chance.sample(range(KILLS), BROKER_KILLS))
-    sent = [number // 2 for number in range(ROWS)]
+    broken = set(chance.sample(range(kills), BROKER_KILLS))
+    rows = kills * ROWS_PER_KILL
+    sent = [number // 2 for number in range(rows)]
     with started(kind, folder) as brokers:
         pipeline = Pipeline(brokers, folder, chance, settings)
-        for number in range(KILLS):
+        for number in range(kills):
             first = number * ROWS_PER_KILL
             produce_numbers(brokers.master, INPUT, sent[first : first + ROWS_PER_KILL])
             pipeline.run_and_kill(with_broker=number in broken)
-            print(f"kill {number + 1}/{KILLS}: {len(batches(folder, 'commits'))} micro-batches", flush=True)
-        pipeline.finish()
+            print(f"kill {number + 1}/{kills}: {len(batches(folder, 'commits'))} micro-batches", flush=True)
+        pipeline.finish(rows)
         stored = stored_rows(spark, brokers.master)
-        kept = read_without_repeats(spark, brokers.master, folder / "reading")
+        kept = read_without_repeats(spark, brokers.master, folder / "reading", rows)
 
     repeats = len(stored) - len(set(stored))
-    print(f"{len(stored)} rows stored, {repeats} of them repeats, for {ROWS} rows of input")
-    record_property("rows", ROWS)
+    print(f"{len(stored)} rows stored, {repeats} of them repeats, for {rows} rows of input")
+    record_property("rows", rows)
     record_property("repeats before", repeats)
     assert None not in {uid for _, uid in stored}
     assert repeats > 0
@@ -218,4 +220,5 @@ def test_a_pipeline_that_is_killed_and_speculates_gives_its_input(spark, kind, t
     """Besides, slow tasks run twice, and executors of a killed driver may write for a moment longer."""
     with spark_cluster(Environment(Path(sys.prefix)), tmp_path, workers=2) as cluster:
         settings = SPECULATION | {"spark.master": cluster.url}
-        assert_killed_pipeline_gives_its_input(spark, kind, tmp_path, settings, record_property)
+        kills = MANY_KILLS if kind == "real" else KILLS
+        assert_killed_pipeline_gives_its_input(spark, kind, tmp_path, settings, record_property, kills)

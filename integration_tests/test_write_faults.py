@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.slow_on_java, pytest.mark.timeout(600)]
 
 AWAY = 2
 """The broker that goes away."""
-ROWS = form(short=500, long=5_000)
+ROWS = form(short=500, long=1_000)
 """So many are written before something happens, and so many afterwards."""
 
 
