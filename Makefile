@@ -72,10 +72,9 @@ nightly-integration: java artifacts
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)
 
-# Long forms are about servers and time, and show the same with every PySpark.
-nightly-spark42: java $(STAMP42)
-	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real" \
-		--numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)
+# Long forms and further cases are about servers and time, and show the same with every PySpark.
+nightly-spark42:
+	@$(MAKE) --no-print-directory spark42 ARGS="--numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS)"
 
 nightly-fuzz: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going fuzz fuzz-speedups \
@@ -97,7 +96,7 @@ stress: java artifacts ## all changes under a stream, in random order, on two Ja
 artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
 	$(BIN)/python -m integration_tests.real.fetch
 
-spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2; nightly runs its long form
+spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
 	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import-linter
