@@ -145,9 +145,10 @@ class Stress:
         self.end()
 
     def await_rows(self):
-        """Let the job read the rest, and stop it."""
+        """Let the job read the rest, however many small micro-batches that takes, and stop it."""
         self.start_job()
-        self._await(lambda: len(rows_written(self._folder)) >= self.stored, "all rows")
+        while (read := self._rows_read()) < self.stored:
+            self._await(lambda read=read: self._rows_read() > read, f"more than {read} of {self.stored} rows")
         self.stop_job()
 
     def end(self):
@@ -155,6 +156,9 @@ class Stress:
         if self._job is not None:
             kill(self._job)
             self._job = None
+
+    def _rows_read(self):
+        return len(rows_written(self._folder))
 
     def _await(self, condition, what):
         """Wait for something that the job does."""
