@@ -62,7 +62,7 @@ quick-unit: $(STAMP)
 quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
 
-nightly: java artifacts $(STAMP42) ## everything in its long form, for hours: more kills, more random calls, more fuzzing
+nightly: java artifacts $(STAMP42) ## everything in its long form, for about two hours: more kills, more random calls, more fuzzing
 	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
 
 nightly-unit: $(STAMP)
