@@ -11,6 +11,7 @@ what changes during one of those 35 s only after their end, unless it starts afr
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,6 +44,10 @@ MASTER_FLAGS: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1")
 
 # Each open store takes 3.4 MB outside the heap.
 BROKER_FLAGS: Final = ("-Xmx512m", "-XX:MaxDirectMemorySize=2g")
+
+SHORT_LIVED_VARIABLE: Final = "TUBEMQ_SHORT_LIVED_BROKERS"
+"""``1``: brokers live for a minute or two, and compile less well. For benchmarks they do not."""
+SHORT_LIVED_FLAGS: Final = ("-XX:TieredStopAtLevel=1",)
 
 START_TIMEOUT_S: Final = 60.0
 
@@ -336,7 +341,7 @@ class RealTubeMQ:
         broker = Broker(
             broker_id,
             BrokerPorts(*(free_port() for _ in fields(BrokerPorts))),
-            self._new_server(name, BROKER_CLASS, BROKER_FLAGS),
+            self._new_server(name, BROKER_CLASS, broker_flags()),
         )
         broker.server.prepare(
             broker_ini(
@@ -469,6 +474,11 @@ class RealTubeMQ:
         except (TimeoutError, RuntimeError) as error:
             error.add_note("\n".join(server.describe() for server in servers))
             raise
+
+
+def broker_flags() -> tuple[str, ...]:
+    """Return the flags of a broker's JVM."""
+    return BROKER_FLAGS + (SHORT_LIVED_FLAGS if os.environ.get(SHORT_LIVED_VARIABLE) == "1" else ())
 
 
 def _is_open(seen: TopicOnBroker | None, spec: TopicSpec) -> bool:
