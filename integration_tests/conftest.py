@@ -15,6 +15,7 @@ from integration_tests.gateways import two_gateways
 from integration_tests.real import load
 from integration_tests.real.availability import REQUIRED_VARIABLE, is_required, require_real_tubemq
 from integration_tests.real.client_jars import VERSIONS
+from integration_tests.real.cluster import SHORT_LIVED_VARIABLE
 from integration_tests.real.fixtures import java_client, java_clients, real_brokers, real_tubemq
 from integration_tests.servers import (
     embedded_server,
@@ -104,6 +105,7 @@ def pytest_configure():
     """Before the processes of xdist start: all of them have the same seed, and Spark what it preloads."""
     hear_interrupts()
     runs.choose_seed()
+    os.environ.setdefault(SHORT_LIVED_VARIABLE, runs.form(short="1", long="0"))
     paths = [str(PRELOADED), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
