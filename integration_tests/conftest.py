@@ -86,7 +86,7 @@ SECONDS_WITH_SERVERS = 300
 
 JAVA_SERVER, JAVA_BROKERS = "java server", "java brokers"
 """Groups of tests: those that share one Java broker, and those with several brokers or with logins."""
-EMBEDDED_PARTS = 6
+EMBEDDED_PARTS = 12
 
 NEWEST, *_, OLDEST = VERSIONS
 
