@@ -20,7 +20,7 @@ LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 # One after the other: with time-outs of their own, tests of one part fail beside another one. All run, whatever fails.
 NIGHTLY := nightly-unit nightly-integration nightly-spark42 nightly-fuzz run wheel-test
 # Long forms keep processors and the disk busy: on a slow machine, with three processes Python workers came too late
-# for Spark. On a fast one three save a quarter of an hour.
+# for Spark.
 NIGHTLY_PROCESSES := 2
 NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
@@ -73,9 +73,9 @@ nightly-integration: java artifacts
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)
 
-# Long forms and further cases are about servers and time, and show the same with every PySpark.
+# What only the night runs is about servers and time, and shows the same with every PySpark.
 nightly-spark42:
-	@$(MAKE) --no-print-directory spark42 ARGS="--numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS)"
+	@$(MAKE) --no-print-directory spark42 ARGS="--numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)"
 
 nightly-fuzz: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going fuzz fuzz-speedups \
