@@ -102,7 +102,7 @@ def java_command(process):
 
 
 def pytest_configure():
-    """Before the processes of xdist start: all of them have the same seed, and Spark what it preloads."""
+    """Before the processes of xdist start: all have one seed, brokers of one kind, and Spark its preloads."""
     hear_interrupts()
     runs.choose_seed()
     os.environ.setdefault(SHORT_LIVED_VARIABLE, runs.form(short="1", long="0"))

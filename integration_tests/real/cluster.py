@@ -46,7 +46,7 @@ MASTER_FLAGS: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1")
 BROKER_FLAGS: Final = ("-Xmx512m", "-XX:MaxDirectMemorySize=2g")
 
 SHORT_LIVED_VARIABLE: Final = "TUBEMQ_SHORT_LIVED_BROKERS"
-"""``1``: brokers live for a minute or two, and compile less well. For benchmarks they do not."""
+"""``1``: brokers live for a minute or two, in which the second stage of the JIT compiler does not pay."""
 SHORT_LIVED_FLAGS: Final = ("-XX:TieredStopAtLevel=1",)
 
 START_TIMEOUT_S: Final = 60.0
