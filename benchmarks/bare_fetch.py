@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tubemq_spark.client import ClientConfig
-from tubemq_spark.client.broker import MEMORY_TOO
-from tubemq_spark.client.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import Endpoint, Route, TopicPartition

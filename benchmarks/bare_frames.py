@@ -18,8 +18,8 @@ from benchmarks.bare_producer import BATCH_ROWS, batch, values
 from tubemq_spark.client import ClientConfig
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.outgoing import outgoing_batch
-from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.publishing import Publishing
 from tubemq_spark.client.runs import Destination
 from tubemq_spark.client.send_log import SendLog

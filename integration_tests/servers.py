@@ -14,7 +14,7 @@ from integration_tests.real.waiting import wait_until
 from integration_tests.runs import Size
 from integration_tests.store_check import logs
 from testkit.certificates import STORE_PASSWORD, Authority
-from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
+from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import PARTITIONS_PER_STORE

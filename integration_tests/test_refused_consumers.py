@@ -9,11 +9,11 @@ import types
 import pytest
 
 from integration_tests.servers import USER
-from tubemq_spark.client import proofs
-from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.group_session import GroupSession
+from tubemq_spark.client.master import proofs
+from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint

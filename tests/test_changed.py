@@ -4,10 +4,10 @@ from tests.changed import NEAR, NEAREST, REST, distance_from
 
 
 def test_tests_of_a_changed_module_come_first():
-    distance = distance_from(["tubemq_spark/client/lease.py"])
+    distance = distance_from(["tubemq_spark/client/broker/lease.py"])
 
-    assert distance("tests/client/test_lease.py") == NEAREST
-    assert distance("tests/client/test_cursor.py") == NEAR
+    assert distance("tests/client/broker/test_lease.py") == NEAREST
+    assert distance("tests/client/broker/test_cursor.py") == NEAR
     assert distance("tests/net/test_pool.py") == REST
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, Self
 
-from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin, Parameter, TopicOnBroker
+from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin, Parameter, TopicOnBroker
 
 from .artifacts import distribution
 from .config_files import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.client.admin import Parameter
+from tubemq_spark.client.metadata.admin import Parameter
 
 from .artifacts import distribution
 from .config_files import LOG4J2

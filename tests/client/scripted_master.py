@@ -3,8 +3,8 @@
 import threading
 
 from tests.rpc_server import RpcServer
-from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import common_pb2, master_pb2

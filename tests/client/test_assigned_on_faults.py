@@ -423,7 +423,7 @@ def test_closing_while_a_fetch_hangs_ends_soon(dense):
 
 
 def test_closing_beside_a_broker_that_hangs_ends_soon(caplog):
-    caplog.set_level(logging.DEBUG, "tubemq_spark.client.lease")
+    caplog.set_level(logging.DEBUG, "tubemq_spark.client.broker.lease")
     with EmbeddedTubeMQ(topics={TOPIC: (1, 20)}, brokers=3) as server:
         with consumer_of(server, rpc_timeout_ms=1_200) as consumer:
             connect_all(consumer)

@@ -5,9 +5,9 @@ import pytest
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat, member_registered, token
 from tests.protocol.vectors import build, named
 from tests.waiting import wait_until
-from tubemq_spark.client import ids
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.group_session import GroupSession
+from tubemq_spark.client.master import ids
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, TopicPartition

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.client.broker import Position
+from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.flow_control import FetchOutcome, FlowControl
 from tubemq_spark.client.partition_cache import PartitionCache
 from tubemq_spark.client.partition_states import Booking, ConsumeStatus, PartitionState, parse_context

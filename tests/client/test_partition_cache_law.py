@@ -6,7 +6,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from testkit.examples import examples
-from tubemq_spark.client.broker import Position
+from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.flow_control import FetchOutcome, FlowControl
 from tubemq_spark.client.partition_cache import PartitionCache
 from tubemq_spark.client.partition_states import PartitionState

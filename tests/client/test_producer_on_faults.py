@@ -5,10 +5,10 @@ import collections
 import pytest
 
 from tests.client.test_range_on_faults import config
-from tubemq_spark.client.balance_session import BalanceSession
-from tubemq_spark.client.bounds import store_bounds
+from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.client.master.producers import fresh_visit_token
+from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.producer_session import fresh_visit_token
 from tubemq_spark.client.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError

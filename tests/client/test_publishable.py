@@ -7,8 +7,8 @@ import pytest
 from tests.client.test_custom_partitioner import Own, by_value
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.metadata.topics import await_publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner
-from tubemq_spark.client.topics import await_publishable
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ

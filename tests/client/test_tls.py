@@ -9,7 +9,7 @@ import pytest
 
 from testkit.certificates import Authority
 from tubemq_spark.client import ClientConfig, TlsConfig, TubeMQClient
-from tubemq_spark.client.master_session import broker_endpoints
+from tubemq_spark.client.master.session import broker_endpoints
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, TlsError, TubeMQConnectionError

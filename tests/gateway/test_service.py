@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.layout import topics_layout
+from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings

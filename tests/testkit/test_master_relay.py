@@ -7,7 +7,7 @@ import pytest
 from testkit.forwarder import Forwarder
 from testkit.master_relay import MasterRelay
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer_session import ProducerSession
+from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint

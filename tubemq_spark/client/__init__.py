@@ -16,13 +16,13 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tubemq_spark.client.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.assigned_consumer import AssignedConsumer
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.consumer_values import Batch, Confirmed, PartitionStatus
     from tubemq_spark.client.group_consumer import GroupConsumer
     from tubemq_spark.client.latencies import Latency
+    from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.outcomes import SendResult
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
     from tubemq_spark.client.producer import Producer
@@ -76,7 +76,7 @@ _MODULES: Final = {
     "AssignedConsumer": "tubemq_spark.client.assigned_consumer",
     "Batch": "tubemq_spark.client.consumer_values",
     "BoundStart": "tubemq_spark.client.subscription",
-    "BrokerAdmin": "tubemq_spark.client.admin",
+    "BrokerAdmin": "tubemq_spark.client.metadata.admin",
     "BrokerStatistics": "tubemq_spark.client.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.partitioners",
     "ClientConfig": "tubemq_spark.client.config",
@@ -86,7 +86,7 @@ _MODULES: Final = {
     "CustomPartitioner": "tubemq_spark.client.partitioners",
     "GroupConsumer": "tubemq_spark.client.group_consumer",
     "Latency": "tubemq_spark.client.latencies",
-    "MasterAdmin": "tubemq_spark.client.admin",
+    "MasterAdmin": "tubemq_spark.client.metadata.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
     "OpenClient": "tubemq_spark.client.registry",

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.client.balance_session import Layout
-from tubemq_spark.client.broker import Position
+from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer_partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer_state import ConsumerState
+from tubemq_spark.client.master.balance import Layout
 from tubemq_spark.client.partition_states import ConsumedPosition
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import TopicPartition, alone_in_store

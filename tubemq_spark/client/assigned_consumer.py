@@ -8,11 +8,11 @@ from tubemq_spark.client.assigned_connecting import Connecting, is_subscribable
 from tubemq_spark.client.assigned_session import AssignedSession
 from tubemq_spark.client.assigned_share import share_of
 from tubemq_spark.client.assigned_upkeep import Upkeep
-from tubemq_spark.client.balance_session import Layout
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer import Consumer
 from tubemq_spark.client.consumer_partition import Reader
 from tubemq_spark.client.consumer_values import PartitionStatus
+from tubemq_spark.client.master.balance import Layout
 from tubemq_spark.client.partition_states import ConsumedPosition
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, TopicPartition

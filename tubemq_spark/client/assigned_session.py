@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final, Self
 
-from tubemq_spark.client.balance_session import BalanceSession
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.flow_control import FlowControl
+from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline

@@ -21,12 +21,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from tubemq_spark.client.broker import Fetched, Position
+from tubemq_spark.client.broker.cursor import Step
+from tubemq_spark.client.broker.session import Fetched, Position
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.consumer_partition import ConsumerPartition
 from tubemq_spark.client.consumer_state import ConsumerState, is_taken
 from tubemq_spark.client.consumer_values import Batch, Confirmed
-from tubemq_spark.client.cursor import Step
 from tubemq_spark.client.flow_control import FetchOutcome
 from tubemq_spark.client.partition_states import Booking, PartitionState, Selection, parse_context
 from tubemq_spark.client.records import records_of

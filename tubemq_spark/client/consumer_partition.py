@@ -24,13 +24,13 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tubemq_spark.client.broker import MEMORY_TOO, BrokerSession, Claim, Fetched, Position
+from tubemq_spark.client.broker.cursor import Cursor, Step
+from tubemq_spark.client.broker.lease import Lease, LeaseHolder
+from tubemq_spark.client.broker.session import MEMORY_TOO, BrokerSession, Claim, Fetched, Position
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.cursor import Cursor, Step
 from tubemq_spark.client.flow_control import FlowControl
-from tubemq_spark.client.lease import Lease, LeaseHolder
+from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.client.partition_lock import PartitionLock
-from tubemq_spark.client.producer_session import is_token_refused
 from tubemq_spark.client.steps import Blocking, Steps, wait_for
 from tubemq_spark.errors import (
     LocalProtocolError,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from tubemq_spark.client.broker import Position
+from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_partition import ConsumerPartition
 from tubemq_spark.client.flow_control import FlowControl

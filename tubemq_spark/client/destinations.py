@@ -4,9 +4,9 @@ import random
 import threading
 
 from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.master.producers import ProducerSession, PublishRoutes
 from tubemq_spark.client.partitioner import Partitioner, PublishedTopic
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
-from tubemq_spark.client.producer_session import ProducerSession, PublishRoutes
 from tubemq_spark.client.runs import Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED

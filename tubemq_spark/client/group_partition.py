@@ -7,7 +7,7 @@ is to register where the group stands.
 
 import logging
 
-from tubemq_spark.client.broker import Position
+from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer_partition import ConsumerPartition
 from tubemq_spark.protocol.constants import ReadStatus
 

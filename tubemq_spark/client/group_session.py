@@ -21,10 +21,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from tubemq_spark.client import ids
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.flow_control import FlowControl
-from tubemq_spark.client.master_session import MasterSession
+from tubemq_spark.client.master import ids
+from tubemq_spark.client.master.session import MasterSession
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.net.deadline import Deadline

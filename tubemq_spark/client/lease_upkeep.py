@@ -9,11 +9,11 @@ import logging
 import threading
 from typing import Final
 
-from tubemq_spark.client.broker import BrokerSession, Started
-from tubemq_spark.client.broker_channels import connect_to_all
+from tubemq_spark.client.broker.channels import connect_to_all
+from tubemq_spark.client.broker.session import BrokerSession, Started
 from tubemq_spark.client.consumer_partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer_state import ConsumerState, is_taken
-from tubemq_spark.client.producer_session import is_token_refused
+from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error

@@ -42,7 +42,7 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from tubemq_spark.client.broker import Position
+from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.flow_control import FetchOutcome, FlowControl, PartitionFlow
 from tubemq_spark.client.partition_states import (
     Booking,

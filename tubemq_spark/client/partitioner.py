@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tubemq_spark.client.broker_links import BrokerLinks
+from tubemq_spark.client.master.producers import PublishRoutes
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
-from tubemq_spark.client.producer_session import PublishRoutes
 from tubemq_spark.client.runs import Destination
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition

@@ -13,10 +13,10 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.destinations import Destinations
 from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.gathered import GatheredMessages
+from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.message_header import message_header
 from tubemq_spark.client.outgoing import OutgoingBatch, outgoing_batch
 from tubemq_spark.client.partitioner import PublishedTopic
-from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.publishing import Publishing
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.runs import Destination, Run, runs

@@ -8,11 +8,11 @@ from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.master.producers import LEAST_ANSWER_MS, ProducerSession, PublishRoutes
+from tubemq_spark.client.metadata.topics import configured_partitions, refuse_impossible_name
 from tubemq_spark.client.partitioner import PublishedTopic
-from tubemq_spark.client.producer_session import LEAST_ANSWER_MS, ProducerSession, PublishRoutes
 from tubemq_spark.client.runs import Destination
 from tubemq_spark.client.send_log import SendLog
-from tubemq_spark.client.topics import configured_partitions, refuse_impossible_name
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline

@@ -33,10 +33,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tubemq_spark.client.broker import MEMORY_TOO
+from tubemq_spark.client.broker.cursor import Cursor, ReadAhead, Step
+from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.cursor import Cursor, ReadAhead, Step
-from tubemq_spark.client.partition_lookup import (
+from tubemq_spark.client.metadata.partitions import (
     Locate,
     find_partition,
     tells_of_removal,
@@ -44,7 +45,6 @@ from tubemq_spark.client.partition_lookup import (
     where_it_is,
 )
 from tubemq_spark.client.patience import Patience
-from tubemq_spark.client.reader_groups import ReaderGroupHolder
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net.pool import ChannelPool

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.destinations import Destinations
+from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.message_header import message_header
 from tubemq_spark.client.outcomes import Tell
 from tubemq_spark.client.partitioner import PublishedTopic
-from tubemq_spark.client.producer_session import ProducerSession
 from tubemq_spark.client.publishing import Publishing
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.runs import Destination

@@ -5,14 +5,15 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from tubemq_spark.client.admin import MasterAdmin
 from tubemq_spark.client.assigned_consumer import AssignedConsumer
-from tubemq_spark.client.bounds import store_bounds
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.consumer import Consumer
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.group_consumer import GroupConsumer
-from tubemq_spark.client.layout import topics_layout
+from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.metadata.layout import topics_layout
+from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
@@ -20,7 +21,6 @@ from tubemq_spark.client.records import Record, records
 from tubemq_spark.client.settings import bad_setting
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.threaded_producer import ThreadedProducer
-from tubemq_spark.client.topics import publishable
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout

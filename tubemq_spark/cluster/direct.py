@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import Final
 
-from tubemq_spark.client.bounds import store_bounds
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.first_readable import first_readable
-from tubemq_spark.client.group_positions import group_positions, move_group
-from tubemq_spark.client.layout import topics_layout
+from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.metadata.first_readable import first_readable
+from tubemq_spark.client.metadata.group_positions import group_positions, move_group
+from tubemq_spark.client.metadata.layout import topics_layout
+from tubemq_spark.client.metadata.stored_offsets import stored_offsets
+from tubemq_spark.client.metadata.topics import await_publishable, existing_topics, refuse_unknown_topic
 from tubemq_spark.client.producer import Producer
 from tubemq_spark.client.range_reader import read_range
-from tubemq_spark.client.stored_offsets import stored_offsets
-from tubemq_spark.client.topics import await_publishable, existing_topics, refuse_unknown_topic
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.errors import TubeMQError

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterable
 from typing import Final
 
-from tubemq_spark.client import master_lists
+from tubemq_spark.client.master import lists as master_lists
 from tubemq_spark.errors import OptionError
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.workers import Workers

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
-from tubemq_spark.client.admin import MasterAdmin
-from tubemq_spark.client.any_master import ask_a_master
+from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.metadata.any_master import ask_a_master
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.calls import Call
 from tubemq_spark.gateway.settings import GatewaySettings

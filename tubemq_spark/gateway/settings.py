@@ -351,7 +351,7 @@ class GatewaySettings:
 
     def masters(self) -> tuple[Endpoint, ...]:
         """Return where the masters are now."""
-        from tubemq_spark.client import master_lists
+        from tubemq_spark.client.master import lists as master_lists
 
         return master_lists.current(self.client_config().masters)
 

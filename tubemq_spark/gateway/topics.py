@@ -8,8 +8,8 @@ says who may create what. What a topic is made of is decided here and nowhere el
 from collections.abc import Sequence
 from typing import Final
 
-from tubemq_spark.client.admin import MasterAdmin
-from tubemq_spark.client.any_master import ask_a_master
+from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.metadata.any_master import ask_a_master
 from tubemq_spark.errors import AdminError, GatewayError, RemoteProtocolError
 from tubemq_spark.gateway.calls import Call
 from tubemq_spark.gateway.settings import GatewaySettings

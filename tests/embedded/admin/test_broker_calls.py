@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.embedded.web import ask
-from tubemq_spark.client.admin import BrokerAdmin
+from tubemq_spark.client.metadata.admin import BrokerAdmin
 from tubemq_spark.errors import AdminError
 from tubemq_spark.protocol.payload import encode_payload
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.embedded.web import TOKEN, ask, change
 from tests.embedded.wire import MasterClient
-from tubemq_spark.client.admin import MasterAdmin
+from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.controls import ClusterSetting
 from tubemq_spark.errors import AdminError

@@ -11,7 +11,7 @@ import pytest
 
 from tests.embedded.web import TOKEN, ask
 from tests.embedded.wire import connect, is_closed
-from tubemq_spark.client.admin import MasterAdmin
+from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 

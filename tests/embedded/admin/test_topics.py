@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.embedded.web import TOKEN, ask, change
-from tubemq_spark.client.admin import MasterAdmin
+from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, ConsumeControl, TopicControl
 

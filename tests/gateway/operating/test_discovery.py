@@ -10,7 +10,7 @@ import pytest
 from testkit.forwarder import Forwarder
 from tests.gateway.running import PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
-from tubemq_spark.client import master_lists
+from tubemq_spark.client.master import lists as master_lists
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.model import Endpoint
 

@@ -6,7 +6,7 @@ from testkit.certificates import Authority
 from tests.gateway.operating.secured import TOKENS, SecuredClient, policy_text
 from tests.gateway.running import RefusedError, gateway, settings
 from tests.waiting import wait_until
-from tubemq_spark.client.admin import MasterAdmin
+from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import GatewayError
 

@@ -146,7 +146,7 @@ def test_questions_about_groups_have_threads_of_their_own(server, monkeypatch):
         gate.wait(20)
         return {"data": [{"consumerId": group, "parInfo": []}], "topicSet": []}
 
-    monkeypatch.setattr("tubemq_spark.client.admin.MasterAdmin.consumer_group", slow)
+    monkeypatch.setattr("tubemq_spark.client.metadata.admin.MasterAdmin.consumer_group", slow)
     with gateway(server, membership_threads=1, waiting_calls=1, queue_ms=50) as served:
         fleet = Fleet(server, served)
         client = fleet.client()

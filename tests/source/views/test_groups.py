@@ -2,7 +2,7 @@
 
 from tests.source.views.test_lag import move, picked
 from tests.waiting import wait_until
-from tubemq_spark.client.broker import BrokerSession, Claim
+from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool

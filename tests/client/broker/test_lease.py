@@ -1,0 +1,113 @@
+"""One lease: register, renew, release, always under the same name."""
+
+import contextlib
+
+import pytest
+
+from tests.client import model_broker as model
+from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
+from tubemq_spark.client.broker.lease import Lease
+from tubemq_spark.client.broker.session import BrokerSession, Claim
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.errors import RpcError, TubeMQConnectionError
+from tubemq_spark.model import StoreId, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.pb import broker_pb2
+
+PARTITION = TopicPartition("demo", BROKER_ID, 0)
+HELD = ("etl", "demo", 0)
+
+
+@contextlib.contextmanager
+def lease_of(**settings):
+    store = Store()
+    store.append(0, [b"value %d" % number for number in range(5)])
+    with ModelBroker({StoreId("demo", BROKER_ID, 0): store}) as broker, ChannelPool() as pool:
+        config = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
+
+        def session():
+            return BrokerSession(pool.get(broker.endpoint), config, TOKEN)
+
+        yield broker, session, Lease(session(), Claim(PARTITION, "etl", "etl_me-1-2-3"), **settings)
+
+
+def registers(broker):
+    return [
+        exchange.parse(broker_pb2.RegisterRequestC2B)
+        for method, exchange in broker.requests
+        if method == Method.PARTITION_REGISTER
+    ]
+
+
+def test_a_lease_is_made_and_released():
+    with lease_of() as (broker, _, lease):
+        assert lease.register(28).current == 28
+        assert broker.leases() == [HELD]
+
+        lease.release()
+        assert broker.leases() == []
+
+
+def test_a_lease_is_released_once():
+    with lease_of() as (broker, _, lease):
+        lease.release()
+        lease.register(0)
+        lease.release()
+        lease.release()
+
+        assert len(broker.requests) == 2
+
+
+def test_renewing_keeps_the_position_and_drops_what_is_in_flight():
+    with lease_of() as (broker, _, lease):
+        lease.register(28)
+        lease.session.start_fetch(lease.claim).result()
+        assert broker.holdings[HELD].in_flight
+
+        assert lease.renew().current == 28
+        assert not broker.holdings[HELD].in_flight
+
+
+def test_every_register_says_the_same():
+    with lease_of(query_priority=303) as (broker, _, lease):
+        lease.register(28)
+        lease.renew()
+        lease.register(56)
+
+        assert {(item.clientId, item.groupName, item.qryPriorityId) for item in registers(broker)} == {
+            ("etl_me-1-2-3", "etl", 303)
+        }
+
+
+def test_a_partition_that_somebody_else_holds_is_not_released():
+    with lease_of() as (broker, _, lease):
+        broker.holdings[HELD].owner = "somebody else"
+        with pytest.raises(RpcError) as refused:
+            lease.register(0)
+        assert refused.value.code == 410
+
+        lease.release()
+        assert len(broker.requests) == 1
+
+
+@pytest.mark.parametrize("fault", [model.refuse_after(500), model.hang_up_after])
+def test_a_register_that_failed_is_released_since_it_may_have_been_carried_out(fault):
+    with lease_of() as (broker, session, lease):
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [fault]
+        with pytest.raises((RpcError, TubeMQConnectionError)):
+            lease.register(0)
+        assert broker.leases() == [HELD]
+
+        lease.session = session()
+        lease.release()
+        assert broker.leases() == []
+
+
+def test_a_release_that_fails_is_no_error():
+    with lease_of() as (broker, _, lease):
+        lease.register(0)
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [model.hang_up]
+        lease.release()
+
+        assert broker.leases() == [HELD]

@@ -1,0 +1,148 @@
+"""Readers borrow partitions under reader groups and give them back."""
+
+import gc
+import itertools
+
+import pytest
+
+from tests.client import model_broker as model
+from tests.client.model_broker import TOKEN
+from tests.client.ranges import (
+    ROW,
+    SMALL,
+    TOPIC,
+    batches,
+    broker_of,
+    config,
+    hurry,
+    partition,
+    read,
+    request,
+    values_of,
+)
+from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.errors import (
+    DataLossError,
+    RpcError,
+    TubeMQTimeoutError,
+)
+from tubemq_spark.model import Route
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import fail_on_loss
+from tubemq_spark.protocol.constants import Method, OpType
+from tubemq_spark.protocol.pb import broker_pb2
+
+
+def take_all_groups(broker, but=0):
+    for group in config(broker).reader_groups[but:]:
+        broker.holdings[group, TOPIC, 0].owner = "somebody else"
+
+
+def test_a_reader_takes_the_one_group_that_is_free():
+    with broker_of() as broker:
+        take_all_groups(broker, but=1)
+
+        assert len(read(broker, 0, 280)) == 10
+        assert len(broker.leases()) == 15
+
+
+def test_a_reader_waits_for_a_lease_that_times_out():
+    with broker_of() as broker:
+        take_all_groups(broker)
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [model.nothing] * 16 + [model.time_out_leases]
+
+        assert len(read(broker, 0, 280)) == 10
+
+
+def test_all_groups_taken_for_too_long_is_an_error_that_names_them():
+    with broker_of() as broker:
+        take_all_groups(broker)
+        with pytest.raises(TubeMQTimeoutError, match="All 16 reader groups were in use for demo/1:0"):
+            read(broker, 0, 280, lease_wait_ms=20)
+
+        asked = [exchange.parse(broker_pb2.RegisterRequestC2B).opType for _, exchange in broker.requests]
+        assert set(asked) == {OpType.REGISTER}
+
+
+def test_readers_of_one_partition_do_not_disturb_each_other():
+    with broker_of(40, partitions=2, flushed=20, limits=SMALL) as broker:
+        truth = broker.truth(partition(), 0, 40 * ROW)
+        readers = [batches(broker, 0, 40 * ROW) for _ in range(8)]
+        seen = [[] for _ in readers]
+        for rounds in itertools.zip_longest(*readers):
+            for found, batch in zip(seen, rounds, strict=True):
+                found.extend(values_of(batch) if batch is not None else [])
+
+        assert seen == [truth] * 8
+
+
+def test_an_abandoned_reader_gives_its_lease_back_at_once():
+    with broker_of(40, limits=SMALL) as broker:
+        reading = batches(broker, 0, 40 * ROW)
+        next(reading)
+        assert len(broker.leases()) == 1
+
+        reading.close()
+        assert broker.leases() == []
+
+
+def test_an_abandoned_reader_waits_for_no_fetch():
+    with broker_of(40, limits=SMALL) as broker, ChannelPool() as pool:
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.swallow]
+        reading = read_range(config(broker), pool, request(broker, 0, 40 * ROW), fail_on_loss, hurry)
+        next(reading)
+        reading.close()
+
+        assert pool.get(broker.endpoint)._connection.in_flight == frozenset()
+
+
+def test_a_reader_that_nobody_keeps_gives_its_lease_back():
+    with broker_of(40, limits=SMALL) as broker:
+        reading = batches(broker, 0, 40 * ROW)
+        next(reading)
+        del reading
+        gc.collect()
+
+        assert broker.leases() == []
+
+
+def test_a_reader_that_was_never_asked_holds_nothing():
+    with broker_of() as broker:
+        batches(broker, 0, 280).close()
+
+        assert broker.requests == []
+
+
+def test_a_policy_that_raises_gives_the_lease_back():
+    with broker_of(10) as broker:
+        with pytest.raises(DataLossError):
+            read(broker, 140, 336)
+
+        assert broker.leases() == []
+
+
+def test_an_old_visit_token_is_renewed_once():
+    with broker_of() as broker:
+        broker.valid_tokens = {TOKEN + 5}
+
+        assert len(read(broker, 0, 280, token=TOKEN)) == 10
+        assert broker.leases() == []
+
+
+def test_a_group_found_taken_with_a_renewed_token_is_passed_over():
+    with broker_of() as broker, ChannelPool() as pool:
+        broker.valid_tokens = {TOKEN + 5}
+        take_all_groups(broker, but=1)
+        of_broker = config(broker, reader_groups=config(broker).reader_groups[:2])
+        for _ in range(8):  # the groups come in a random order
+            with ReaderGroupHolder(of_broker, pool, partition(), Route(broker.endpoint, TOKEN)) as holder:
+                assert holder.acquire(28).current == 28
+
+
+def test_a_token_that_stays_wrong_is_an_error():
+    with broker_of() as broker:
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [model.refuse(415)] * 2
+        with pytest.raises(RpcError) as caught:
+            read(broker, 0, 280)
+        assert caught.value.code == 415

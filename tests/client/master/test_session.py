@@ -1,0 +1,316 @@
+"""Sessions with masters that stand by, refuse, forget, restart and are too old."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.client.scripted_master import (
+    REQUESTS,
+    STANDBY,
+    Fail,
+    ScriptedMaster,
+    balance,
+    beat,
+    config_for,
+    meta,
+    registered,
+    token,
+)
+from tubemq_spark.client.master import proofs
+from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.client.master.producers import ProducerSession
+from tubemq_spark.client.master.session import MasterCaller
+from tubemq_spark.errors import RpcError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol import auth
+from tubemq_spark.protocol.constants import Method, Status
+from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+
+@pytest.fixture
+def pool():
+    with ChannelPool(1_000) as made:
+        yield made
+
+
+@pytest.fixture
+def nobody():
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return Endpoint("127.0.0.1", taken.getsockname()[1])
+
+
+def test_the_next_master_is_asked_when_one_stands_by_or_is_away(pool, nobody):
+    standing_by = ScriptedMaster(balance_register=STANDBY)
+    with standing_by, ScriptedMaster() as active:
+        config = config_for(nobody, standing_by, active)
+        with balance(config, pool) as session:
+            assert session.visit_token == 7
+
+        assert len(standing_by.requests) == 1
+        assert [method for method, _ in active.requests] == [Method.BALANCE_REGISTER, Method.CONSUMER_CLOSE]
+
+
+def test_the_active_master_is_remembered_for_later_sessions(pool):
+    with ScriptedMaster(balance_register=STANDBY) as standing_by, ScriptedMaster() as active:
+        for _ in range(3):
+            with balance(config_for(standing_by, active), pool):
+                pass
+
+        assert len(standing_by.requests) == 1
+
+
+def test_no_master_answers(pool, nobody):
+    with ScriptedMaster(balance_register=STANDBY) as standing_by:
+        config = config_for(nobody, standing_by, register_attempts=2)
+        with pytest.raises(
+            TubeMQConnectionError, match="No master answered while registering group etl"
+        ) as caught:
+            balance(config, pool).open()
+
+        assert str(nobody) in str(caught.value)
+        assert "is not master now" in str(caught.value)
+        assert len(standing_by.requests) == 2
+
+
+def test_masters_that_hang_share_the_time(pool):
+    hangs = {"balance_register": lambda request: None}
+    with ScriptedMaster(**hangs) as first, ScriptedMaster(**hangs) as second:
+        with pytest.raises(TubeMQConnectionError):
+            balance(config_for(first, second, rpc_timeout_ms=600, register_attempts=1), pool).open()
+
+        for master in (first, second):
+            assert len(master.wait_for(Method.BALANCE_REGISTER, 1)) == 1
+            assert 0 < master.timeouts_ms[0] <= 300
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Fail("any.Exception", "IPC server handle request error :Unsupported method ID :20", Status.FATAL),
+        Fail("any.Exception", "Unsupported method 20in service type 1!", Status.ERROR),
+    ],
+)
+def test_a_master_that_is_too_old_is_named(pool, answer):
+    with ScriptedMaster(balance_register=answer) as old:
+        with pytest.raises(RpcError, match="since November 2021") as caught:
+            balance(config_for(old), pool).open()
+
+        assert caught.value.condition == "TUBEMQ_MASTER_TOO_OLD"
+        assert caught.value.parameters == {"peer": str(old.endpoint), "method": 20}
+        assert len(old.requests) == 1
+
+
+def test_a_master_that_cannot_read_us_is_not_asked_again(pool):
+    with ScriptedMaster(producer_register=Fail("any.Exception", "cannot parse", Status.FATAL)) as master:
+        with pytest.raises(RpcError, match="cannot parse"):
+            ProducerSession(config_for(master), pool).open()
+
+        assert len(master.requests) == 1
+
+
+def test_credentials_go_with_every_request(pool, monkeypatch):
+    monkeypatch.setattr(proofs.secrets, "randbelow", lambda limit: 42)
+    monkeypatch.setattr(proofs.time, "time_ns", lambda: 1_700_000_000_123_000_000)
+    with ScriptedMaster() as master:
+        config = config_for(master, username="user", password="password", heartbeat_period_ms=5)
+        with balance(config, pool) as session:
+            session.layout()
+            master.wait_for(Method.BALANCE_HEARTBEAT, 1)
+        with ProducerSession(config, pool) as producer:
+            producer.publish(["demo"])
+
+        expected = common_pb2.MasterCertificateInfo(
+            authInfo=auth.authenticate_info("user", "password", 1_700_000_000_123, 42)
+        )
+        group_member = {Method.CONSUMER_REGISTER, Method.CONSUMER_HEARTBEAT}
+        assert {method for method, _ in master.requests} == set(REQUESTS) - group_member
+        assert all(request.authInfo == expected for _, request in master.requests)
+
+
+def test_without_a_user_no_credentials_are_sent(pool):
+    with ScriptedMaster() as master:
+        assert MasterCaller(config_for(master), pool).credentials() is None
+        with balance(config_for(master), pool):
+            pass
+        assert not any(request.HasField("authInfo") for _, request in master.requests)
+
+
+def test_what_a_balance_session_tells(pool):
+    with ScriptedMaster() as master, balance(config_for(master), pool, "b", "a", "b") as session:
+        (request,) = master.of(Method.BALANCE_REGISTER)
+
+        assert request.clientId == session.client_id
+        assert request.clientId.startswith("etl_")
+        assert request.groupName == "etl"
+        assert list(request.topicList) == ["a", "b"]
+        assert (request.sourceCount, request.nodeId) == (-2, -2)
+        assert request.hostName
+        assert request.subRepInfo == master_pb2.ClientSubRepInfo(
+            brokerConfigId=-2, topicMetaInfoId=-2, reportSubInfo=False
+        )
+        assert request.jdkVersion.startswith("Python 3.")
+
+
+def test_a_silent_master_takes_one_time_out_and_not_one_for_each_attempt(pool):
+    with ScriptedMaster(balance_register=lambda _: None) as master:
+        config = config_for(master, rpc_timeout_ms=150, register_attempts=5, register_retry_ms=0)
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
+            balance(config, pool).open()
+        assert len(master.wait_for(Method.BALANCE_REGISTER, 1)) == 1
+
+
+def test_troubles_that_pass_are_tried_again(pool):
+    waits = []
+    answers = [registered(503), Fail("any.InvocationTargetException", ""), registered(500), registered()]
+    with ScriptedMaster(balance_register=answers) as master:
+        config = config_for(master, register_attempts=4, register_retry_ms=250)
+        with BalanceSession(config, pool, ["demo"], wait=waits.append):
+            pass
+
+    assert waits == [0.25] * 3
+
+
+def test_the_last_trouble_is_told_when_they_do_not_pass(pool):
+    with ScriptedMaster(balance_register=[registered(500), registered(503, "stopped")]) as master:
+        with pytest.raises(RpcError, match="stopped") as caught:
+            balance(config_for(master, register_attempts=3), pool).open()
+        assert caught.value.code == 503
+        assert len(master.requests) == 3
+
+
+@pytest.mark.parametrize("code", [400, 415, 424, 425, 426, 429, 430, 431, 450, 455])
+def test_a_refusal_is_told_at_once(pool, code):
+    with ScriptedMaster(balance_register=registered(code, "the reason")) as master:
+        with pytest.raises(RpcError, match="registering group etl for the topics demo, other") as caught:
+            balance(config_for(master), pool, "other", "demo").open()
+
+        assert caught.value.code == code
+        assert "the reason" in str(caught.value)
+        assert len(master.requests) == 1
+
+
+def test_closing_says_goodbye_once(pool):
+    with ScriptedMaster() as master:
+        session = balance(config_for(master), pool).open()
+        session.close()
+        session.close()
+
+        (request,) = master.of(Method.CONSUMER_CLOSE)
+        assert (request.clientId, request.groupName) == (session.client_id, "etl")
+
+
+def test_closing_without_opening_says_nothing(pool):
+    with ScriptedMaster() as master:
+        balance(config_for(master), pool).close()
+        assert master.requests == []
+
+
+def test_a_master_that_is_gone_does_not_disturb_closing(pool):
+    with ScriptedMaster() as master:
+        session = balance(config_for(master), pool).open()
+    session.close()
+
+
+def test_tokens_follow_the_answers_of_the_master(pool):
+    given = registered(authorizedInfo=token(7, "given"))
+    beats = [beat(authorizedInfo=token(8, " ")), beat(authorizedInfo=token(9, "newer")), beat()]
+    with ScriptedMaster(balance_register=given, balance_heartbeat=beats) as master:
+        session = balance(config_for(master, heartbeat_period_ms=600_000), pool)
+        with session:
+            seen = [(session.visit_token, session.authorized_token)]
+            for _ in range(3):
+                session._send_heartbeat()
+                seen.append((session.visit_token, session.authorized_token))
+    assert seen == [(7, "given"), (8, "given"), (9, "newer"), (9, "newer")]
+
+
+def test_heartbeats_are_sent_and_end_with_the_session(pool):
+    with ScriptedMaster(balance_heartbeat=beat(authorizedInfo=token(8))) as master:
+        with balance(config_for(master, heartbeat_period_ms=5), pool) as session:
+            master.wait_for(Method.BALANCE_HEARTBEAT, 3)
+            assert session.visit_token == 8
+        count = len(master.requests)
+        time.sleep(0.05)
+
+        assert len(master.requests) == count
+        assert master.of(Method.BALANCE_HEARTBEAT)[0].subRepInfo.brokerConfigId == 5
+
+
+def test_a_forgotten_session_registers_again(pool):
+    answers = [beat(411), beat()]
+    with (
+        ScriptedMaster(balance_heartbeat=answers) as master,
+        balance(config_for(master, heartbeat_period_ms=5), pool) as session,
+    ):
+        master.wait_for(Method.BALANCE_HEARTBEAT, 3)
+        assert len(master.of(Method.BALANCE_REGISTER)) == 2
+        assert {request.clientId for request in master.of(Method.BALANCE_REGISTER)} == {session.client_id}
+
+
+def test_while_a_session_registers_again_nobody_else_asks_or_registers(pool):
+    """Threads that share a session, one of which finds that the master has forgotten it."""
+    other = []
+
+    def register_slowly(_):
+        if len(master.of(Method.BALANCE_REGISTER)) == 2:
+            other.append(threading.Thread(target=session.layout))
+            other[0].start()
+            time.sleep(0.05)
+        return registered(authorizedInfo=token())
+
+    answers = {
+        "balance_register": register_slowly,
+        "balance_partition_meta": [meta(code=411), meta("demo#1:1:1:1")],
+    }
+    with (
+        ScriptedMaster(**answers) as master,
+        balance(config_for(master, heartbeat_period_ms=600_000), pool) as session,
+    ):
+        session.layout()
+        other[0].join()
+        asked = [method for method, _ in master.requests]
+    register, ask = Method.BALANCE_REGISTER, Method.BALANCE_PARTITION_META
+    assert asked == [register, ask, register, ask, ask]
+
+
+def test_a_session_goes_over_to_the_master_that_took_over(pool, caplog):
+    with (
+        ScriptedMaster(balance_heartbeat=STANDBY) as former,
+        ScriptedMaster(balance_heartbeat=[beat(411), beat()]) as active,
+        balance(config_for(former, active, heartbeat_period_ms=5), pool) as session,
+    ):
+        active.wait_for(Method.BALANCE_HEARTBEAT, 3)
+
+        assert len(former.of(Method.BALANCE_HEARTBEAT)) == 1
+        (request,) = active.of(Method.BALANCE_REGISTER)
+        assert request.clientId == session.client_id
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith(f"master {active.endpoint} answers now, after {former.endpoint} did not: ")
+
+
+def test_heartbeats_survive_a_master_that_is_away_for_a_while(pool, caplog):
+    answers = [beat(500), STANDBY, beat()]
+    with (
+        ScriptedMaster(balance_heartbeat=answers) as master,
+        balance(config_for(master, heartbeat_period_ms=5), pool),
+    ):
+        master.wait_for(Method.BALANCE_HEARTBEAT, 2)
+        master.restart_connections()
+        master.wait_for(Method.BALANCE_HEARTBEAT, 5)
+    assert "missed a heartbeat" in caplog.text
+
+
+def test_masters_that_are_away_are_told_of_once_and_again_when_they_are_back(pool, caplog):
+    answers = [beat(500)] * 20 + [beat()]
+    with (
+        ScriptedMaster(balance_heartbeat=answers) as master,
+        balance(config_for(master, heartbeat_period_ms=5), pool),
+    ):
+        master.wait_for(Method.BALANCE_HEARTBEAT, 22)
+    missed, back = [record.getMessage() for record in caplog.records]
+    assert "missed a heartbeat" in missed
+    assert "reaches its masters again after" in back

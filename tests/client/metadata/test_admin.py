@@ -1,0 +1,77 @@
+"""What the administration client says of answers that are not TubeMQ's."""
+
+import contextlib
+import http.server
+import threading
+
+import pytest
+
+from tubemq_spark.client import TubeMQClient
+from tubemq_spark.client.metadata.topics import existing_topics
+from tubemq_spark.errors import AdminError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+
+
+@contextlib.contextmanager
+def web_server(answer):
+    """Run a web server that gives every request the same answer; yield its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            """Stay silent."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(b"[]", "its answer is not a JSON object"), (b"<html>", "Expecting value"), (b"", "Expecting value")],
+)
+def test_what_is_not_an_answer_of_tubemq_is_no_answer(answer, said):
+    with web_server(answer) as address, pytest.raises(TubeMQConnectionError, match=said):
+        TubeMQClient.admin(address).call("admin_query_topic_info")
+
+
+TOPICS = b"""{"result": true, "errCode": 0, "data": [
+    {"topicName": "demo", "topicInfo": [{"topicStatusId": 1}, {"topicStatusId": 0}]},
+    {"topicName": "deleted", "topicInfo": [{"topicStatusId": 1}]}
+]}"""
+NOBODY = Endpoint("127.0.0.1", 1)
+
+
+def test_the_first_master_that_answers_lists_the_topics():
+    """A topic that was deleted on every broker is none of them."""
+    with web_server(TOPICS) as address:
+        assert existing_topics([NOBODY, Endpoint.parse(address)], timeout_s=5) == {"demo"}
+
+
+def test_without_an_answer_the_error_says_what_to_do():
+    with pytest.raises(TubeMQConnectionError) as caught:
+        existing_topics([NOBODY], timeout_s=5)
+    assert caught.value.condition == "TUBEMQ_TOPICS_NOT_LISTED"
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "'tubemq.master.web'" in str(caught.value)
+
+
+def test_a_master_that_does_not_lead_is_passed_over():
+    """Java's sends the caller to the one that leads, but without the question, which that refuses."""
+    refusal = b'{"result": false, "errCode": 400, "errMsg": "Please take with method parameter!"}'
+    with web_server(refusal) as standby, web_server(TOPICS) as active:
+        servers = [Endpoint.parse(standby), Endpoint.parse(active)]
+        assert existing_topics(servers, timeout_s=5) == {"demo"}
+        with pytest.raises(AdminError, match="Please take with method parameter"):
+            existing_topics([servers[0], NOBODY], timeout_s=5)

@@ -1,0 +1,188 @@
+import threading
+
+import pytest
+
+from tests.client import model_broker as model
+from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
+from tests.waiting import wait_until
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.errors import RemoteProtocolError, RpcError
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.pb import broker_pb2
+
+
+def store_id(number, broker_id=BROKER_ID):
+    return StoreId("demo", broker_id, number)
+
+
+def store_of(count, first=0, flushed=0):
+    store = Store(first=first, flushed=flushed)
+    store.append(0, [b"x"] * count)
+    return store
+
+
+def config(**changes):
+    return ClientConfig((Endpoint("127.0.0.1", 1),), "etl", **{"rpc_timeout_ms": 2_000, **changes})
+
+
+def ask(broker, stores, token=TOKEN, flushed=False, **changes):
+    """Return the answers, when the broker has got the leases back; nobody else holds any."""
+    with ChannelPool() as pool:
+        places = dict.fromkeys(stores, broker.endpoint)
+        found = store_bounds(config(**changes), pool, places, token, flushed=flushed)
+        wait_until(lambda: not held_by_us(broker))
+        return found
+
+
+def held_by_us(broker):
+    return [held for held in broker.holdings.values() if held.owner not in (None, "somebody else")]
+
+
+def known(broker, stores, **arguments):
+    """Return the bounds when every broker has answered."""
+    return ask(broker, stores, **arguments).complete()
+
+
+def test_no_store_no_question():
+    with ChannelPool() as pool:
+        assert store_bounds(config(), pool, {}, TOKEN) == StoreBounds({}, {})
+
+
+def test_begin_and_end_of_every_store():
+    stores = {store_id(0): store_of(10, first=3), store_id(1): store_of(0), store_id(2): store_of(5)}
+    with ModelBroker(stores, partitions=3) as broker:
+        assert known(broker, stores) == {
+            store_id(0): OffsetBounds(84, 280),
+            store_id(1): OffsetBounds(0, 0),
+            store_id(2): OffsetBounds(0, 140),
+        }
+        assert broker.leases() == []
+        assert {group for group, _, _ in broker.holdings} <= set(config().reader_groups)
+
+
+@pytest.mark.parametrize(("first", "flushed", "end"), [(0, 4, 112), (0, 0, 0), (5, 4, 140), (4, 4, 112)])
+def test_the_end_of_what_is_safe_on_disk(first, flushed, end):
+    stores = {store_id(0): store_of(10, first, flushed)}
+    with ModelBroker(stores) as broker:
+        assert known(broker, stores, flushed=True) == {store_id(0): OffsetBounds(first * 28, end)}
+        assert known(broker, stores) == {store_id(0): OffsetBounds(first * 28, 280)}
+
+
+def test_several_brokers_are_asked_at_once():
+    together = threading.Barrier(2)
+
+    def meet(broker, exchange):
+        together.wait(5)
+        return False
+
+    first = ModelBroker({store_id(0): store_of(1)})
+    second = ModelBroker({store_id(0): store_of(2)})
+    with first, second, ChannelPool() as pool:
+        for broker in (first, second):
+            broker.fault_of_method[Method.PARTITION_REGISTER] = [meet]
+        # The model knows its stores under one broker id; what counts is whom the question reaches.
+        places = {store_id(0, 1): first.endpoint, store_id(0, 2): second.endpoint}
+
+        assert store_bounds(config(), pool, places, TOKEN).complete() == {
+            store_id(0, 1): OffsetBounds(0, 28),
+            store_id(0, 2): OffsetBounds(0, 56),
+        }
+
+
+def test_groups_that_are_taken_are_passed_over():
+    stores = {store_id(0): store_of(1)}
+    with ModelBroker(stores) as broker:
+        for group in config().reader_groups[1:]:
+            broker.holdings[group, "demo", 0].owner = "somebody else"
+        assert known(broker, stores) == {store_id(0): OffsetBounds(0, 28)}
+
+        broker.holdings[config().reader_groups[0], "demo", 0].owner = "somebody else"
+        taken = ask(broker, stores).failures[store_id(0)]
+        assert taken.condition == "TUBEMQ_LEASES_TAKEN"
+        assert taken.retriable
+
+
+def test_an_old_token_is_renewed():
+    stores = {store_id(0): store_of(1)}
+    with ModelBroker(stores) as broker:
+        broker.valid_tokens = {TOKEN + 1}
+        with ChannelPool() as pool:
+            settings = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
+            places = dict.fromkeys(stores, broker.endpoint)
+            found = store_bounds(settings, pool, places, TOKEN)
+            assert found.complete() == {store_id(0): OffsetBounds(0, 28)}
+
+
+def test_a_broker_that_does_not_have_the_topic_refuses():
+    with ModelBroker({store_id(0): store_of(1)}) as broker:
+        found = ask(broker, [store_id(0), StoreId("other", BROKER_ID, 0)])
+
+    assert found.known == {store_id(0): OffsetBounds(0, 28)}
+    assert found.failures[StoreId("other", BROKER_ID, 0)].code == 403
+    with pytest.raises(RpcError):
+        found.complete()
+
+
+def test_brokers_that_are_not_there_or_silent_do_not_hold_up_the_others():
+    with ModelBroker({}) as gone:
+        pass
+    stores = {store_id(0): store_of(3)}
+    with ModelBroker(stores) as broker, ModelBroker(stores) as silent, ChannelPool() as pool:
+        silent.fault_of_method[Method.PARTITION_REGISTER] = [model.swallow_answer]
+        places = {
+            store_id(0, 1): broker.endpoint,
+            store_id(0, 2): gone.endpoint,
+            store_id(0, 3): silent.endpoint,
+        }
+        found = store_bounds(config(), pool, places, TOKEN, timeout_ms=100)
+
+    assert found.known == {store_id(0, 1): OffsetBounds(0, 84)}
+    assert {store: error.condition for store, error in found.failures.items()} == {
+        store_id(0, 2): "TUBEMQ_CONNECT_FAILED",
+        store_id(0, 3): "TUBEMQ_TIMEOUT",
+    }
+
+
+def test_all_stores_of_a_broker_are_asked_before_the_first_answer_is_waited_for():
+    """One round trip for hundreds of stores instead of one for each."""
+    stores = {store_id(number): store_of(number) for number in range(20)}
+    held_back = []
+
+    def hold_back(broker, exchange):
+        held_back.append(exchange)
+        return True
+
+    def let_go():
+        with ModelBroker(stores, partitions=20) as broker:
+            broker.fault_of_method[Method.PARTITION_REGISTER] = [hold_back] * 20
+            found = ask(broker, stores, rpc_timeout_ms=300)
+            return found, len(held_back)
+
+    found, asked = let_go()
+    assert asked >= 20
+    assert len(found.failures) == 20
+
+
+def test_a_broker_that_does_not_tell_the_end_is_a_failure():
+    def no_end(broker, exchange):
+        answer = broker_pb2.RegisterResponseB2C(success=True, errCode=200, errMsg="OK!", currOffset=0)
+        exchange.answer(answer)
+        return True
+
+    with ModelBroker({store_id(0): store_of(1)}) as broker:
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [no_end]
+        failure = ask(broker, [store_id(0)]).failures[store_id(0)]
+
+    assert isinstance(failure, RemoteProtocolError)
+    assert "did not say where demo/1 store 0 ends" in str(failure)
+
+
+def test_a_lost_answer_leaves_no_lease_behind():
+    stores = {store_id(0): store_of(1)}
+    with ModelBroker(stores) as broker:
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [model.swallow_answer]
+        assert ask(broker, stores, rpc_timeout_ms=30).failures[store_id(0)].condition == "TUBEMQ_TIMEOUT"
+        assert broker.leases() == []

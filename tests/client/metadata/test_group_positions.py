@@ -1,0 +1,55 @@
+import contextlib
+
+import pytest
+
+from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store, swallow_answer
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.metadata.group_positions import group_positions, move_group
+from tubemq_spark.errors import RpcError, TubeMQTimeoutError
+from tubemq_spark.model import StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+
+ROW = 28
+PARTITION = TopicPartition("demo", BROKER_ID, 0)
+
+
+@pytest.fixture
+def broker():
+    store = Store()
+    store.append(0, [b"x"] * 10)
+    with ModelBroker({StoreId("demo", BROKER_ID, 0): store}) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def connected(broker):
+    """Yield what both functions take first."""
+    settings = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=500)
+    layout = TopicsLayout({PARTITION: broker.endpoint}, TOKEN)
+    with ChannelPool() as pool:
+        yield settings, pool, layout
+
+
+def test_an_old_token_is_renewed(broker):
+    broker.valid_tokens = {TOKEN + 1}
+    with connected(broker) as where:
+        assert move_group(*where, {PARTITION: 3 * ROW}) == {}
+        assert group_positions(*where) == {PARTITION: 3 * ROW}
+
+
+def test_a_consumer_of_the_group_keeps_its_position(broker):
+    broker.holdings["etl", "demo", 0].owner = "somebody else"
+    with connected(broker) as where:
+        with pytest.raises(RpcError, match="410"):
+            group_positions(*where)
+        assert move_group(*where, {PARTITION: 3 * ROW})[PARTITION].code == 410
+
+
+def test_a_lease_that_may_have_been_given_is_given_up(broker):
+    """The broker registers, and its answer does not come."""
+    broker.fault_of_method[Method.PARTITION_REGISTER] = [swallow_answer]
+    with connected(broker) as where:
+        failures = move_group(*where, {PARTITION: 3 * ROW})
+        assert isinstance(failures[PARTITION], TubeMQTimeoutError)
+        assert broker.leases() == []

@@ -1,0 +1,1 @@
+"""A broker as a reader sees it: leases, and a cursor that moves through a leased partition."""

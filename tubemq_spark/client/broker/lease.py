@@ -1,0 +1,143 @@
+"""Holding a partition at its broker: one lease, under one group and one client id.
+
+A broker lets one client of a group hold a partition. Registering makes the lease, registering again under the
+same name renews it and sets the position, and unregistering ends it; without requests it ends by itself after
+30 s.
+
+=======  ====================================================================================================
+state    meaning
+=======  ====================================================================================================
+free     nothing is held: before ``register``, after ``release``, or when somebody else holds the partition
+claimed  a register was sent: the broker may hold the partition for us, even if the register has failed, and
+         also if ``release`` lost its connection
+=======  ====================================================================================================
+
+Invariants:
+
+- A lease keeps its name (``claim``); only ``register`` and ``release`` change its state.
+- It is claimed before the register is sent: an answer that is lost may still leave a lease behind.
+- The broker knows a lease by its name and not by its connection, so ``session`` may be replaced at any time.
+
+Under which names to hold a partition is not decided here but by a ``LeaseHolder``: see ``reader_groups``.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
+from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.protocol.constants import ReadStatus
+from tubemq_spark.protocol.errcodes import ErrCode
+
+logger = logging.getLogger(__name__)
+
+_RELEASE_TIMEOUT_MS: Final = 3_000
+"""Releasing a lease is a courtesy: it ends by itself after 30 s."""
+
+
+class Lease:
+    """A partition at a broker, under one name."""
+
+    def __init__(
+        self,
+        session: BrokerSession,
+        claim: Claim,
+        *,
+        query_priority: int | None = None,
+        message_types: Sequence[str] = (),
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            session: the partition's broker.
+            claim: the partition, and the name to hold it under.
+            query_priority: which records the lease may see; by default those the cluster is configured for.
+            message_types: the broker passes over messages of other types, as far as it can tell: it compares
+                32-bit hashes.
+        """
+        self.session = session
+        self.claim = claim
+        self._query_priority = query_priority
+        self._message_types = message_types
+        self._claimed = False
+
+    def register(self, offset: int) -> Position:
+        """Hold the partition at an offset, for the first time or again.
+
+        Returns:
+            Where the broker stands; not ``offset`` when that lies outside the store.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        return self._register(offset)
+
+    def renew(self, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST) -> Position:
+        """Register without an offset, as a rule again: the position stays, and what is in flight is dropped.
+
+        Args:
+            read_status: where a group begins that has no position, or, with ``LATEST_ALWAYS``, any group.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        return self._register(None, read_status)
+
+    def release(self, *, consumed: bool = False) -> TubeMQError | None:
+        """Give the partition back; return why the broker has not done it, if it has not.
+
+        When the connection was lost it may be called again: a broker gives up only what we hold, and commits
+        only once.
+
+        Args:
+            consumed: whether what was fetched last is committed.
+        """
+        if not self._claimed:
+            return None
+        self._claimed = False
+        try:
+            self.session.unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
+        except TubeMQError as error:
+            self._claimed = isinstance(error, TubeMQConnectionError)
+            logger.debug("could not release %s: %s", self.claim.partition, error)
+            return error
+        return None
+
+    def _register(
+        self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST
+    ) -> Position:
+        self._claimed = True
+        try:
+            return self.session.register(
+                self.claim,
+                offset,
+                read_status=read_status,
+                filters=self._message_types,
+                query_priority=self._query_priority,
+            )
+        except RpcError as error:
+            self._claimed = error.code != ErrCode.PARTITION_OCCUPIED
+            raise
+
+
+class LeaseHolder(Protocol):
+    """Decides under which name a partition is held. A cursor moves through one."""
+
+    @property
+    def lease(self) -> Lease:
+        """The lease that ``acquire`` made last.
+
+        Raises:
+            LocalProtocolError: there is none.
+        """
+
+    def acquire(self, offset: int) -> Position:
+        """Hold the partition at an offset; what was fetched before and is not confirmed is dropped.
+
+        Returns:
+            Where the broker stands; not ``offset`` when that lies outside the store.
+
+        Raises:
+            TubeMQError: the broker cannot be reached, or refuses.
+        """

@@ -1,0 +1,158 @@
+"""Holding a partition for reading, under any free name of a small pool.
+
+Readers must not disturb the user's group, nor each other (task retries, speculative tasks, several queries).
+So they hold partitions under *reader groups*: a fixed pool of names, of which each reader uses one that is
+free for its partition.
+
+Invariants:
+
+- At most one lease is claimed at a time; the last one is released before the next one is made.
+- Every lease has a client id of its own. A request under an old id whose answer never came may still be
+  carried out, and must not move the new position.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Final, Self
+
+from tubemq_spark.client.broker.lease import Lease, LeaseHolder
+from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master import ids
+from tubemq_spark.client.master.producers import fresh_visit_token
+from tubemq_spark.errors import LocalProtocolError, RpcError, TubeMQTimeoutError
+from tubemq_spark.model import Route, TopicPartition
+from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.protocol.errcodes import ErrCode
+
+_FIRST_PAUSE_MS: Final = 100
+_LONGEST_PAUSE_MS: Final = 2_000
+
+
+class ReaderGroupHolder(LeaseHolder):
+    """Holds one partition for one reader; a context manager that releases it at the end."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        partition: TopicPartition,
+        route: Route,
+        *,
+        query_priority: int | None = None,
+        message_types: Sequence[str] = (),
+        wait: Wait = time.sleep,
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            config: the settings, which name the reader groups.
+            pool: the channels.
+            partition: what to hold.
+            route: the partition's broker and a visit token.
+            query_priority: see ``Lease``.
+            message_types: see ``Lease``.
+            wait: how to wait; also called, with 0 seconds, while a request is not answered.
+        """
+        self._config = config
+        self._pool = pool
+        self._partition = partition
+        self.endpoint = route.endpoint
+        """The partition's broker; it may be changed before the next ``acquire``."""
+        self._visit_token = route.visit_token
+        self._query_priority = query_priority
+        self._message_types = message_types
+        self._wait = wait
+        self._lease: Lease | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lease is not None and not self._lease.session.channel.closed:
+            self._lease.release()
+
+    @property
+    def lease(self) -> Lease:
+        """The lease that ``acquire`` made last.
+
+        Raises:
+            LocalProtocolError: there is none.
+        """
+        if self._lease is None:
+            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{self._partition} is not leased")
+        return self._lease
+
+    def acquire(self, offset: int) -> Position:
+        """Hold the partition at an offset, under a new name; what was held before is released.
+
+        Returns:
+            Where the broker stands; not ``offset`` when that lies outside the store.
+
+        Raises:
+            TubeMQTimeoutError: ``TUBEMQ_LEASES_TAKEN``: no reader group was free for ``lease_wait_ms``.
+            RpcError: the broker refuses for another reason.
+            TubeMQError: the broker cannot be reached.
+        """
+        channel = self._pool.get(self.endpoint, self._config.connect_timeout_ms, self._config.tls)
+        self._release(channel)
+        deadline = Deadline.after_ms(self._config.lease_wait_ms)
+        backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
+        groups = list(self._config.reader_groups)
+        while True:
+            # At random, so that readers that start together do not ask for the same names in turn.
+            random.shuffle(groups)
+            for group in groups:
+                position = self._acquire_under(group, channel, offset)
+                if position is not None:
+                    return position
+            if not backoff.wait(deadline):
+                raise TubeMQTimeoutError(
+                    "TUBEMQ_LEASES_TAKEN",
+                    count=len(groups),
+                    partition=self._partition,
+                    waited_ms=self._config.lease_wait_ms,
+                )
+
+    def _acquire_under(self, group: str, channel: RpcChannel, offset: int) -> Position | None:
+        """Make the lease under a reader group; return None when another reader holds the partition."""
+        claim = Claim(self._partition, group, ids.consumer_id(group))
+        lease = self._lease = Lease(
+            self._session(channel),
+            claim,
+            query_priority=self._query_priority,
+            message_types=self._message_types,
+        )
+        try:
+            return self._register_with_valid_token(lease, offset)
+        except RpcError as error:
+            if error.code != ErrCode.PARTITION_OCCUPIED:
+                raise
+            self._lease = None
+            return None
+
+    def _register_with_valid_token(self, lease: Lease, offset: int) -> Position:
+        try:
+            return lease.register(offset)
+        except RpcError as error:
+            if error.code != ErrCode.CERTIFICATE_FAILURE:
+                raise
+        # Brokers accept a token for 16 minutes or so; a task may begin long after it was planned.
+        self._visit_token = fresh_visit_token(self._config, self._pool)
+        lease.session = self._session(lease.session.channel)
+        return lease.register(offset)
+
+    def _release(self, channel: RpcChannel) -> None:
+        if self._lease is None:
+            return
+        # The channel of the lease may have been lost since.
+        self._lease.session = self._session(channel)
+        self._lease.release()
+        self._lease = None
+
+    def _session(self, channel: RpcChannel) -> BrokerSession:
+        return BrokerSession(channel, self._config, self._visit_token, self._wait)

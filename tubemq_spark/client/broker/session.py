@@ -1,0 +1,398 @@
+"""A consumer's requests to one broker: register, fetch, commit, heartbeat, unregister.
+
+Registering gives an exclusive *lease* of a partition to a group, held under a client id. The broker keeps two
+numbers for it: the *committed* offset, where the next fetch begins, and how far the last fetch went beyond
+it, which a commit adds. A fetch names no offset: only registering sets the position.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master.proofs import proof_for_broker
+from tubemq_spark.errors import RpcError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.channel import PendingCall, RpcChannel
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.units import is_aligned
+from tubemq_spark.protocol import partition_strings
+from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
+from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
+from tubemq_spark.protocol.fetch_columns import MessageColumns
+from tubemq_spark.protocol.fetch_decoder import EncodedMessages, FetchHeader, parse_fetch
+from tubemq_spark.protocol.pb import broker_pb2, common_pb2
+
+MEMORY_TOO: Final = 303
+"""The query priority with which a reader, filtered or not, sees what is not flushed yet, whatever the
+cluster's default is."""
+FLUSHED_ONLY: Final = 1
+"""The query priority with which the answer to a register names the end of what is safe on disk."""
+
+Value = TypeVar("Value")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claim:
+    """A partition, and the name under which a client holds it or asks for it."""
+
+    partition: TopicPartition
+    group: str
+    client_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Position:
+    """The position of a claim, in index bytes."""
+
+    current: int
+    """The next offset to read."""
+    latest: int | None
+    """Where the store ends now; None from brokers that do not say."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fetched:
+    """The answer to a fetch: messages, which are decoded when they are first needed, or a refusal."""
+
+    header: FetchHeader
+    messages: EncodedMessages
+    refusal: RpcError | None
+
+    @property
+    def count(self) -> int:
+        """Messages in the answer, damaged ones included."""
+        return len(self.messages)
+
+    @property
+    def columns(self) -> MessageColumns:
+        """The sound messages.
+
+        Raises:
+            RemoteProtocolError: a message does not parse.
+        """
+        return self._decoded[0]
+
+    @property
+    def corrupt(self) -> NDArray[np.int64]:
+        """The ordinals of the damaged messages.
+
+        Raises:
+            RemoteProtocolError: a message does not parse.
+        """
+        return self._decoded[1]
+
+    @functools.cached_property
+    def _decoded(self) -> tuple[MessageColumns, NDArray[np.int64]]:
+        return self.messages.decode()
+
+
+class Started(Generic[Value]):
+    """A request under way."""
+
+    def __init__(self, pending: PendingCall, finish: Callable[[PendingCall], Value]) -> None:
+        self._pending = pending
+        self._finish = finish
+
+    def result(self) -> Value:
+        """Wait for the answer and parse it.
+
+        Raises:
+            TubeMQError: as documented where the request was started.
+        """
+        return self._finish(self._pending)
+
+    @property
+    def remaining_s(self) -> float:
+        """For how many seconds the answer may still come; then ``result`` raises an error at once."""
+        return self._pending.remaining_s
+
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Call a function once when ``result`` will not wait any more; see ``PendingCall.when_done``."""
+        self._pending.when_done(listener)
+
+    def forget(self) -> None:
+        """Do not wait for the answer."""
+        self._pending.forget()
+
+
+class BrokerSession:
+    """One broker as a consumer sees it; keeps no state about claims.
+
+    All methods raise TubeMQConnectionError, TubeMQTimeoutError or RemoteProtocolError when no sound answer
+    comes, and RpcError when the broker refuses.
+    """
+
+    def __init__(
+        self,
+        channel: RpcChannel,
+        config: ClientConfig,
+        visit_token: int,
+        wait: Wait | None = None,
+        authorized_token: str = "",
+    ) -> None:
+        """Use a channel.
+
+        Args:
+            channel: the connection.
+            config: the settings.
+            visit_token: shows the broker that a master knows this client.
+            wait: as for ``RpcChannel.start``.
+            authorized_token: what the master gave for the user, if anything; otherwise the user's own proof
+                is shown to the broker.
+        """
+        self.channel = channel
+        self._config = config
+        self._visit_token = visit_token
+        self._wait = wait
+        self._authorized_token = authorized_token
+
+    def register(
+        self,
+        claim: Claim,
+        offset: int | None,
+        *,
+        read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST,
+        filters: Sequence[str] = (),
+        query_priority: int | None = None,
+    ) -> Position:
+        """Lease a partition, or renew the lease, and set the position.
+
+        The broker silently moves an offset that lies outside the store to the store's beginning or end:
+        compare the answer. Without an offset the group's stored one applies.
+
+        Raises:
+            RpcError: 403 no such topic there, 410 another client holds the partition, 415 the visit token
+                is too old, 500 no such partition, 503 the broker is starting or was stopped.
+        """
+        return self.start_register(
+            claim, offset, read_status=read_status, filters=filters, query_priority=query_priority
+        ).result()
+
+    def start_register(
+        self,
+        claim: Claim,
+        offset: int | None,
+        *,
+        read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST,
+        filters: Sequence[str] = (),
+        query_priority: int | None = None,
+    ) -> Started[Position]:
+        """Ask for a lease like ``register``, and return at once."""
+        request = self._lease_request(OpType.REGISTER, claim, read_status)
+        request.filterCondStr.extend(filters)
+        if offset is not None:
+            request.currOffset = offset
+        if query_priority is not None:
+            request.qryPriorityId = query_priority
+        during = f"registering {claim.partition} for group {claim.group}"
+
+        def finish(pending: PendingCall) -> Position:
+            answer = self._parse_lease_answer(pending, claim, during)
+            found = Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+            for offset in (found.current, found.latest):
+                if offset is not None and not is_aligned(offset):
+                    raise pending.bad_answer(during, f"{offset} is not an offset")
+            return found
+
+        return Started(self._start(Method.PARTITION_REGISTER, request, during), finish)
+
+    def unregister(self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None) -> None:
+        """Give a lease up.
+
+        Args:
+            claim: a partition that is held.
+            consumed: whether what was fetched last is committed; otherwise it is dropped.
+            timeout_ms: how long the answer may take, at most as long as every answer.
+
+        Raises:
+            RpcError: 411 nobody holds the partition, 412 somebody else does.
+        """
+        self.start_unregister(claim, consumed=consumed, timeout_ms=timeout_ms).result()
+
+    def start_unregister(
+        self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None
+    ) -> Started[None]:
+        """Give a lease up like ``unregister``, and return at once."""
+        # Any other number than 0 drops it (BrokerServiceServer.inProcessConsumerUnregister).
+        status = ReadStatus.STORED_OR_EARLIEST if consumed else ReadStatus.STORED_OR_LATEST
+        request = self._lease_request(OpType.UNREGISTER, claim, status)
+        during = f"unregistering {claim.partition} for group {claim.group}"
+
+        def finish(pending: PendingCall) -> None:
+            self._parse_lease_answer(pending, claim, during)
+
+        return Started(self._start(Method.PARTITION_REGISTER, request, during, timeout_ms), finish)
+
+    def heartbeat(
+        self,
+        group: str,
+        client_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        query_priority: int | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Renew the leases of partitions of this broker, which end after 30 s otherwise.
+
+        Args:
+            group: the group that holds them.
+            client_id: the client that holds them for the group.
+            partitions: the partitions.
+            query_priority: which records the leases may see from now on; None: as before.
+
+        Returns:
+            The partitions that are no longer held, with 411 (nobody holds it) or 412 (somebody else does).
+
+        Raises:
+            RpcError: 415 the visit token is too old, 503 the broker was stopped.
+        """
+        return self.start_heartbeat(group, client_id, partitions, query_priority=query_priority).result()
+
+    def start_heartbeat(
+        self,
+        group: str,
+        client_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        query_priority: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Started[dict[TopicPartition, int]]:
+        """Renew leases like ``heartbeat``, and return at once."""
+        endpoint = self.channel.endpoint
+        request = broker_pb2.HeartBeatRequestC2B(
+            clientId=client_id,
+            groupName=group,
+            readStatus=ReadStatus.STORED_OR_EARLIEST,
+            partitionInfo=[
+                partition_strings.format_partition(item.broker_id, endpoint, item.topic, item.partition_id)
+                for item in partitions
+            ],
+            authInfo=self._credentials(),
+        )
+        if query_priority is not None:
+            request.qryPriorityId = query_priority
+        during = f"renewing the leases of group {group}"
+
+        def finish(pending: PendingCall) -> dict[TopicPartition, int]:
+            answer = pending.result(broker_pb2.HeartBeatResponseB2C, during)
+            if not answer.success:
+                raise rpc_error(answer.errCode, answer.errMsg, peer=f"broker {endpoint}", during=during)
+            failures = map(partition_strings.parse_failure_info, answer.failureInfo)
+            return {failure.failed.partition: failure.code for failure in failures}
+
+        return Started(self._start(Method.PARTITION_HEARTBEAT, request, during, timeout_ms), finish)
+
+    def start_fetch(
+        self, claim: Claim, *, consumed: bool = False, own_limits: bool = False
+    ) -> Started[Fetched]:
+        """Ask for the next messages; a refusal is part of the result, since refusals are common.
+
+        Args:
+            claim: a partition that is held.
+            consumed: whether the broker commits what was fetched last before it reads; otherwise it serves
+                that again.
+            own_limits: whether this client applies the flow control rules of its group, so that the broker
+                leaves out those of the cluster.
+        """
+        partition = claim.partition
+        request = broker_pb2.GetMessageRequestC2B(
+            clientId=claim.client_id,
+            partitionId=partition.partition_id,
+            groupName=claim.group,
+            topicName=partition.topic,
+            lastPackConsumed=consumed,
+            manualCommitOffset=False,
+            escFlowCtrl=own_limits,
+        )
+        during = f"fetching {partition}"
+
+        def finish(pending: PendingCall) -> Fetched:
+            header, messages = parse_fetch(pending.body(during))
+            refusal = None
+            if not header.success or header.err_code != ErrCode.SUCCESS:
+                refusal = self._refusal(header.err_code, header.err_msg, partition, during)
+            return Fetched(header, messages, refusal)
+
+        return Started(self._start(Method.GET_MESSAGE, request, during), finish)
+
+    def start_commit(self, claim: Claim, *, consumed: bool) -> Started[Position]:
+        """Commit what was fetched last, or drop it, and ask for the position.
+
+        The result raises RpcError: 401 the partition is not held, 403 its topic is being removed.
+        """
+        partition = claim.partition
+        request = broker_pb2.CommitOffsetRequestC2B(
+            clientId=claim.client_id,
+            topicName=partition.topic,
+            partitionId=partition.partition_id,
+            groupName=claim.group,
+            lastPackConsumed=consumed,
+        )
+        during = f"committing {partition}"
+
+        def finish(pending: PendingCall) -> Position:
+            answer = pending.result(broker_pb2.CommitOffsetResponseB2C, during)
+            if not answer.success:
+                raise self._refusal(answer.errCode, answer.errMsg, partition, during)
+            return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+
+        return Started(self._start(Method.COMMIT_OFFSET, request, during), finish)
+
+    def commit(self, claim: Claim, *, consumed: bool = True) -> Position:
+        """Commit like ``start_commit``, and wait for the position."""
+        return self.start_commit(claim, consumed=consumed).result()
+
+    def _lease_request(
+        self, op_type: OpType, claim: Claim, read_status: ReadStatus
+    ) -> broker_pb2.RegisterRequestC2B:
+        return broker_pb2.RegisterRequestC2B(
+            opType=op_type,
+            clientId=claim.client_id,
+            groupName=claim.group,
+            topicName=claim.partition.topic,
+            partitionId=claim.partition.partition_id,
+            readStatus=read_status,
+            authInfo=self._credentials(),
+        )
+
+    def _parse_lease_answer(
+        self, pending: PendingCall, claim: Claim, during: str
+    ) -> broker_pb2.RegisterResponseB2C:
+        answer = pending.result(broker_pb2.RegisterResponseB2C, during)
+        if not answer.success:
+            raise self._refusal(answer.errCode, answer.errMsg, claim.partition, during)
+        return answer
+
+    def _start(
+        self,
+        method: Method,
+        request: broker_pb2.RegisterRequestC2B
+        | broker_pb2.HeartBeatRequestC2B
+        | broker_pb2.GetMessageRequestC2B
+        | broker_pb2.CommitOffsetRequestC2B,
+        during: str,
+        timeout_ms: int | None = None,
+    ) -> PendingCall:
+        rpc_timeout_ms = self._config.rpc_timeout_ms
+        return self.channel.start(
+            ServiceType.BROKER_READ,
+            method,
+            request,
+            timeout_ms=min(timeout_ms or rpc_timeout_ms, rpc_timeout_ms),
+            during=during,
+            wait=self._wait,
+        )
+
+    def _refusal(self, code: int, text: str, partition: TopicPartition, during: str) -> RpcError:
+        peer = f"broker {partition.broker_id} ({self.channel.endpoint})"
+        return rpc_error(code, text, peer=peer, during=during)
+
+    def _credentials(self) -> common_pb2.AuthorizedInfo:
+        info = common_pb2.AuthorizedInfo(visitAuthorizedToken=self._visit_token)
+        if proof := self._authorized_token or proof_for_broker(self._config):
+            info.authAuthorizedToken = proof
+        return info

@@ -1,0 +1,1 @@
+"""Sessions with the masters: who a client is, and what the masters tell it."""

@@ -1,0 +1,197 @@
+"""A producer's session with the masters, which say where topics can be published (methods 1, 2 and 3)."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master import ids
+from tubemq_spark.client.master.proofs import proof_for_broker
+from tubemq_spark.client.master.session import MasterSession, broker_endpoints
+from tubemq_spark.errors import RpcError, TubeMQError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol.constants import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES_LIMIT,
+    UNDEFINED,
+    Method,
+)
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+LEAST_ANSWER_MS: Final = 1_000
+"""A master has at least this time to answer, however short a producer's time is."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PublishRoutes:
+    """Where a topic can be published now; without partitions it is unknown or closed for writing."""
+
+    partitions: Mapping[TopicPartition, Endpoint]
+    max_message_bytes: int
+    """The limit of an encoded message, without the allowance for attributes."""
+
+
+class ProducerSession(MasterSession):
+    """A registered producer."""
+
+    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
+        """Ask nobody yet; no request will take longer than a message may."""
+        patience_ms = min(config.rpc_timeout_ms, max(LEAST_ANSWER_MS, config.delivery_timeout_ms))
+        config = dataclasses.replace(config, rpc_timeout_ms=patience_ms)
+        super().__init__(config, pool, ids.producer_id(), wait)
+        self._own_proof = ""
+        self._broker_checksum = -1
+        self._config_id = UNDEFINED
+        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self._brokers: dict[int, Endpoint] = {}
+        self._topics: frozenset[str] = frozenset()
+        """Replaced under ``_topics_lock``, which nobody holds for long, and read without."""
+        self._topics_lock = threading.Lock()
+        self._routes: Mapping[str, PublishRoutes] = {}
+        self.heartbeats = 0
+        """The number of the last heartbeat that was answered; each answer brings routes and tokens."""
+        self.heartbeats_begun = 0
+        """The number of the last heartbeat that was sent; they are sent one after the other."""
+
+    def publish(self, topics: Iterable[str], until: Deadline | None = None) -> None:
+        """Add topics to those of this producer and ask for their routes at once.
+
+        Args:
+            topics: which topics.
+            until: how long that may take; by default as the settings say.
+
+        Raises:
+            RpcError: the master refuses.
+            TubeMQConnectionError: no master answered.
+        """
+        with self._exclusively(until):
+            with self._topics_lock:
+                self._topics |= set(topics)
+            self.refresh()
+
+    def withdraw(self, topic: str) -> None:
+        """Leave a topic out of later heartbeats: it does not exist, or nothing was published to it.
+
+        This does not wait for the lock, which a heartbeat may hold for long that no master answers.
+        """
+        with self._topics_lock:
+            self._topics -= {topic}
+
+    def refresh_soon(self) -> None:
+        """Ask for the routes in the background; ``routes`` returns them once they have arrived."""
+        heartbeats = self._heartbeats
+        if heartbeats is not None:
+            heartbeats.hasten()
+
+    def refresh(self, until: Deadline | None = None) -> None:
+        """Ask for the routes of all published topics now instead of with the next heartbeat.
+
+        Raises:
+            TubeMQError: as ``publish``.
+        """
+        with self._exclusively(until):
+            self._ask(self._heartbeat)
+
+    def routes(self, topic: str) -> PublishRoutes:
+        """Return the routes of a published topic as of the last heartbeat."""
+        return self._routes.get(topic) or PublishRoutes(MappingProxyType({}), self._max_message_bytes)
+
+    @property
+    def broker_tokens(self) -> tuple[int, str]:
+        """What proves to a broker that a master knows us: the visit token, and the user's (may be blank).
+
+        A master may hand out a token for the user. Java's masters do not, and brokers that ask for one take
+        the user's own proof instead, as those of consumers.
+        """
+        return self.visit_token, self.authorized_token or self._own_proof
+
+    def _register(self) -> None:
+        request = master_pb2.RegisterRequestP2M(
+            clientId=self.client_id,
+            topicList=sorted(self._topics),
+            brokerCheckSum=self._broker_checksum,
+            hostName=self.host,
+            authInfo=self._caller.credentials(),
+            jdkVersion=ids.RUNTIME,
+            appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
+        )
+        answer = self._caller.call(
+            Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P, "registering a producer"
+        )
+        self._keep(answer)
+
+    def _heartbeat(self) -> None:
+        self.heartbeats_begun += 1
+        request = master_pb2.HeartRequestP2M(
+            clientId=self.client_id,
+            brokerCheckSum=self._broker_checksum,
+            hostName=self.host,
+            topicList=sorted(self._topics),
+            authInfo=self._caller.credentials(),
+            appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
+        )
+        answer = self._caller.call(
+            Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P, "asking for routes"
+        )
+        self._keep(answer)
+        if answer.errCode != ErrCode.NOT_READY:
+            # Every answer has the routes of all topics; a topic that is missing cannot be published now.
+            routes = [topic_strings.parse_topic_route(text) for text in answer.topicInfos]
+            self._routes = {route.topic: self._expand(route) for route in routes}
+        self.heartbeats = self.heartbeats_begun
+
+    def _leave(self) -> None:
+        request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())
+        self._caller.call(Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P, "closing a producer")
+
+    def _keep(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
+        if answer.brokerInfos:
+            self._brokers = broker_endpoints(answer.brokerInfos, tls=self._config.tls is not None)
+            self._broker_checksum = answer.brokerCheckSum
+        if answer.HasField("authorizedInfo"):
+            self._keep_token(answer.authorizedInfo)
+        self._own_proof = proof_for_broker(self._config)
+        if answer.HasField("appdConfig"):
+            self._config_id = answer.appdConfig.configId
+            if answer.appdConfig.HasField("maxMsgSize"):
+                self._max_message_bytes = min(
+                    max(answer.appdConfig.maxMsgSize, DEFAULT_MAX_MESSAGE_BYTES), MAX_MESSAGE_BYTES_LIMIT
+                )
+
+    def _expand(self, route: topic_strings.TopicRoute) -> PublishRoutes:
+        partitions: dict[TopicPartition, Endpoint] = {}
+        for item in route.routes:
+            endpoint = self._brokers.get(item.broker_id)
+            if endpoint is None:
+                # Makes the next heartbeat ask for the whole list of brokers.
+                self._broker_checksum = -1
+                continue
+            for partition_id in topic_strings.partition_ids(item.stores, item.partitions):
+                partitions[TopicPartition(route.topic, item.broker_id, partition_id)] = endpoint
+        return PublishRoutes(MappingProxyType(partitions), route.max_message_bytes or self._max_message_bytes)
+
+
+def fresh_visit_token(config: ClientConfig, pool: ChannelPool) -> int:
+    """Return a new visit token from the master; brokers refuse those older than about 16 minutes.
+
+    A producer without topics gets one just as a consumer does, and it joins no group whose other members
+    may read other topics.
+
+    Raises:
+        TubeMQError: as ``MasterSession.open``.
+    """
+    with ProducerSession(config, pool) as session:
+        return session.visit_token
+
+
+def is_token_refused(error: TubeMQError) -> bool:
+    """Whether a broker did not accept the visit token: another try needs a fresh one."""
+    return isinstance(error, RpcError) and error.code == ErrCode.CERTIFICATE_FAILURE

@@ -1,0 +1,365 @@
+"""What every kind of session with the masters shares: find the active one, register, send heartbeats, leave.
+
+A kind of session (``producer_session``, ``balance_session``) says what it sends and what it keeps of the
+answers; everything else is here. A session is in one of these states:
+
+==========  ==================================================================================================
+state       meaning
+==========  ==================================================================================================
+closed      ``_heartbeats`` is None: before ``open``, after ``close``
+open        registered; heartbeats run in the process's scheduler, every ``heartbeat_period_ms``
+forgotten   open, but the master answers ``HB_NO_NODE``: it forgets a client that is silent for 30 s, and all
+            clients when it restarts. Whoever asks next registers again and repeats the request
+missing     open, but the last heartbeat failed (``_missed_since``). Nothing changes but the log
+==========  ==================================================================================================
+
+Invariants:
+
+- One request at a time, under ``_lock``: the ids of lists that a request names must match what the session
+  holds. The state and what answers brought change only under the lock; single attributes may be read without.
+- Requests that somebody waits for are retried; heartbeats are not, since the next one is the retry.
+- A caller who waits may have a deadline (``_exclusively``), for its requests and for the lock, which a
+  heartbeat may hold that no master answers.
+- Closing never raises a server's error: the master forgets the session anyway. Only closing takes
+  ``_heartbeats`` away without the lock, so that no heartbeat can begin after it.
+"""
+
+import abc
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Self, TypeVar
+
+from google.protobuf.message import Message as ProtobufMessage
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master import ids, lists as master_lists
+from tubemq_spark.client.master.proofs import proof_for_master
+from tubemq_spark.errors import (
+    HttpAnswerError,
+    OptionError,
+    RpcError,
+    TlsError,
+    TubeMQConnectionError,
+    TubeMQError,
+)
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import FixedPauses, Result, Wait, with_retries
+from tubemq_spark.net.scheduler import Task, process_scheduler
+from tubemq_spark.net.tls_probes import answers_in_tls
+from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol.constants import (
+    DEFAULT_BROKER_PORT,
+    DEFAULT_BROKER_TLS_PORT,
+    UNDEFINED,
+    Method,
+    ServiceType,
+)
+from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
+from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+logger = logging.getLogger(__name__)
+
+AnyAnswer = TypeVar(
+    "AnyAnswer",
+    master_pb2.RegisterResponseM2P,
+    master_pb2.HeartResponseM2P,
+    master_pb2.CloseResponseM2P,
+    master_pb2.RegisterResponseM2C,
+    master_pb2.HeartResponseM2C,
+    master_pb2.RegisterResponseM2CV2,
+    master_pb2.HeartResponseM2CV2,
+    master_pb2.GetPartMetaResponseM2C,
+    master_pb2.CloseResponseM2C,
+)
+
+_ANSWERED: Final = frozenset({ErrCode.SUCCESS, ErrCode.NOT_READY})
+_SINCE_NOVEMBER_2021: Final = frozenset(
+    {Method.BALANCE_REGISTER, Method.BALANCE_HEARTBEAT, Method.BALANCE_PARTITION_META}
+)
+_WRONG_MASTER: Final = (OptionError, TlsError)
+"""Errors of a single master that will not pass by themselves; another one may do."""
+_last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
+"""Which of some masters answered last, shared by all sessions of this process."""
+
+
+class MasterCaller:
+    """Calls whichever master is active."""
+
+    def __init__(self, config: ClientConfig, pool: ChannelPool, until: Deadline | None = None) -> None:
+        self.until = until
+        """No call takes longer than this, besides its own limit."""
+        self._config = config
+        self._pool = pool
+
+    def call(
+        self, method: Method, request: ProtobufMessage, answer: type[AnyAnswer], during: str
+    ) -> AnyAnswer:
+        """Ask the master that answered last, then the others, each at most once.
+
+        One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that does
+        not belong to a master is ignored as long as another one does.
+
+        Raises:
+            OptionError: none of the addresses belongs to a master that speaks TLS, or does not, as we do.
+            TlsError: no master's certificate fits, or none accepts ours.
+            TubeMQConnectionError: none could be reached, or none is active.
+            RpcError: the active master refused, or does not know the method.
+        """
+        deadline = Deadline.after_ms(self._config.rpc_timeout_ms).earlier(self.until)
+        masters = self._active_first()
+        failures: list[TubeMQError] = []
+        for number, master in enumerate(masters):
+            share_ms = max(1, int(deadline.remaining() * 1000 / (len(masters) - number)))
+            try:
+                response = self._call_master(master, method, request, answer, share_ms, during)
+            except TubeMQError as error:
+                if not error.retriable and not isinstance(error, _WRONG_MASTER):
+                    raise
+                failures.append(error)
+                continue
+            self._note_active(master, failures)
+            if response.errCode not in _ANSWERED:
+                raise rpc_error(response.errCode, response.errMsg, peer=f"master {master}", during=during)
+            return response
+        if all(isinstance(error, _WRONG_MASTER) for error in failures):
+            raise failures[0]
+        tried = "; ".join(f"{master} ({error})" for master, error in zip(masters, failures, strict=True))
+        raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during=during, tried=tried)
+
+    def credentials(self) -> common_pb2.MasterCertificateInfo | None:
+        """Return fresh credentials for a request; None when none are configured.
+
+        Java's consumers leave them out when they register, and are refused by masters that check users.
+        """
+        proof = proof_for_master(self._config)
+        return None if proof is None else common_pb2.MasterCertificateInfo(authInfo=proof)
+
+    def _note_active(self, master: Endpoint, failures: Sequence[TubeMQError]) -> None:
+        """Remember who answered; say once per process that another one leads now."""
+        before = _last_active.get(self._config.masters)
+        _last_active[self._config.masters] = master
+        if failures and before is not None and before != master:
+            logger.warning("master %s answers now, after %s did not: %s", master, before, failures[0])
+
+    def _active_first(self) -> list[Endpoint]:
+        masters = master_lists.current(self._config.masters)
+        active = _last_active.get(self._config.masters)
+        if active not in masters:
+            active = masters[0]
+        return [active, *(master for master in masters if master != active)]
+
+    def _call_master(
+        self,
+        master: Endpoint,
+        method: Method,
+        request: ProtobufMessage,
+        answer: type[AnyAnswer],
+        timeout_ms: int,
+        during: str,
+    ) -> AnyAnswer:
+        channel = self._pool.get(master, min(self._config.connect_timeout_ms, timeout_ms), self._config.tls)
+        try:
+            return channel.call(
+                ServiceType.MASTER, method, request, answer, timeout_ms=timeout_ms, during=during
+            )
+        except TubeMQError as error:
+            what = _other_server(error)
+            if what is not None:
+                raise OptionError("TUBEMQ_NOT_A_MASTER", endpoint=master, what=what) from error
+            if self._config.tls is None and _hung_up(channel, error) and answers_in_tls(master):
+                raise OptionError("TUBEMQ_TLS_EXPECTED", endpoint=master) from error
+            # Both PbEnDecoder and RpcServiceInvoker of Java's server say it in these words.
+            if method in _SINCE_NOVEMBER_2021 and "Unsupported method" in str(error.parameters.get("text")):
+                raise RpcError("TUBEMQ_MASTER_TOO_OLD", peer=master, method=int(method)) from error
+            raise
+
+
+def _hung_up(channel: RpcChannel, error: TubeMQError) -> bool:
+    """Tell whether the peer ended the connection without any answer: so does a TLS port, among others."""
+    return error.condition == "TUBEMQ_CONNECTION_LOST" and not channel.heard
+
+
+def _other_server(error: TubeMQError) -> str | None:
+    """Return what the peer is when an error shows that it is not a master."""
+    # The words of Java's RpcServiceInvoker when a node does not publish a service.
+    if str(error.parameters.get("text")).startswith(f"No service {int(ServiceType.MASTER)} found"):
+        return "a TubeMQ broker"
+    return "an HTTP server" if isinstance(error.__cause__, HttpAnswerError) else None
+
+
+class MasterSession(abc.ABC):
+    """A registered client of the masters; the kinds of sessions inherit from it."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        client_id: str,
+        wait: Wait = time.sleep,
+        until: Deadline | None = None,
+    ) -> None:
+        """Ask nobody yet; no request will end later than ``until``."""
+        self.client_id = client_id
+        self.host = ids.local_ipv4()
+        self.visit_token = UNDEFINED
+        self.authorized_token = ""
+        """What the master gave us to show to brokers for the user; blank if nothing, as Java's masters do."""
+        self._config = config
+        self._caller = MasterCaller(config, pool, until)
+        self._wait = wait
+        self._heartbeats: Task | None = None
+        self._missed_since: float | None = None
+        self._misses = 0
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, until: Deadline | None = None) -> Self:
+        """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats.
+
+        Args:
+            until: how long that may take; by default as the settings say.
+
+        Raises:
+            RpcError: the master refuses, for example an unknown topic (431) or a forbidden group (450, 455).
+            TubeMQConnectionError: no master answered.
+        """
+        with self._exclusively(until):
+            self._with_retries(self._register)
+            self._heartbeats = process_scheduler().every(
+                self._config.heartbeat_period_ms, self._send_heartbeat, f"heartbeat of {self.client_id}"
+            )
+        return self
+
+    def close(self) -> None:
+        """Leave the master; errors are only logged, because it forgets us after 30 s anyway.
+
+        That takes no longer than ``rpc_timeout_ms``, also while another request waits for its answer.
+        """
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is None:
+            return
+        heartbeats.cancel()
+        try:
+            with self._exclusively(Deadline.after_ms(self._config.rpc_timeout_ms)):
+                self._leave()
+        except TubeMQError as error:
+            logger.info("%s could not leave the master: %s", self.client_id, error)
+
+    @abc.abstractmethod
+    def _register(self) -> None:
+        """Send the register request and keep what its answer says."""
+
+    @abc.abstractmethod
+    def _heartbeat(self) -> None:
+        """Send a heartbeat and keep what its answer says."""
+
+    @abc.abstractmethod
+    def _leave(self) -> None:
+        """Send the close request."""
+
+    @contextlib.contextmanager
+    def _exclusively(self, until: Deadline | None) -> Iterator[None]:
+        """Hold the lock, and let requests meanwhile end by a deadline; nor is the lock waited for any longer.
+
+        Raises:
+            TubeMQConnectionError: another request waited for its answer until then.
+        """
+        if not self._lock.acquire(timeout=-1 if until is None else until.remaining()):
+            raise TubeMQConnectionError(
+                "TUBEMQ_NO_MASTER",
+                during=f"{self.client_id} waited for its turn",
+                tried="the request before, which has no answer yet",
+            )
+        outer = self._caller.until
+        self._caller.until = outer if until is None else until.earlier(outer)
+        try:
+            yield
+        finally:
+            self._caller.until = outer
+            self._lock.release()
+
+    def _send_heartbeat(self) -> None:
+        with self._lock:
+            heartbeats = self._heartbeats
+            if heartbeats is None:
+                return
+            try:
+                self._ask_registered(self._heartbeat)
+            except TubeMQError as error:
+                self._misses += 1
+                self._warn_of_first_miss(error)
+            else:
+                self._misses = 0
+                self._warn_of_return()
+            heartbeats.period_s = self._pause_ms(self._misses) / 1000
+
+    def _pause_ms(self, misses: int) -> int:  # noqa: ARG002  kinds of sessions may look at it
+        """Return how long to wait for the next heartbeat after so many in a row that failed."""
+        return self._config.heartbeat_period_ms
+
+    def _warn_of_first_miss(self, error: TubeMQError) -> None:
+        """Warn of the first of several heartbeats that fail."""
+        if self._missed_since is None:
+            self._missed_since = time.monotonic()
+            logger.warning("%s missed a heartbeat: %s", self.client_id, error)
+
+    def _warn_of_return(self) -> None:
+        if self._missed_since is not None:
+            missed_s = time.monotonic() - self._missed_since
+            self._missed_since = None
+            logger.warning("%s reaches its masters again after %.1f s", self.client_id, missed_s)
+
+    def _ask(self, ask: Callable[[], Result]) -> Result:
+        """Ask for a caller who waits for the answer: with retries, and registering again when needed."""
+        return self._with_retries(lambda: self._ask_registered(ask))
+
+    def _ask_registered(self, ask: Callable[[], Result]) -> Result:
+        """Ask; if the master no longer knows us, register again and repeat."""
+        try:
+            return ask()
+        except RpcError as error:
+            if error.code != ErrCode.HB_NO_NODE:
+                raise
+        logger.info("the master no longer knows %s; registering again", self.client_id)
+        self._with_retries(self._register)
+        return ask()
+
+    def _with_retries(self, ask: Callable[[], Result]) -> Result:
+        """Ask, up to ``register_attempts`` times as long as errors are transient."""
+        # Attempts and time-outs must not multiply: a master that never answers uses up the time of all
+        # attempts, so none begins after half a time-out.
+        deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2).earlier(self._caller.until)
+        pauses = FixedPauses(self._config.register_retry_ms, self._config.register_attempts, self._wait)
+        return with_retries(ask, pauses, deadline, on_retry=self._log_retry)
+
+    def _log_retry(self, error: TubeMQError, attempt: int) -> None:
+        logger.info("%s asks its masters again after attempt %d: %s", self.client_id, attempt, error)
+
+    def _keep_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
+        self.visit_token = info.visitAuthorizedToken
+        self.authorized_token = info.authAuthorizedToken.strip() or self.authorized_token
+
+
+def broker_endpoints(texts: Iterable[str], *, tls: bool = False) -> dict[int, Endpoint]:
+    """Return the addresses in a master's list of brokers, by broker id.
+
+    A master that is reached over TLS lists the brokers' TLS ports (MasterConfig of Java's master); the usual
+    one is left out.
+
+    Raises:
+        RemoteProtocolError: an entry does not parse.
+    """
+    default_port = DEFAULT_BROKER_TLS_PORT if tls else DEFAULT_BROKER_PORT
+    infos = (topic_strings.parse_broker_info(text, default_port) for text in texts)
+    return {info.broker_id: info.endpoint for info in infos}

@@ -1,0 +1,1 @@
+"""Questions that are asked once: layouts, bounds, positions, topics, and the administration API."""

@@ -1,0 +1,102 @@
+"""The first record of a log that can still be read.
+
+Retention removes the data of a log and its index in whole files, which hold different numbers of messages
+(``BrokerConfig``: 1 GB of data, 786 432 index entries). So a log may begin with index entries whose data is
+gone, and the broker moves on a reader that starts there. Starting behind them is not a loss, but where that
+is must be known before a range is planned: a range that starts inside these entries looks like one whose
+records were removed later.
+"""
+
+import time
+from typing import Final
+
+from tubemq_spark.client.broker.cursor import Cursor, Step
+from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.broker.session import MEMORY_TOO
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.errors import TubeMQTimeoutError
+from tubemq_spark.model import OffsetBounds, Route, TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 1_000
+
+
+def first_readable(
+    config: ClientConfig,
+    pool: ChannelPool,
+    partition: TopicPartition,
+    route: Route,
+    held: OffsetBounds,
+    wait: Wait = time.sleep,
+) -> int:
+    """Return the offset of the first record of a log that can be read, in index bytes.
+
+    Args:
+        config: the settings.
+        pool: the channels.
+        partition: the only partition of its store.
+        route: its broker and a visit token.
+        held: what the store's index holds.
+        wait: how to wait when the broker has no answer yet.
+
+    Returns:
+        ``held.latest`` when no record before it can be read.
+
+    Raises:
+        TubeMQError: the broker does not answer, or refuses.
+    """
+    if held.earliest >= held.latest:
+        return held.latest
+    with ReaderGroupHolder(config, pool, partition, route, query_priority=MEMORY_TOO, wait=wait) as holder:
+        return _search(Cursor(holder, partition), partition, held, config.rpc_timeout_ms, wait)
+
+
+def _search(
+    cursor: Cursor, partition: TopicPartition, held: OffsetBounds, timeout_ms: int, wait: Wait
+) -> int:
+    deadline = Deadline.after_ms(timeout_ms)
+    backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=wait)
+    cursor.seek(held.earliest)
+    while cursor.position < held.latest:
+        cursor.fetch()
+        step = cursor.confirm()
+        if step.fetched.count:
+            return step.start if step.dense else _behind_the_gap(cursor, step)
+        if step.pause_ms:
+            wait(step.pause_ms / 1000)
+        elif step.next == step.start and not backoff.wait(deadline):
+            raise TubeMQTimeoutError(
+                "TUBEMQ_NO_PROGRESS",
+                partition=partition,
+                position=step.start,
+                end=held.latest,
+                timeout_ms=timeout_ms,
+                trouble="the broker has nothing to read there",
+            )
+    return held.latest
+
+
+def _behind_the_gap(cursor: Cursor, step: Step) -> int:
+    """Return where the records begin in a step that passed over entries without data.
+
+    The answer to a fetch does not say where the gap is. If it is at the beginning, as it is after retention,
+    the records fill the end of the step: then reading from there on returns the same record first. Otherwise
+    there are records between gaps, which must not be passed over, and the step's own start is returned.
+    """
+    candidate = step.next - INDEX_ENTRY_BYTES * step.fetched.count
+    cursor.seek(candidate)
+    cursor.fetch()
+    again = cursor.confirm()
+    return candidate if again.start == candidate and _first(again) == _first(step) else step.start
+
+
+def _first(step: Step) -> tuple[int, bytes] | None:
+    """Return what identifies the first record of a step; None for a damaged one."""
+    columns = step.fetched.columns
+    if not len(columns) or columns.ordinals[0] != 0:
+        return None
+    return columns.identity(0)

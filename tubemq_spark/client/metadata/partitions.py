@@ -1,0 +1,83 @@
+"""Where a partition is now, and whether it has been removed.
+
+A broker answers 403 for a topic that it does not have, but also while it starts and has not loaded its
+configuration, and when a topic is closed. So nothing counts as removed before the master says so too.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.errors import RpcError, TubeMQError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.loss import Loss
+from tubemq_spark.protocol.errcodes import ErrCode
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 4
+_BETWEEN_ATTEMPTS_S: Final = 5.0
+"""A master that has just started lists a broker's partitions only after that broker has reported to it, which
+brokers do every 8 s with the settings TubeMQ ships (``heartbeatPeriodMs``)."""
+_NO_SUCH_PARTITION: Final = "Wrong partition value"
+"""How a broker says that a topic has fewer partitions; the code is 500, as with any internal error."""
+
+Locate: TypeAlias = Callable[[TopicPartition], Endpoint | Loss]
+"""Returns the partition's broker, or that the topic or the partition does not exist; raises TubeMQError when
+that cannot be found out."""
+
+
+def find_partition(config: ClientConfig, pool: ChannelPool, partition: TopicPartition) -> Endpoint | Loss:
+    """Ask the master where a partition is.
+
+    Raises:
+        TubeMQError: no master answered, or it refused for another reason.
+    """
+    try:
+        with BalanceSession(config, pool, (partition.topic,)) as session:
+            partitions = session.layout().partitions
+    except RpcError as error:
+        if error.code == ErrCode.TOPIC_NOT_DEPLOYED:
+            return Loss.TOPIC_REMOVED
+        raise
+    return partitions.get(partition) or Loss.PARTITION_REMOVED
+
+
+def tells_of_removal(error: TubeMQError) -> bool:
+    """Tell whether a broker says that it does not have the topic or the partition."""
+    if not isinstance(error, RpcError):
+        return False
+    wrong_partition = error.code == ErrCode.INTERNAL_SERVER_ERROR and _NO_SUCH_PARTITION in str(error)
+    return wrong_partition or error.code == ErrCode.FORBIDDEN
+
+
+def what_is_gone(locate: Locate, partition: TopicPartition, wait: Wait) -> Loss | None:
+    """Return what has been removed, or None when the partition exists or the master does not say.
+
+    A topic that is not deployed is gone at once: that is the master's stored configuration. A partition is
+    gone when the master has not listed it for a while.
+    """
+    for _ in range(_ATTEMPTS):
+        found = _locate_if_possible(locate, partition)
+        if found is not Loss.PARTITION_REMOVED:
+            return found if isinstance(found, Loss) else None
+        wait(_BETWEEN_ATTEMPTS_S)
+    return Loss.PARTITION_REMOVED
+
+
+def where_it_is(locate: Locate, partition: TopicPartition) -> Endpoint | None:
+    """Return a partition's broker, or None when the master does not say."""
+    found = _locate_if_possible(locate, partition)
+    return found if isinstance(found, Endpoint) else None
+
+
+def _locate_if_possible(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:
+    try:
+        return locate(partition)
+    except TubeMQError as error:
+        logger.info("no master says where %s is: %s", partition, error)
+        return None

@@ -1,0 +1,115 @@
+"""Which topics exist: the administration API lists them; of a single one, readers are told."""
+
+import time
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.client.master.producers import ProducerSession
+from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.metadata.any_master import ask_a_master
+from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
+from tubemq_spark.protocol.errcodes import ErrCode
+
+_LONGEST_NAME: Final = 64
+
+_ASK_AGAIN_MS: Final = 200
+_ASK_AGAIN_AT_MOST_MS: Final = 1_000
+
+
+def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collection[str]:
+    """Ask the masters' administration API, one after the other, until one lists the topics.
+
+    A topic counts from its creation until it is deleted on every broker, also while its brokers are away.
+
+    Raises:
+        TubeMQConnectionError: none of them answered.
+        AdminError: one refused.
+    """
+    return ask_a_master(web_servers, timeout_s, MasterAdmin.topics, "TUBEMQ_TOPICS_NOT_LISTED")
+
+
+def configured_partitions(
+    config: ClientConfig, pool: ChannelPool, topic: str, until: Deadline | None = None
+) -> frozenset[TopicPartition] | None:
+    """Return the partitions a topic has, those included that cannot be published to just now.
+
+    A master lists a producer only what can be published to at this moment, and says nothing of the rest.
+    A reader that registers, however, is refused with 431 when the topic does not exist, and is told of all
+    partitions otherwise. That takes no longer than ``until``.
+
+    Returns:
+        The partitions, or None when they cannot be found out: the group may not read, or is busy.
+
+    Raises:
+        ProduceError: the topic does not exist (``TUBEMQ_TOPIC_UNKNOWN``).
+        TubeMQConnectionError: no master answered.
+    """
+    try:
+        with BalanceSession(config, pool, (topic,), until=until) as session:
+            return frozenset(session.layout().partitions)
+    except RpcError as error:
+        if error.code == ErrCode.TOPIC_NOT_DEPLOYED:
+            raise ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic=topic) from error
+        return None
+    except RemoteProtocolError:  # its list of brokers lags behind its list of partitions
+        return None
+
+
+def publishable(config: ClientConfig, pool: ChannelPool, topic: str) -> tuple[TopicPartition, ...]:
+    """Return the partitions to which a topic can be published now, in order; perhaps none.
+
+    Raises:
+        ProduceError: the topic does not exist, or its name cannot be one.
+        RpcError: the master refuses this client.
+        TubeMQConnectionError: no master answered.
+    """
+    refuse_impossible_name(topic)
+    with ProducerSession(config, pool) as session:
+        session.publish([topic])
+        partitions = session.routes(topic).partitions
+    if not partitions:
+        configured_partitions(config, pool, topic)
+    return tuple(sorted(partitions))
+
+
+def refuse_unknown_topic(config: ClientConfig, pool: ChannelPool, topic: str) -> None:
+    """Return when a topic exists, or when nobody can tell.
+
+    Raises:
+        ProduceError: the topic does not exist, or its name cannot be one.
+        TubeMQConnectionError: no master answered.
+    """
+    publishable(config, pool, topic)
+
+
+def await_publishable(config: ClientConfig, pool: ChannelPool, topic: str, wait: Wait = time.sleep) -> None:
+    """Return when a topic can be published to; wait while it is closed, or its brokers restart.
+
+    Raises:
+        ProduceError: the topic does not exist, or could not be published to for ``delivery_timeout_ms``.
+        TubeMQConnectionError: no master answered.
+    """
+    deadline = Deadline.after_ms(config.delivery_timeout_ms)
+    backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=wait)
+    while not publishable(config, pool, topic):
+        if not backoff.wait(deadline):
+            waited_ms = config.delivery_timeout_ms
+            raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=topic, waited_ms=waited_ms)
+
+
+def refuse_impossible_name(topic: str) -> None:
+    """Return when a topic could have this name.
+
+    Raises:
+        ProduceError: no topic that can be published to has it. A master refuses every later heartbeat of a
+            producer that names such a topic once.
+    """
+    if not topic or len(topic) > _LONGEST_NAME or topic == OFFSET_HISTORY_TOPIC:
+        raise ProduceError("TUBEMQ_TOPIC_NAME", topic=topic)
