@@ -16,13 +16,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.bare_producer import BATCH_ROWS, batch, values
 from tubemq_spark.client import ClientConfig
-from tubemq_spark.client.broker_links import BrokerLinks
-from tubemq_spark.client.destinations import Destinations
 from tubemq_spark.client.master.producers import ProducerSession
-from tubemq_spark.client.outgoing import outgoing_batch
-from tubemq_spark.client.publishing import Publishing
-from tubemq_spark.client.runs import Destination
-from tubemq_spark.client.send_log import SendLog
+from tubemq_spark.client.producer.destinations import Destinations
+from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.log import SendLog
+from tubemq_spark.client.producer.outgoing import outgoing_batch
+from tubemq_spark.client.producer.publishing import Publishing
+from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import FRAME_TOKEN

@@ -32,7 +32,7 @@ from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.server_process import ServerProcess
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError

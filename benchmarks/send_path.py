@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from benchmarks.twins import Row, compare
-from tubemq_spark.client.outgoing import outgoing_batch
-from tubemq_spark.client.runs import BrokerLink, Destination, Run
+from tubemq_spark.client.producer.outgoing import outgoing_batch
+from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.checksums import running_checksums

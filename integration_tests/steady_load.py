@@ -7,7 +7,7 @@ from typing import Final
 
 from integration_tests.produce import client_config
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.client.producer import Producer
+from tubemq_spark.client.producer.producer import Producer
 
 _ROWS_PER_BURST: Final = 50
 _PAUSE_S: Final = 0.1

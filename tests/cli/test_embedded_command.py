@@ -15,7 +15,7 @@ import pytest
 from tubemq_spark.cli import embedded
 from tubemq_spark.cli.main import build_parser, main
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer import Producer
+from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint

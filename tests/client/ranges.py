@@ -4,7 +4,7 @@ import time
 
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.model import OffsetRange, RangeRequest, Route, StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.threaded_producer import ThreadedProducer
+from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.threaded import ThreadedProducer
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2

@@ -18,7 +18,7 @@ from tests.client.assigned import (
     produce,
     take,
 )
-from tests.client.test_producers_and_processes import forks, in_child
+from tests.client.producer.test_producers_and_processes import forks, in_child
 from tests.embedded.web import TOKEN, ask, change
 from tests.waiting import wait_until
 from tubemq_spark.client import Batch, Confirmed, ConsumePosition, PartitionStatus, TubeMQClient

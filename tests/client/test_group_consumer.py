@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.client.assigned import TOPIC, numbered, produce
-from tests.client.test_producers_and_processes import forks, in_child
+from tests.client.producer.test_producers_and_processes import forks, in_child
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart, ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.config import ClientConfig

@@ -7,7 +7,7 @@ from tubemq_spark.client.group_consumer import GroupConsumer
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 
 CONNECTS = re.compile(r'TubeMQClient\.connect\("127\.0\.0\.1:8715", group="(\w+)"\)')
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "group-consumer.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "group-consumer.md"
 
 
 def test_the_examples_do_what_they_say():

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tubemq_spark.client.broker_links import BrokerLinks
 from tubemq_spark.client.master.producers import PublishRoutes
-from tubemq_spark.client.outgoing import OutgoingBatch
-from tubemq_spark.client.partitioner import Partitioner, PublishedTopic
-from tubemq_spark.client.runs import Destination, Run
+from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.outgoing import OutgoingBatch
+from tubemq_spark.client.producer.partitioner import Partitioner, PublishedTopic
+from tubemq_spark.client.producer.runs import Destination, Run
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.connection import Role, RpcConnection

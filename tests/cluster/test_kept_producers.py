@@ -99,7 +99,7 @@ def test_receipts_and_counts_are_those_of_the_task_alone(cluster, kept):
 
 
 def test_each_task_has_its_own_line_in_the_log_and_its_own_numbers(kept, caplog):
-    caplog.set_level(logging.INFO, "tubemq_spark.client.send_log")
+    caplog.set_level(logging.INFO, "tubemq_spark.client.producer.log")
     kept.task(b"a", b"b", name="task 1")
     kept.task(b"c", name="task 2")
     told = [record.getMessage() for record in caplog.records]

@@ -16,7 +16,7 @@ from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.offset_spec import Edge
 
 if TYPE_CHECKING:
-    from tubemq_spark.client.records import Record
+    from tubemq_spark.client.reader.records import Record
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.cluster.base import Cluster
     from tubemq_spark.model import TopicPartition, TopicsLayout

@@ -15,7 +15,7 @@ from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.receipts import Receipt, summarise
 
 if TYPE_CHECKING:
-    from tubemq_spark.client.producer import Producer
+    from tubemq_spark.client.producer.producer import Producer
 
 _GROUP: Final = "tubemq_spark_produce"
 _FIELDS: Final = frozenset(

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.consumer_values import Batch, Confirmed, PartitionStatus
     from tubemq_spark.client.group_consumer import GroupConsumer
-    from tubemq_spark.client.latencies import Latency
     from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
-    from tubemq_spark.client.outcomes import SendResult
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
-    from tubemq_spark.client.producer import Producer
-    from tubemq_spark.client.records import Record
+    from tubemq_spark.client.producer.future import SendFuture
+    from tubemq_spark.client.producer.latencies import Latency
+    from tubemq_spark.client.producer.outcomes import SendResult
+    from tubemq_spark.client.producer.producer import Producer
+    from tubemq_spark.client.producer.statistics import BrokerStatistics, ProducerStatistics
+    from tubemq_spark.client.producer.threaded import ThreadedProducer
+    from tubemq_spark.client.reader.records import Record
     from tubemq_spark.client.registry import OpenClient, open_clients
-    from tubemq_spark.client.send_future import SendFuture
-    from tubemq_spark.client.statistics import BrokerStatistics, ProducerStatistics
     from tubemq_spark.client.subscription import BoundStart, Node, Subscription
-    from tubemq_spark.client.threaded_producer import ThreadedProducer
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.model import TopicPartition
     from tubemq_spark.net.tls import TlsConfig
@@ -77,7 +77,7 @@ _MODULES: Final = {
     "Batch": "tubemq_spark.client.consumer_values",
     "BoundStart": "tubemq_spark.client.subscription",
     "BrokerAdmin": "tubemq_spark.client.metadata.admin",
-    "BrokerStatistics": "tubemq_spark.client.statistics",
+    "BrokerStatistics": "tubemq_spark.client.producer.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.partitioners",
     "ClientConfig": "tubemq_spark.client.config",
     "Confirmed": "tubemq_spark.client.consumer_values",
@@ -85,21 +85,21 @@ _MODULES: Final = {
     "ConsumerConfig": "tubemq_spark.client.consumer_config",
     "CustomPartitioner": "tubemq_spark.client.partitioners",
     "GroupConsumer": "tubemq_spark.client.group_consumer",
-    "Latency": "tubemq_spark.client.latencies",
+    "Latency": "tubemq_spark.client.producer.latencies",
     "MasterAdmin": "tubemq_spark.client.metadata.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
     "OpenClient": "tubemq_spark.client.registry",
     "PartitionStatus": "tubemq_spark.client.consumer_values",
-    "Producer": "tubemq_spark.client.producer",
-    "ProducerStatistics": "tubemq_spark.client.statistics",
+    "Producer": "tubemq_spark.client.producer.producer",
+    "ProducerStatistics": "tubemq_spark.client.producer.statistics",
     "Receipt": "tubemq_spark.receipts",
-    "Record": "tubemq_spark.client.records",
+    "Record": "tubemq_spark.client.reader.records",
     "SendBatch": "tubemq_spark.protocol.send_batch",
-    "SendFuture": "tubemq_spark.client.send_future",
-    "SendResult": "tubemq_spark.client.outcomes",
+    "SendFuture": "tubemq_spark.client.producer.future",
+    "SendResult": "tubemq_spark.client.producer.outcomes",
     "Subscription": "tubemq_spark.client.subscription",
-    "ThreadedProducer": "tubemq_spark.client.threaded_producer",
+    "ThreadedProducer": "tubemq_spark.client.producer.threaded",
     "TlsConfig": "tubemq_spark.net.tls",
     "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",

@@ -25,7 +25,7 @@ from tubemq_spark.client.consumer_state import ConsumerState
 from tubemq_spark.client.consumer_values import Batch, Confirmed
 from tubemq_spark.client.flow_control import FlowControl
 from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
-from tubemq_spark.client.records import Record
+from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError

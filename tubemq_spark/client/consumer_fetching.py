@@ -29,7 +29,7 @@ from tubemq_spark.client.consumer_state import ConsumerState, is_taken
 from tubemq_spark.client.consumer_values import Batch, Confirmed
 from tubemq_spark.client.flow_control import FetchOutcome
 from tubemq_spark.client.partition_states import Booking, PartitionState, Selection, parse_context
-from tubemq_spark.client.records import records_of
+from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
 from tubemq_spark.errors import (
     ConsumeError,

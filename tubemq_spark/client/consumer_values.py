@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from tubemq_spark.client.partition_states import PartitionState
-from tubemq_spark.client.records import Record
+from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES

@@ -15,12 +15,12 @@ from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
-from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.range_reader import read_range
-from tubemq_spark.client.records import Record, records
+from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.threaded import ThreadedProducer
+from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.records import Record, records
 from tubemq_spark.client.settings import bad_setting
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
-from tubemq_spark.client.threaded_producer import ThreadedProducer
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout

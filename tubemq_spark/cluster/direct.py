@@ -13,8 +13,8 @@ from tubemq_spark.client.metadata.group_positions import group_positions, move_g
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.stored_offsets import stored_offsets
 from tubemq_spark.client.metadata.topics import await_publishable, existing_topics, refuse_unknown_topic
-from tubemq_spark.client.producer import Producer
-from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.errors import TubeMQError

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer import Producer
+from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.pool import ChannelPool, process_pool
 from tubemq_spark.net.scheduler import Task, process_scheduler

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
-from tubemq_spark.client.patience import Patience
-from tubemq_spark.client.range_reader import require_sound
+from tubemq_spark.client.reader.patience import Patience
+from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.cluster import wire
 from tubemq_spark.cluster.gateways import AwayError, Gateways
 from tubemq_spark.errors import RemoteProtocolError

@@ -28,7 +28,7 @@ from typing import Final
 from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.consumer_values import Batch
 from tubemq_spark.client.partition_states import ConsumeStatus
-from tubemq_spark.client.records import Record
+from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
 from tubemq_spark.gateway.arrivals import Arrivals
 from tubemq_spark.gateway.calls import Call, Calls

@@ -2,7 +2,7 @@
 
 from typing import Self, TypedDict, Unpack
 
-from tubemq_spark.client.records import Record
+from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.tubemq import TubeMQClient
 
 

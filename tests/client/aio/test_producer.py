@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from tests.client.aio.running import SECONDS, coroutine, until
+from tests.client.producer.test_producers_and_processes import forks, in_child
 from tests.client.scripted_cluster import HANG_UP, SILENT, STORE, refuse, scripted_cluster
-from tests.client.test_producers_and_processes import forks, in_child
 from tubemq_spark.client import SendBatch, TubeMQClient, open_clients
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.errors import ConsumeError, OptionError, ProduceError, TubeMQConnectionError

@@ -21,7 +21,7 @@ from tests.client.ranges import (
     values_of,
 )
 from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
-from tubemq_spark.client.range_reader import read_range
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.errors import (
     DataLossError,
     RpcError,

@@ -7,7 +7,7 @@ from typing import Final
 
 from tubemq_spark.cli.demo.check import Truth
 from tubemq_spark.cli.demo.input import InputFile
-from tubemq_spark.client.producer import Producer
+from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import StoreId, TopicPartition

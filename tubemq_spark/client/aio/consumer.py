@@ -20,7 +20,7 @@ from tubemq_spark.client.consumer import Consumer
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.consumer_values import Batch, Confirmed
 from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
-from tubemq_spark.client.records import Record
+from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition

@@ -23,10 +23,10 @@ from typing import Final, Self, TypeVar
 from tubemq_spark.client.aio.changes import Changes
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.outcomes import SendResult
-from tubemq_spark.client.send_loop import Accepted
-from tubemq_spark.client.sending import Checked, Place, Sending
-from tubemq_spark.client.statistics import ProducerStatistics
+from tubemq_spark.client.producer.loop import Accepted
+from tubemq_spark.client.producer.outcomes import SendResult
+from tubemq_spark.client.producer.sending import Checked, Place, Sending
+from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_batch import SendBatch

@@ -1,0 +1,138 @@
+"""No call of a producer takes much longer than the delivery timeout, whoever does not answer.
+
+A single request may take ten minutes here, which is longer than a test may.
+"""
+
+import contextlib
+
+import pytest
+
+from tests.client.reader.test_range_on_faults import config
+from tests.waiting import wait_until
+from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.threaded import ThreadedProducer
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import ProduceError, TubeMQConnectionError
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+
+NEVER_MS = 600_000
+TIME_MS = 300
+
+
+@pytest.fixture
+def server():
+    with EmbeddedTubeMQ(topics={"demo": (1, 1), "other": (1, 1)}, brokers=3) as running:
+        yield running
+        running.faults.release()
+
+
+@pytest.fixture
+def pool():
+    with ChannelPool() as made:
+        yield made
+
+
+@contextlib.contextmanager
+def producer_of(server, pool, kind=Producer, **settings):
+    """A producer that a test may leave broken; closing it takes no longer either."""
+    settings = {"rpc_timeout_ms": NEVER_MS, "delivery_timeout_ms": TIME_MS, **settings}
+    with contextlib.closing(kind(config(server, **settings), pool)) as producer:
+        yield producer
+
+
+both_kinds = pytest.mark.parametrize("kind", [Producer, ThreadedProducer])
+
+
+def send_many(producer, count):
+    for _ in range(count):
+        producer.send("demo", b"x")
+
+
+@pytest.mark.parametrize("method", [Method.PRODUCER_REGISTER, Method.PRODUCER_HEARTBEAT])
+@pytest.mark.parametrize("ask", ["send", "publishable"])
+@both_kinds
+def test_a_master_that_does_not_answer(server, pool, kind, method, ask):
+    held = server.faults.hold(method)
+    with producer_of(server, pool, kind) as producer:
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
+            producer.send("demo", b"x") if ask == "send" else producer.publishable("demo")
+        assert held.hits > 0
+
+
+@pytest.mark.parametrize("ask", ["send", "publishable"])
+@both_kinds
+def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool, kind, ask):
+    server.close_topic("demo")
+    held = server.faults.hold(Method.BALANCE_REGISTER)
+    with producer_of(server, pool, kind) as producer:
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
+            producer.send("demo", b"x") if ask == "send" else producer.publishable("demo")
+        assert held.hits > 0
+
+
+@both_kinds
+def test_a_master_that_does_not_answer_the_farewell_of_a_question_for_a_partition(server, pool, kind):
+    held = server.faults.hold(Method.CONSUMER_CLOSE)
+    with producer_of(server, pool, kind) as producer:
+        with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
+            producer.send("demo", b"x", partition=(7, 0))
+        assert held.hits == 1
+
+
+def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, pool):
+    with producer_of(server, pool, heartbeat_period_ms=20, delivery_timeout_ms=1_100) as producer:
+        producer.send("demo", b"x")
+        producer.flush()
+        # Of the heartbeat, too:
+        producer._session._config = config(server, rpc_timeout_ms=NEVER_MS, heartbeat_period_ms=20)
+        producer._session._caller._config = producer._session._config
+        held = server.faults.hold(Method.PRODUCER_HEARTBEAT)
+        wait_until(lambda: held.hits == 1)
+        with pytest.raises(TubeMQConnectionError, match="the request before, which has no answer yet"):
+            producer.send("other", b"x")
+        producer.send("demo", b"y")
+        producer.flush()
+        producer._session._config = config(server, rpc_timeout_ms=500)  # of closing
+    assert server.stats().messages_in == 2
+    assert held.hits == 1
+
+
+@pytest.mark.parametrize("retry_ambiguous", [True, False])
+@both_kinds
+def test_brokers_that_do_not_answer(server, pool, kind, retry_ambiguous):
+    server.faults.hold(Method.SEND_MESSAGE)
+    with producer_of(server, pool, kind, retry_ambiguous=retry_ambiguous) as producer:
+        producer.send("demo", b"x")
+        with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\.AMBIGUOUS.*did not answer in time"):
+            producer.flush()
+
+
+def test_a_window_in_which_there_is_no_room(server, pool):
+    server.faults.hold(Method.SEND_MESSAGE)
+    with producer_of(server, pool, max_in_flight=4) as producer:
+        with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\.AMBIGUOUS"):
+            send_many(producer, 1_000)
+        assert 4 <= producer.unacknowledged < 100, "it was waiting for room"
+
+
+def test_a_partition_that_does_not_come_back(server, pool):
+    with producer_of(server, pool) as producer:
+        producer.send("demo", b"x", partition=(2, 0))
+        producer.flush()
+        server.faults.stop_broker(2, graceful=True)
+        producer._session.refresh()
+        producer._destinations.follow()
+        with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
+            producer.send("demo", b"y", partition=(2, 0))
+
+
+def test_the_time_of_one_message_begins_once(server, pool):
+    """It waits for its topic and then for its partition."""
+    deadlines = []
+    with producer_of(server, pool) as producer:
+        begin = producer._publishing.deadline
+        producer._publishing.deadline = lambda: deadlines.append(begin()) or deadlines[-1]
+        with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
+            producer.send("demo", b"x", partition=(7, 0))
+        assert len(deadlines) == 1

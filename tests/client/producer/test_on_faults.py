@@ -1,0 +1,178 @@
+"""Producing to a whole server where things go wrong: everything is stored, or an error says why not."""
+
+import collections
+
+import pytest
+
+from tests.client.reader.test_range_on_faults import config
+from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.client.master.producers import fresh_visit_token
+from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import ProduceError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import fail_on_loss
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
+
+TOPIC = "demo"
+SENT = [b"%d" % number for number in range(200)]
+
+
+@pytest.fixture
+def server():
+    with EmbeddedTubeMQ(topics={TOPIC: (2, 1)}) as running:
+        yield running
+
+
+@pytest.fixture
+def pool():
+    with ChannelPool() as made:
+        yield made
+
+
+def hurry(_):
+    """Do not wait."""
+
+
+def produce(server, pool, values=SENT, **changes):
+    """Return how often a message was sent again."""
+    with Producer(config(server, **changes), pool, hurry) as producer:
+        for value in values:
+            producer.send(TOPIC, value)
+        producer.flush()
+        return producer.retried
+
+
+def stored(server, pool):
+    """Return how often each message is there."""
+    settings = config(server)
+    with BalanceSession(settings, pool, (TOPIC,)) as session:
+        partitions, token = session.layout().partitions, session.visit_token
+    stores = {partition.store_id: endpoint for partition, endpoint in partitions.items()}
+    bounds = store_bounds(settings, pool, stores, token).complete()
+    found = collections.Counter()
+    for partition, endpoint in partitions.items():
+        whole = bounds[partition.store_id]
+        work = RangeRequest(OffsetRange(partition, whole.earliest, whole.latest), Route(endpoint, token))
+        for batch in read_range(settings, pool, work, fail_on_loss):
+            found.update(batch.columns.message(row).value for row in range(len(batch.columns)))
+    return found
+
+
+NOT_STORED = {
+    "503": lambda faults: faults.answer(Method.SEND_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, skip=10, times=3),
+    "419": lambda faults: faults.answer(
+        Method.SEND_MESSAGE, ErrCode.SERVER_RECEIVE_OVERFLOW, skip=10, times=30
+    ),
+    "500": lambda faults: faults.answer(Method.SEND_MESSAGE, ErrCode.INTERNAL_SERVER_ERROR, times=1),
+}
+PERHAPS_STORED = {
+    "a lost connection": lambda faults: faults.drop_connection(Method.SEND_MESSAGE, skip=10, times=1),
+    "a lost connection behind a store": lambda faults: faults.drop_connection(
+        Method.SEND_MESSAGE, skip=10, times=1, carried_out=True
+    ),
+    "two lost connections": lambda faults: faults.drop_connection(Method.SEND_MESSAGE, skip=10, times=2),
+    "a truncated frame": lambda faults: faults.truncate(Method.SEND_MESSAGE, skip=10, times=1),
+    "a late answer": lambda faults: faults.delay(
+        Method.SEND_MESSAGE, 60_000, skip=10, times=1, carried_out=True
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", NOT_STORED)
+def test_what_was_refused_is_sent_again_and_stored_once(server, pool, fault):
+    rule = NOT_STORED[fault](server.faults)
+    assert produce(server, pool) == rule.hits > 0
+    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+
+
+@pytest.mark.parametrize("fault", PERHAPS_STORED)
+def test_what_has_no_answer_is_sent_again_and_stored_at_least_once(server, pool, fault):
+    rule = PERHAPS_STORED[fault](server.faults)
+    retried = produce(server, pool, rpc_timeout_ms=300)
+    assert rule.hits > 0
+    assert retried > 0
+    server.faults.clear()
+    found = stored(server, pool)
+    assert set(found) == set(SENT)
+    assert found.total() <= len(SENT) + retried
+
+
+def test_an_answer_that_is_no_tubemq_fails_at_once(server, pool):
+    server.faults.corrupt(Method.SEND_MESSAGE, skip=10, times=1)
+    with pytest.raises(ProduceError, match="TUBEMQ_SEND_ANSWER"):
+        produce(server, pool)
+
+
+def test_a_trouble_that_stays_is_an_error_with_the_brokers_words(server, pool):
+    server.faults.answer(Method.SEND_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, "closed for repairs")
+    with pytest.raises(ProduceError, match="closed for repairs"):
+        produce(server, pool, [b"x"], delivery_timeout_ms=200)
+
+
+def test_a_refusal_for_good_stops_everything_behind_it(server, pool):
+    rule = server.faults.answer(Method.SEND_MESSAGE, ErrCode.BAD_REQUEST, skip=5, times=1)
+    with pytest.raises(ProduceError):
+        produce(server, pool, max_in_flight=1)
+    assert rule.hits == 1
+    assert stored(server, pool) == dict.fromkeys(SENT[:5], 1)
+
+
+def test_a_producer_the_master_forgot_registers_again(server, pool):
+    with Producer(config(server), pool, hurry) as producer:
+        producer.send(TOPIC, b"before")
+        producer.flush()
+        server.faults.forget_clients()
+        server.add_topic("other")
+        producer.send("other", b"after")
+        producer.flush()
+    assert server.stats().messages_in == 2
+
+
+def test_a_master_that_hangs_up_at_the_register_is_asked_again(server, pool):
+    rule = server.faults.drop_connection(Method.PRODUCER_REGISTER, times=2)
+    produce(server, pool, register_retry_ms=0)
+    assert rule.hits == 2
+    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+
+
+def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server, pool):
+    rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT, times=1)
+    produce(server, pool)
+    assert rule.hits == 1
+    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+
+
+def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, pool):
+    rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT)
+    with Producer(config(server, delivery_timeout_ms=300), pool) as producer:
+        with pytest.raises(TubeMQConnectionError) as caught:
+            producer.send(TOPIC, SENT[0])
+        assert caught.value.retriable
+        assert rule.hits > 1
+        rule.cancel()
+        for value in SENT:
+            producer.send(TOPIC, value)
+    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+
+
+def test_the_second_master_is_asked_when_the_first_is_a_standby(server, pool):
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}) as standby:
+        standby.faults.become_standby()
+        masters = (Endpoint.parse(standby.master), Endpoint.parse(server.master))
+        produce(server, pool, masters=masters)
+        assert standby.stats().messages_in == 0
+        assert fresh_visit_token(config(server, masters=masters), pool) is not None
+        with BalanceSession(config(server, masters=masters), pool, (TOPIC,)) as session:
+            assert {partition.store_id.store for partition in session.layout().partitions} == {0, 1}
+    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+
+
+def test_only_standby_masters_are_an_error(server, pool):
+    server.faults.become_standby()
+    with pytest.raises(TubeMQConnectionError):
+        produce(server, pool, [b"x"], register_attempts=2, register_retry_ms=0, delivery_timeout_ms=200)

@@ -1,0 +1,194 @@
+"""What a producer counts is what it did: of requests, answers, bytes and time, for each broker."""
+
+import collections
+import contextlib
+import dataclasses
+import pickle
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.client.producer.test_window import FATES, GOOD, LOST, SILENT, run, send_all, send_batch
+from tests.client.scripted_cluster import OVERFLOW, STORE, Do, refuse, scripted_cluster, then_store
+from tests.client.virtual_brokers import Fate
+from tubemq_spark.client.producer.latencies import Latency
+from tubemq_spark.client.producer.statistics import BrokerStatistics, ProducerStatistics
+from tubemq_spark.errors import ProduceError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.constants import Status
+
+
+@settings(deadline=None)
+@given(
+    fates=st.lists(st.sampled_from([fate for fate in FATES if not fate.unreachable]), max_size=60),
+    count=st.integers(1, 50),
+    brokers=st.integers(1, 3),
+)
+def test_every_request_is_counted_and_accounted_for(fates, count, brokers):
+    net, window = run(fates, brokers, 2, delivery_timeout_ms=600_000)
+    values = [b"%d" % number for number in range(count)]
+    try:
+        send_batch(net, window, values)
+        window.flush()
+    except ProduceError:
+        return
+    counted = [link.statistics() for link in net.links.all]
+    assert sum(one.requests for one in counted) == net.requests
+    assert sum(one.retries for one in counted) == net.requests - count == window.retried
+    assert sum(one.stored for one in counted) == count
+    assert sum(one.stored_bytes for one in counted) == sum(map(len, values))
+    for one in counted:
+        assert sum(one.answers.values()) + one.unanswered == one.requests
+        assert one.latency.count == one.stored
+
+
+def test_bytes_are_those_of_the_connections():
+    net, window = run([LOST, Fate(stored=False, code=503)], brokers=2)
+    write, drive = net.write, net.drive
+    written, read = collections.Counter(), collections.Counter()
+
+    def counting_write(pipeline, data):
+        written[pipeline.endpoint.port] += len(data)
+        write(pipeline, data)
+
+    def counting_drive(timeout_s):
+        arrivals = drive(timeout_s)
+        for pipeline, arrival in arrivals:
+            read[pipeline.endpoint.port] += len(arrival) if isinstance(arrival, bytes) else 0
+        return arrivals
+
+    net.write, net.drive = counting_write, counting_drive
+    send_all(net, window, 200)
+    counted = [link.statistics() for link in net.links.all]
+    assert {one.broker_id: one.sent_bytes for one in counted} == written
+    assert {one.broker_id: one.received_bytes for one in counted} == read
+
+
+def test_a_request_that_takes_long_is_seen_in_its_broker_s_latency():
+    net, window = run([], brokers=3)
+    receive = net.receive
+
+    def slow_broker(pipeline, request):
+        net._fate = lambda _: Fate(delay_s=0.2) if pipeline.endpoint.port == 2 else GOOD
+        receive(pipeline, request)
+
+    net.receive = slow_broker
+    send_all(net, window, 600)
+    seen = ProducerStatistics(tuple(link.statistics() for link in net.links.all), 0.0, 0.0)
+    assert seen.slowest.broker_id == 2
+    assert 0.2 <= seen.slowest.latency.least_s <= seen.slowest.latency.mean_s <= 0.3
+    assert 0.2 <= seen.slowest.latency.percentile_s(50) <= 0.3
+    assert all(one.latency.percentile_s(99) < 0.1 for one in seen.brokers if one.broker_id != 2)
+    assert seen.latency.count == 600
+
+
+def test_an_answer_that_comes_while_bytes_are_written_has_its_latency():
+    net, window = run([])
+    net.bytes_per_s = 1_000_000
+    send_batch(net, window, [b"%1000d" % number for number in range(200)])
+    window.flush()
+    (seen,) = [link.statistics() for link in net.links.all]
+    assert seen.latency.count == 200
+    assert 0.001 <= seen.latency.least_s <= seen.latency.most_s <= 1.0
+
+
+def test_the_time_for_which_the_window_was_full_is_counted():
+    net, window = run([GOOD] + [Fate(delay_s=0.3)] * 4, max_in_flight=4)
+    send_all(net, window, 1)  # connects
+    for number in range(4):
+        window.room([0, 1])
+        window.submit([net.message(b"%d" % number)])
+    assert window.room_wait_s == 0.0
+    window.room([0, 1])
+    assert 0.25 <= window.room_wait_s <= 0.4
+
+
+def test_counts_begin_anew():
+    net, window = run([SILENT] + [Fate(delay_s=0.3)] * 8, max_in_flight=2)
+    send_all(net, window, 6)
+    assert window.retried == 1
+    window.forget_counts()
+    assert window.retried == 0
+    assert window.room_wait_s == 0.0
+    send_all(net, window, 3)
+    (seen,) = [link.statistics() for link in net.links.all]
+    assert (seen.requests, seen.retries, seen.unanswered, seen.latency.count) == (3, 0, 0, 3)
+
+
+@pytest.fixture
+def cluster():
+    with scripted_cluster(3, demo="1:1:1,2:1:1,3:1:1#") as made:
+        yield made
+
+
+def send_to(producer, broker_id, count):
+    for _ in range(count):
+        producer.send("demo", b"12345", partition=(broker_id, 0))
+
+
+def test_each_broker_has_its_own_counts(cluster):
+    cluster.brokers[0].script = then_store(OVERFLOW, refuse(423), refuse(403), OVERFLOW)
+    failing = Do(store=False, exception="ServerNotReadyException", status=Status.FATAL)
+    cluster.brokers[1].script = then_store(failing)
+    with cluster.producer() as producer:
+        assert producer.statistics().brokers == ()
+        for broker_id, count in ((3, 5), (1, 10), (2, 20)):
+            send_to(producer, broker_id, count)
+        producer.flush()
+        seen = producer.statistics()
+    assert [one.broker_id for one in seen.brokers] == [1, 2, 3]
+    first, second, third = seen.brokers
+    assert first.endpoint == cluster.brokers[0].server.endpoint
+    assert (first.requests, first.retries, first.stored, first.stored_bytes) == (14, 4, 10, 50)
+    assert (first.refused, first.exceptions) == ({419: 2, 423: 1, 403: 1}, {})
+    assert first.answers == {200: 10, 419: 2, 423: 1, 403: 1}
+    assert (second.refused, second.exceptions) == ({}, {"ServerNotReadyException": 1})
+    assert (second.requests, second.retries) == (21, 1)
+    assert (third.requests, third.retries, third.stored, third.refused) == (5, 0, 5, {})
+    assert seen.answers == {200: 35, 419: 2, 423: 1, 403: 1}
+    assert (seen.requests, seen.retries, seen.stored, seen.stored_bytes) == (40, 5, 35, 175)
+
+
+def test_a_snapshot_does_not_change_and_travels(cluster):
+    with cluster.producer() as producer:
+        send_to(producer, 1, 3)
+        producer.flush()
+        seen = producer.statistics()
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            seen.room_wait_s = 1.0
+        send_to(producer, 1, 3)
+        producer.flush()
+    assert seen.requests == 3
+    assert pickle.loads(pickle.dumps(seen)) == seen
+
+
+def test_a_producer_that_failed_tells_what_it_did(cluster):
+    cluster.brokers[0].script = then_store(STORE, refuse(400))
+    with contextlib.closing(cluster.producer(max_in_flight=1)) as producer:
+        with pytest.raises(ProduceError):  # noqa: PT012 - either sees it
+            send_to(producer, 1, 2)
+            producer.flush()
+        assert producer.statistics().answers == {200: 1, 400: 1}
+
+
+def test_the_line_says_what_was_sent_what_was_waited_for_and_who_was_slow():
+    def broker(number, **counts):
+        empty = BrokerStatistics(number, Endpoint("b", number), 0, 0, 0, 0, 0, 0, {}, {}, 0, Latency())
+        return dataclasses.replace(empty, **counts)
+
+    slow = Latency(4, 6.0, 1.0, 2.0, ((1.6, 3), (2.2, 1)))
+    fast = Latency(4, 0.02, 0.004, 0.006, ((0.007, 4),))
+    brokers = (
+        broker(1, requests=7, retries=2, stored_bytes=1_000, latency=fast),
+        broker(2, requests=5, retries=1, stored_bytes=3_600, latency=slow),
+    )
+    assert str(ProducerStatistics(brokers, 0.26, 7.04)) == (
+        "12 requests, 3 of them retries; waited 0.3 s for room; "
+        "slowest broker 2 (b:2): mean 1.5 s, 99th percentile 2.0 s; took 7.0 s"
+    )
+    assert "slowest broker 1 (b:1): mean 5.0 ms, 99th percentile 6.0 ms;" in str(
+        ProducerStatistics(brokers[:1], 0.0, 1.0)
+    )
+    assert str(ProducerStatistics((), 0.0, 0.0)) == (
+        "0 requests, 0 of them retries; waited 0.0 s for room; took 0.0 s"
+    )

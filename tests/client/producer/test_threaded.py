@@ -1,0 +1,669 @@
+"""The threaded producer over real sockets: each message is told of once, and nothing hangs or is left."""
+
+import concurrent.futures
+import itertools
+import logging
+import signal
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.client.scripted_cluster import HANG_UP, OVERFLOW, SILENT, STORE, refuse, scripted_cluster
+from tests.waiting import wait_until
+from tubemq_spark.client.producer.outcomes import SendResult
+from tubemq_spark.client.producer.threaded import ThreadedProducer
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.payload import FLAG_ATTRIBUTES, decode_payload
+from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
+
+SECONDS = 20
+"""What would wait forever ends here."""
+LONG_MS = 600_000
+TWO_BROKERS = "1:1:1,2:1:1#"
+"""Each broker has one partition."""
+
+
+@pytest.fixture
+def cluster():
+    with scripted_cluster(2, demo=TWO_BROKERS) as made:
+        yield made
+
+
+class Told:
+    """What callbacks were told, in their order."""
+
+    def __init__(self):
+        self.results = []
+        self.errors = []
+        self.threads = set()
+
+    def __call__(self, result, error):
+        self.threads.add(threading.current_thread().name)
+        if error is None:
+            self.results.append(result)
+        else:
+            assert result is None
+            self.errors.append(error)
+
+
+def value_at(cluster, result):
+    """Return the message that a result is about."""
+    broker = cluster.brokers[result.partition.broker_id - 1]
+    assert result.partition == TopicPartition("demo", broker.broker_id, 0)
+    return broker.stored["demo", 0][result.offset // 28]
+
+
+def send_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("tubemq-send-")]
+
+
+def test_a_future_says_where_its_message_is(cluster):
+    with cluster.threaded_producer() as producer:
+        futures = {b"%d" % number: producer.submit("demo", b"%d" % number) for number in range(300)}
+        results = {value: future.result(SECONDS) for value, future in futures.items()}
+    assert all(value_at(cluster, result) == value for value, result in results.items())
+    assert {result.partition.broker_id for result in results.values()} == {1, 2}
+    for result in results.values():
+        assert result.topic == "demo"
+        assert (result.message_id, result.append_time_ms) == (17, 1_704_164_645_678)
+        assert (result.attempts, result.unanswered, result.may_be_repeated) == (1, 0, False)
+
+
+def test_a_callback_is_told_in_the_thread_of_the_producer(cluster):
+    told = Told()
+    with cluster.threaded_producer() as producer:
+        for number in range(300):
+            producer.send("demo", b"%d" % number, callback=told)
+        producer.flush()
+        assert producer.unacknowledged == 0
+        assert sorted(int(value_at(cluster, result)) for result in told.results) == list(range(300))
+        assert told.errors == []
+        assert told.threads == {thread.name for thread in send_threads()}
+        assert sum(receipt.count for receipt in producer.receipts()) == 300
+    assert send_threads() == []
+
+
+def test_a_batch_is_told_of_message_by_message(cluster):
+    told = Told()
+    values = [b"%d" % number for number in range(300)]
+    header = MessageHeader({"a": "b"}, "news", "202402291234")
+    with cluster.threaded_producer() as producer:
+        producer.send_batch(SendBatch.of("demo", values, header=header), callback=told)
+        producer.flush()
+        stored = [decode_payload(value_at(cluster, result), FLAG_ATTRIBUTES) for result in told.results]
+        assert sorted(int(message.value) for message in stored) == list(range(300))
+        carried = {"$msgType$": "news", "$msgTime$": "202402291234", "a": "b"}
+        assert all(message.attributes == carried for message in stored)
+        assert told.errors == []
+        producer.send_batch(SendBatch.of("demo", [b"k"] * 50, keys=[b"one"] * 50))
+        producer.flush()
+    assert [broker.stored["demo", 0].count(b"k") for broker in cluster.brokers] in ([50, 0], [0, 50])
+
+
+def test_the_messages_of_a_batch_before_a_refused_one_are_accepted(cluster):
+    with cluster.threaded_producer() as producer:
+        with pytest.raises(OptionError, match=r"\[TUBEMQ_BAD_MESSAGE\].*its value is empty") as caught:
+            producer.send_batch(SendBatch.of("demo", [b"0", b"1", b"", b"3"]))
+        assert caught.value.row == 2
+        producer.flush()
+        assert sorted(cluster.stored()) == [b"0", b"1"]
+    with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+        producer.send_batch(SendBatch.of("demo", []))
+
+
+def test_a_batch_has_as_many_keys_as_values():
+    with pytest.raises(OptionError, match="its batch has 1 values and 2 keys"):
+        SendBatch.of("demo", [b"x"], keys=[b"a", b"b"])
+
+
+def test_messages_move_while_nobody_calls(cluster):
+    with cluster.threaded_producer() as producer:
+        producer.send("demo", b"alone")
+        wait_until(lambda: cluster.stored() == [b"alone"])
+        wait_until(lambda: producer.unacknowledged == 0)
+
+
+def test_many_threads_share_a_producer(cluster):
+    """The messages of a thread are in its order, and all are stored once."""
+    told = Told()
+
+    def work(worker):
+        futures = []
+        for number in range(300):
+            value = b"%d %d" % (worker, number)
+            place = (1 + worker % 2, 0)
+            if number % 2:
+                futures.append(producer.submit("demo", value, partition=place))
+            else:
+                producer.send("demo", value, partition=place, callback=told)
+        return [future.result(SECONDS) for future in futures]
+
+    with (
+        cluster.threaded_producer(max_in_flight=32) as producer,
+        concurrent.futures.ThreadPoolExecutor(8) as pool,
+    ):
+        results = list(itertools.chain(*pool.map(work, range(8))))
+        producer.flush()
+    assert len(results) == len(told.results) == 8 * 150
+    for broker in (1, 2):
+        stored = [tuple(map(int, value.split())) for value in cluster.brokers[broker - 1].stored["demo", 0]]
+        assert len(stored) == 4 * 300
+        for worker in range(8):
+            own = [number for who, number in stored if who == worker]
+            assert own == (list(range(300)) if worker % 2 == broker - 1 else [])
+
+
+def test_messages_linger_until_they_are_enough_or_flushed(cluster):
+    with cluster.threaded_producer(linger_ms=LONG_MS) as producer:
+        few = [producer.submit("demo", b"x") for _ in range(3)]
+        time.sleep(0.2)
+        assert cluster.stored() == []
+        producer.flush()
+        assert all(future.done() for future in few)
+        many = [producer.submit("demo", b"x") for _ in range(64)]
+        assert all(future.result(SECONDS) for future in many)
+        long = producer.submit("demo", b"x" * 200_000)
+        assert long.result(SECONDS)
+
+
+def test_a_message_waits_no_longer_than_it_lingers(cluster):
+    with cluster.threaded_producer(linger_ms=50) as producer:
+        assert producer.submit("demo", b"x").result(SECONDS)
+        assert [producer.submit("demo", b"x").result(SECONDS).attempts for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_refused_message_fails_alone(cluster):
+    for broker in cluster.brokers:
+        broker.script = lambda message, _: refuse(400, "not that") if message.data == b"bad" else STORE
+    told = Told()
+    with cluster.threaded_producer() as producer:
+        bad = producer.submit("demo", b"bad")
+        producer.send("demo", b"bad", callback=told)
+        good = [producer.submit("demo", b"good") for _ in range(100)]
+        assert all(future.result(SECONDS) for future in good)
+        with pytest.raises(ProduceError, match="not that") as failed:
+            bad.result(SECONDS)
+        producer.flush()
+        assert not failed.value.may_be_stored
+        assert isinstance(bad.exception(SECONDS), ProduceError)
+        assert [error.condition for error in told.errors] == ["TUBEMQ_SEND_FAILED"]
+        assert producer.submit("demo", b"later").result(SECONDS)
+
+
+def test_a_failure_that_nobody_asked_about_ends_the_producer(cluster):
+    for broker in cluster.brokers:
+        broker.script = lambda message, _: refuse(400, "not that") if message.data == b"bad" else SILENT
+    producer = cluster.threaded_producer()
+    pending = [producer.submit("demo", b"silent") for _ in range(10)]
+    producer.send("demo", b"bad")
+    with pytest.raises(ProduceError, match="not that"):
+        producer.flush()
+    for future in pending:
+        with pytest.raises(ProduceError, match="not that") as abandoned:
+            future.result(SECONDS)
+        assert abandoned.value.condition == "TUBEMQ_MESSAGE_ABANDONED"
+        assert abandoned.value.may_be_stored
+    for use in (producer.flush, lambda: producer.send("demo", b"x")):
+        with pytest.raises(ProduceError, match="not that"):
+            use()
+    producer.close()
+    assert send_threads() == []
+
+
+def test_what_was_not_sent_when_an_error_ended_the_producer_is_told_so(cluster):
+    released = threading.Event()
+    cluster.broker.script = lambda *_: refuse(400) if released.wait(SECONDS) else SILENT
+    producer = cluster.threaded_producer(max_in_flight=1, linger_ms=0)
+    producer.send("demo", b"bad", partition=(1, 0))
+    futures = [producer.submit("demo", b"more", partition=(1, 0)) for _ in range(2)]
+    released.set()
+    with pytest.raises(ProduceError, match="so send it again with a new producer") as abandoned:
+        futures[-1].result(SECONDS)
+    assert not abandoned.value.may_be_stored
+    with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED"):
+        producer.flush()
+    producer.close()
+
+
+def test_closing_abandons_what_is_not_acknowledged(cluster, caplog):
+    for broker in cluster.brokers:
+        broker.script = lambda *_: SILENT
+    told = Told()
+    producer = cluster.threaded_producer()
+    sent = [producer.submit("demo", b"x") for _ in range(5)]
+    wait_until(lambda: sum(len(broker.requests) for broker in cluster.brokers) == 5)
+    producer.send("demo", b"x", callback=told)
+    producer.close()
+    for future in sent:
+        with pytest.raises(ProduceError, match="abandoned: the producer was closed; it may be stored"):
+            future.result(0)
+    assert len(told.errors) == 1
+    assert "closed with 6 messages not acknowledged" in caplog.text
+    for use in (producer.flush, lambda: producer.submit("demo", b"x")):
+        with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+            use()
+    producer.close()
+    assert cluster.master.producers == set()
+
+
+def test_what_still_lingers_when_the_producer_is_closed_was_surely_not_sent(cluster):
+    producer = cluster.threaded_producer(linger_ms=LONG_MS)
+    future = producer.submit("demo", b"x")
+    producer.close()
+    with pytest.raises(ProduceError, match="it was not sent") as abandoned:
+        future.result(0)
+    assert not abandoned.value.may_be_stored
+    assert cluster.stored() == []
+
+
+def test_closing_what_was_never_used_is_quiet(cluster, caplog):
+    producer = cluster.threaded_producer()
+    producer.flush()
+    producer.close()
+    producer.flush()
+    assert caplog.records == []
+    assert cluster.master.seen == []
+
+
+def test_closing_after_a_flush_leaves_the_master(cluster):
+    producer = cluster.threaded_producer()
+    producer.send("demo", b"x")
+    producer.flush()
+    producer.close()
+    producer.flush()
+    assert cluster.master.seen[-1] is Method.PRODUCER_CLOSE
+
+
+def test_a_block_that_fails_closes_at_once(cluster):
+    for broker in cluster.brokers:
+        broker.script = lambda *_: SILENT
+    futures = []
+
+    def fail_after_sending():
+        with cluster.threaded_producer() as producer:
+            futures.append(producer.submit("demo", b"x"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_sending()
+    with pytest.raises(ProduceError, match="TUBEMQ_MESSAGE_ABANDONED"):
+        futures[0].result(0)
+
+
+def test_a_callback_that_raises_is_logged_and_harms_nobody(cluster, caplog):
+    def fail(result, error):
+        raise RuntimeError("of a user")
+
+    with cluster.threaded_producer() as producer:
+        producer.send("demo", b"x", callback=fail)
+        assert producer.submit("demo", b"y").result(SECONDS)
+        producer.flush()
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert str(line.exc_info[1]) == "of a user"
+
+
+def test_callbacks_may_send_again_when_there_is_no_room(cluster):
+    """Each message sends two until there were many."""
+    told = []
+
+    def go_on(result, error):
+        told.append(result)
+        for _ in range(2):
+            if len(told) < 500:
+                producer.send("demo", b"x", callback=go_on)
+
+    with cluster.threaded_producer(max_in_flight=1) as producer:
+        producer.send("demo", b"x", callback=go_on)
+    assert None not in told
+    assert len(cluster.stored()) == len(told) >= 500
+
+
+def test_a_callback_cannot_flush(cluster):
+    errors = []
+
+    def flush(result, error):
+        with pytest.raises(ProduceError) as refused:
+            producer.flush()
+        errors.append(refused.value)
+
+    with cluster.threaded_producer() as producer:
+        producer.send("demo", b"x", callback=flush)
+    assert [error.condition for error in errors] == ["TUBEMQ_PRODUCER_IN_CALLBACK"]
+
+
+def test_a_callback_can_close(cluster):
+    with cluster.threaded_producer() as producer:
+        producer.send("demo", b"x", callback=lambda *_: producer.close())
+        wait_until(lambda: send_threads() == [])
+        with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+            producer.send("demo", b"x")
+
+
+def test_a_future_may_have_callbacks_of_its_own(cluster):
+    called = []
+    with cluster.threaded_producer() as producer:
+        future = producer.submit("demo", b"x")
+        future.add_done_callback(called.append)
+        assert concurrent.futures.wait([future], SECONDS).done == {future}
+        producer.flush()
+    assert called == [future]
+    assert isinstance(future.result(), SendResult)
+
+
+def test_a_future_cannot_be_cancelled(cluster):
+    with cluster.threaded_producer(linger_ms=LONG_MS) as producer:
+        future = producer.submit("demo", b"x")
+        assert not future.cancel()
+        producer.flush()
+        assert future.result(0)
+
+
+def test_who_waits_for_room_is_released_by_an_answer(cluster):
+    released = threading.Event()
+
+    def hold(message, number):
+        released.wait(SECONDS)
+        return STORE
+
+    cluster.broker.script = hold
+    with (
+        cluster.threaded_producer(max_in_flight=2) as producer,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        sending = pool.submit(lambda: [producer.send("demo", b"x", partition=(1, 0)) for _ in range(20)])
+        wait_until(lambda: producer.unacknowledged >= 4)
+        assert not concurrent.futures.wait([sending], 0.2).done
+        released.set()
+        sending.result(SECONDS)
+    assert len(cluster.stored()) == 20
+
+
+def test_who_waits_for_room_is_released_when_the_producer_is_closed(cluster):
+    cluster.broker.script = lambda *_: SILENT
+    producer = cluster.threaded_producer(max_in_flight=2)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        sending = pool.submit(lambda: [producer.send("demo", b"x", partition=(1, 0)) for _ in range(20)])
+        wait_until(lambda: producer.unacknowledged >= 4)
+        flushing = pool.submit(producer.flush)
+        wait_until(flushing.running)
+        time.sleep(0.1)  # it waits, and so does the sender
+        producer.close()
+        for future in (sending, flushing):
+            with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+                future.result(SECONDS)
+
+
+def test_an_interrupt_while_waiting_for_room_leaves_the_producer_as_it_was(cluster):
+    released = threading.Event()
+
+    def hold(message, number):
+        released.wait(SECONDS)
+        return STORE
+
+    cluster.broker.script = hold
+    accepted = []
+
+    def send_forever():
+        for number in itertools.count():
+            producer.send("demo", b"%d" % number, partition=(1, 0))
+            accepted.append(b"%d" % number)
+
+    with cluster.threaded_producer(max_in_flight=2) as producer:
+        main = threading.get_ident()
+        interrupt = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT])
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            send_forever()
+        interrupt.join()
+        released.set()
+        producer.flush()
+        assert cluster.stored() == accepted
+        assert producer.submit("demo", b"after").result(SECONDS)
+
+
+def test_a_flush_waits_for_what_came_before_it_only(cluster):
+    released, asked = threading.Event(), threading.Event()
+
+    def hold(message, number):
+        asked.set()
+        released.wait(SECONDS)
+        return STORE
+
+    cluster.broker.script = hold
+    cluster.brokers[1].script = lambda *_: SILENT
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        producer = cluster.threaded_producer()
+        early = producer.submit("demo", b"early", partition=(1, 0))
+        assert asked.wait(SECONDS)
+        flushing = pool.submit(producer.flush)
+        wait_until(lambda: producer._loop._flush_to == 1)
+        late = producer.submit("demo", b"late", partition=(2, 0))
+        wait_until(lambda: cluster.brokers[1].requests)
+        released.set()
+        flushing.result(SECONDS)
+        assert early.done()
+        assert not late.done()
+        producer.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "condition"),
+    [
+        (("demo", "text"), "TUBEMQ_BAD_MESSAGE"),
+        (("demo", b""), "TUBEMQ_BAD_MESSAGE"),
+        (("demo", b"x" * (1 << 21)), "TUBEMQ_MESSAGE_TOO_LONG"),
+        (("unknown", b"x"), "TUBEMQ_TOPIC_UNKNOWN"),
+        (("", b"x"), "TUBEMQ_TOPIC_NAME"),
+    ],
+)
+def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, arguments, condition):
+    with cluster.threaded_producer() as producer:
+        for use in (producer.send, producer.submit):
+            with pytest.raises((OptionError, ProduceError)) as refused:
+                use(*arguments)
+            assert refused.value.condition == condition
+        assert producer.unacknowledged == 0
+        assert producer.submit("demo", b"x").result(SECONDS)
+
+
+def test_a_partition_that_does_not_exist_is_refused_at_once(cluster):
+    with cluster.threaded_producer() as producer:
+        with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
+            producer.submit("demo", b"x", partition=(1, 7))
+        assert producer.submit("demo", b"x", partition=(2, 0)).result(SECONDS).partition.broker_id == 2
+
+
+def test_partitions_that_can_be_published_to_are_told(cluster):
+    with cluster.threaded_producer() as producer:
+        assert producer.publishable("demo") == (TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0))
+
+
+class Second:
+    """Chooses the last partition, and refuses one message."""
+
+    def choose(self, topic, key, value, partitions, available):
+        if value == b"bad":
+            raise ZeroDivisionError
+        return partitions[-1]
+
+
+def test_a_partitioner_of_the_user_is_asked_in_the_thread_that_sends(cluster):
+    with cluster.threaded_producer(partitioner=Second()) as producer:
+        with pytest.raises(ZeroDivisionError):
+            producer.submit("demo", b"bad")
+        futures = [producer.submit("demo", b"x") for _ in range(10)]
+        assert {future.result(SECONDS).partition.broker_id for future in futures} == {2}
+
+
+def test_a_topic_that_is_waited_for_does_not_delay_others(cluster):
+    cluster.master.deployed.add("later")
+    with (
+        cluster.threaded_producer(delivery_timeout_ms=LONG_MS) as producer,
+        concurrent.futures.ThreadPoolExecutor(3) as pool,
+    ):
+        waiting = [pool.submit(producer.submit, "later", b"late") for _ in range(3)]
+        wait_until(lambda: any("later" in topics for topics in cluster.master.asked_for))
+        assert producer.submit("demo", b"now").result(SECONDS)
+        cluster.master.topics["later"] = TWO_BROKERS
+        assert all(future.result(SECONDS).result(SECONDS).topic == "later" for future in waiting)
+
+
+def test_who_waits_for_a_topic_is_released_when_the_producer_is_closed(cluster):
+    cluster.master.deployed.add("later")
+    producer = cluster.threaded_producer(delivery_timeout_ms=LONG_MS)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(producer.send, "later", b"late")
+        wait_until(lambda: any("later" in topics for topics in cluster.master.asked_for))
+        producer.close()
+        with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+            waiting.result(SECONDS)
+    wait_until(lambda: cluster.master.producers == set())
+
+
+def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster):
+    cluster.master.server.close()
+    producer = cluster.threaded_producer(delivery_timeout_ms=LONG_MS)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(producer.send, "demo", b"x")
+        assert not concurrent.futures.wait([waiting], 0.2).done
+        producer.close()
+        with pytest.raises((ProduceError, TubeMQConnectionError)):
+            waiting.result(SECONDS)
+
+
+def test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more(cluster):
+    with (
+        cluster.threaded_producer(heartbeat_period_ms=20) as producer,
+        concurrent.futures.ThreadPoolExecutor(4) as pool,
+    ):
+        refused = [pool.submit(producer.send, "unknown", b"x") for _ in range(4)]
+        for future in refused:
+            with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNKNOWN"):
+                future.result(SECONDS)
+        seen = len(cluster.master.asked_for)
+        wait_until(lambda: len(cluster.master.asked_for) > seen + 2)
+        assert cluster.master.asked_for[-1] == []
+
+
+def test_a_connection_that_ends_while_nothing_is_sent_is_made_again_without_a_word(cluster, caplog):
+    with cluster.threaded_producer() as producer:
+        assert producer.submit("demo", b"x", partition=(1, 0)).result(SECONDS)
+        cluster.broker.server.drop_connections()
+        wait_until(lambda: producer._loop._window._owners == {})
+        assert producer.submit("demo", b"y", partition=(1, 0)).result(SECONDS).attempts == 1
+    assert caplog.records == []
+
+
+def test_the_time_that_a_message_waits_for_others_counts(cluster):
+    """The first message is never answered, so the second has waited when its turn comes."""
+    cluster.broker.script = lambda *_: SILENT
+    with cluster.threaded_producer(
+        max_in_flight=1, delivery_timeout_ms=800, rpc_timeout_ms=60_000, linger_ms=0
+    ) as producer:
+        futures = [producer.submit("demo", b"x", partition=(1, 0)) for _ in range(2)]
+        began = time.monotonic()
+        for future in futures:
+            with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED"):
+                future.result(SECONDS)
+        assert time.monotonic() - began < 2 * 0.8 + 1.0
+
+
+def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
+    with ChannelPool() as pool:
+        producer = ThreadedProducer(cluster.config(), pool)
+        assert producer.submit("demo", b"x").result(SECONDS)
+        forgotten = [producer]
+        del producer
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            forgotten.clear()
+        wait_until(lambda: send_threads() == [])
+        wait_until(lambda: cluster.master.producers == set())
+
+
+class Caller:
+    """Sends from one thread, and hears what becomes of its messages."""
+
+    def __init__(self, number, producer, calls):
+        self.told = {}
+        self._number = number
+        self._producer = producer
+        self._calls = calls
+
+    def work(self):
+        for number, call in enumerate(self._calls):
+            value = b"%d %d" % (self._number, number)
+            if call == "flush":
+                self._producer.flush()
+                continue
+            outcomes = self.told[value] = []
+            if call == "send":
+                self._producer.send("demo", value, callback=lambda *both, told=outcomes: told.append(both))
+            else:
+                future = self._producer.submit("demo", value)
+                future.add_done_callback(lambda future, told=outcomes: told.append(outcome_of(future)))
+
+
+def outcome_of(future):
+    error = future.exception(0)
+    return (None, error) if error else (future.result(0), None)
+
+
+DEEDS = [STORE, OVERFLOW, HANG_UP, refuse(400), refuse(503), refuse(500)]
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    deeds=st.lists(st.sampled_from(DEEDS), max_size=25),
+    calls=st.lists(st.sampled_from(["submit", "send", "flush"]), min_size=1, max_size=40),
+    max_in_flight=st.sampled_from([1, 3, 512]),
+    linger_ms=st.sampled_from([0, 2]),
+    flushes=st.booleans(),
+)
+def test_whatever_brokers_do_each_message_is_told_of_once_and_truly(
+    deeds, calls, max_in_flight, linger_ms, flushes
+):
+    with scripted_cluster(2, demo=TWO_BROKERS) as cluster:
+        for broker in cluster.brokers:
+            broker.script = lambda _, number: deeds[number] if number < len(deeds) else STORE
+        producer = cluster.threaded_producer(max_in_flight=max_in_flight, linger_ms=linger_ms)
+        callers = [Caller(number, producer, calls) for number in range(3)]
+        with concurrent.futures.ThreadPoolExecutor(len(callers)) as pool:
+            list(pool.map(Caller.work, callers))
+        if flushes:
+            producer.flush()
+        producer.close()
+        stored = cluster.stored()
+        for value, told in itertools.chain(*(caller.told.items() for caller in callers)):
+            ((result, error),) = told
+            if error is None:
+                assert value_at(cluster, result) == value
+                assert result.may_be_repeated or stored.count(value) == 1
+            else:
+                assert error.may_be_stored or value not in stored
+                assert error.condition.startswith("TUBEMQ_SEND_FAILED") or not flushes
+
+
+def test_what_it_did_is_counted_and_told_at_its_end(cluster, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.client.producer.log")
+    cluster.brokers[0].script = lambda _, number: OVERFLOW if number < 5 else STORE
+    with cluster.threaded_producer(max_in_flight=8) as producer:
+        for _ in range(200):
+            producer.send("demo", b"x")
+        producer.flush()
+        seen = producer.statistics()
+        assert producer.statistics().brokers == seen.brokers
+    assert seen.stored == seen.latency.count == 200
+    assert {one.broker_id: one.stored for one in seen.brokers} == {
+        broker.broker_id: len(broker.stored["demo", 0]) for broker in cluster.brokers
+    }
+    assert seen.answers == {200: 200, 419: 5}
+    assert seen.retries == 5
+    assert seen.room_wait_s > 0
+    told = [record.getMessage() for record in caplog.records if "205 requests" in record.getMessage()]
+    assert len(told) == 1
+    assert "; 205 requests, 5 of them retries; waited " in told[0]

@@ -1,0 +1,103 @@
+"""Reading from a broker that goes away in the middle: it is waited for, and the others are read meanwhile."""
+
+import pytest
+
+from tests.client.ranges import ROW, TOPIC, hurry, values, values_of
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import TubeMQTimeoutError
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import fail_on_loss
+
+COUNT = 24
+AWAY, THERE = 2, 3
+
+
+@pytest.fixture(params=[1, 2], ids=["own store", "shared store"])
+def partitions(request):
+    return request.param
+
+
+@pytest.fixture
+def server(partitions):
+    settings = EmbeddedSettings(max_entries=4)
+    with EmbeddedTubeMQ(topics={TOPIC: (1, partitions)}, settings=settings, brokers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def reader(server, partitions):
+    with ChannelPool() as pool:
+        yield Reader(server, pool, partitions)
+
+
+class Reader:
+    """Reads the first partition of a broker, which has every value or every second one."""
+
+    def __init__(self, server, pool, partitions):
+        self._server = server
+        self._pool = pool
+        self._partitions = partitions
+        with Producer(self._config(), pool) as producer:
+            for broker in (AWAY, THERE):
+                for number in range(COUNT):
+                    producer.send(TOPIC, b"value %d" % number, partition=(broker, number % partitions))
+        self.truth = values(0, COUNT)[::partitions]
+
+    def _config(self, **changes):
+        return ClientConfig((Endpoint.parse(self._server.master),), "etl", **changes).validate()
+
+    def batches(self, broker, wait=hurry, **changes):
+        work = RangeRequest(
+            OffsetRange(TopicPartition(TOPIC, broker, 0), 0, COUNT * ROW),
+            Route(Endpoint.parse(self._server.brokers[broker]), 0),
+            own_store=self._partitions == 1,
+        )
+        return read_range(self._config(**changes), self._pool, work, fail_on_loss, wait)
+
+    def read(self, broker, **how):
+        return [value for batch in self.batches(broker, **how) for value in values_of(batch)]
+
+
+class Patient:
+    """Waits, and does something the tenth time."""
+
+    def __init__(self, then):
+        self._left = 10
+        self._then = then
+
+    def __call__(self, seconds):
+        hurry(seconds)
+        self._left -= 1
+        if self._left == 0:
+            self._then()
+
+
+@pytest.mark.parametrize("how", ["stop_broker", "freeze_broker"])
+@pytest.mark.parametrize("read_before", [0, 1, 3])
+def test_a_reader_waits_for_its_broker_and_goes_on_by_itself(server, reader, how, read_before):
+    others = []
+
+    def other_brokers_first():
+        others.extend(reader.read(THERE))
+        server.faults.start_broker(AWAY)
+
+    reading = reader.batches(AWAY, wait=Patient(other_brokers_first), rpc_timeout_ms=500)
+    found = [value for _ in range(read_before) for value in values_of(next(reading))]
+    getattr(server.faults, how)(AWAY)
+    found += [value for batch in reading for value in values_of(batch)]
+
+    assert found == reader.truth
+    assert others == reader.truth
+
+
+def test_a_broker_that_is_away_for_good_is_named(server, reader):
+    server.faults.stop_broker(AWAY)
+    with pytest.raises(TubeMQTimeoutError, match=r"TUBEMQ_NO_PROGRESS.*demo/2:0") as caught:
+        reader.read(AWAY, fetch_timeout_ms=200)
+
+    assert server.brokers[AWAY] in str(caught.value)
+    assert reader.read(THERE) == reader.truth

@@ -1,0 +1,72 @@
+"""Records made from columns are what looking at one message after the other gives."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.protocol.fetch_answers import answers, sound_messages
+from tubemq_spark.client.reader.records import Record, records
+from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY, TopicPartition
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.fetch_decoder import decode_fetch
+from tubemq_spark.protocol.payload import checksum, encode_payload
+from tubemq_spark.protocol.pb import broker_pb2
+
+PARTITION = TopicPartition("topic", 1, 10_000)
+START = 28_000
+
+pytestmark = pytest.mark.usefixtures("each_twin")
+
+
+def one_by_one(batch, *, exact):
+    for row, ordinal in enumerate(batch.columns.ordinals.tolist()):
+        message = batch.columns.message(row)
+        offset = batch.start + 28 * ordinal if exact and batch.dense else None
+        yield Record(message.value, message.attributes, message.message_id, batch.partition, offset)
+
+
+@given(
+    answers(st.lists(sound_messages(), max_size=12)),
+    st.booleans(),
+    st.booleans(),
+    st.data(),
+)
+def test_records_of_any_rows(body, dense, exact, data):
+    _, columns, _ = decode_fetch(body)
+    kept = data.draw(st.lists(st.booleans(), min_size=len(columns), max_size=len(columns)))
+    batches = [
+        FetchedBatch(PARTITION, START, START, columns, dense),
+        FetchedBatch(PARTITION, START, START, columns.take(np.flatnonzero(kept)), dense),
+    ]
+    found = list(records(batches, exact_offsets=exact))
+    assert found == [record for batch in batches for record in one_by_one(batch, exact=exact)]
+    for record in found:
+        kinds = [type(part) for part in record]
+        assert kinds[:1] + kinds[2:4] == [bytes, int, TopicPartition]
+        assert type(record.offset) in (int, type(None))
+
+
+def test_messages_of_one_text_do_not_share_their_attributes():
+    answer = broker_pb2.GetMessageResponseB2C(success=True, errCode=200)
+    for value in (b"a", b"b"):
+        payload = encode_payload(value, {"k": "v"})
+        answer.messages.add(
+            messageId=1, checkSum=checksum(payload.data), payLoadData=payload.data, flag=payload.flag
+        )
+    one, other = decode_fetch(answer.SerializeToString())[1].attributes()
+    one["k"] = "changed"
+    assert other == {"k": "v"}
+
+
+def test_a_record_is_a_value():
+    record = Record(b"body", {MSG_TYPE_KEY: "fA", MSG_TIME_KEY: "202401020304"}, 7, PARTITION, 28)
+    assert (record.message_type, record.message_time, record.topic) == ("fA", "202401020304", "topic")
+    assert pickle.loads(pickle.dumps(record)) == record
+    with pytest.raises(AttributeError):
+        record.value = b"another"
+    plain = record._replace(attributes=None)
+    assert (plain.message_type, plain.message_time) == (None, None)
+    assert (record.flag, plain.flag) == (1, 0)
+    assert type(plain) is Record

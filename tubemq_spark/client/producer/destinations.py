@@ -1,0 +1,135 @@
+"""Every partition a producer sends to, as the master told it last; nothing here waits."""
+
+import random
+import threading
+
+from tubemq_spark.client.master.producers import ProducerSession, PublishRoutes
+from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
+from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.partitioner import Partitioner, PublishedTopic
+from tubemq_spark.client.producer.runs import Destination, Run
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.protocol.payload import sent_address
+from tubemq_spark.protocol.send_frames import SendCredentials, encode_place
+from tubemq_spark.receipts import Receipt
+
+
+class Destinations:
+    """Follows the master's heartbeats; keeps a partition's receipt whatever becomes of its broker.
+
+    Any thread may make topics and partitions known (``follow``, ``update``, ``of``): what they change, they
+    change under ``_lock``. The rest is for the thread that drives the send window. It reads without the lock
+    what is there: nothing is ever removed.
+    """
+
+    def __init__(
+        self,
+        session: ProducerSession,
+        links: BrokerLinks,
+        chosen_by: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN,
+    ) -> None:
+        """Know no topic yet."""
+        self._lock = threading.RLock()
+        self._chosen_by = chosen_by
+        self._session = session
+        self._links = links
+        self.topics: dict[str, PublishedTopic] = {}
+        """The topics that were published to."""
+        self._by_partition: dict[TopicPartition, Destination] = {}
+        self._tokens = (UNDEFINED, "")
+        self._address = sent_address(session.host)
+        self.credentials = SendCredentials(self._address)
+        """What all messages carry, with the master's latest tokens."""
+        self.heartbeats = 0
+        """The number of the last heartbeat whose news were taken over."""
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        """Whether the master has listed a partition, now or before."""
+        return partition in self._by_partition
+
+    @property
+    def next_heartbeat(self) -> int:
+        """The number of the next heartbeat that begins: its news are newer than whatever is known now."""
+        return self._session.heartbeats_begun + 1
+
+    def follow(self) -> None:
+        """Take over what heartbeats have changed; cheap when they have not."""
+        with self._lock:
+            self.heartbeats = self._session.heartbeats
+            for topic in self.topics.values():
+                routes = self._session.routes(topic.name)
+                if routes is not topic.routes:
+                    self.update(topic.name, routes)
+            if self._session.broker_tokens != self._tokens:
+                self._tokens = self._session.broker_tokens
+                self.credentials = SendCredentials(self._address, *self._tokens)
+
+    def refresh(self) -> None:
+        """Let the master be asked for all topics, in the background."""
+        self._session.refresh_soon()
+
+    def update(self, name: str, routes: PublishRoutes) -> PublishedTopic:
+        """Take over a topic's routes; the partitions known before stay known while none is listed."""
+        with self._lock:
+            known = self.topics.get(name)
+            if known is None:
+                made = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
+                known = self.topics[name] = made
+            elif routes.partitions and routes.partitions != known.routes.partitions:
+                known.partitioner = self._partitioner(routes)
+            known.routes = routes
+            known.max_message_bytes = routes.max_message_bytes
+            return known
+
+    def redirect(self, message: Run) -> str:
+        """Choose the destination of a message that is to be sent again; it may stay.
+
+        Returns:
+            Nothing when it has one; otherwise why it has none now.
+
+        Raises:
+            ProduceError: the user's partitioner returned something else than a partition.
+        """
+        partition = message.destination.partition
+        topic = self.topics[partition.topic]
+        if not topic.routes.partitions:
+            return f"the master lists no partition of topic '{topic.name}' that can be published to"
+        if message.named:
+            same = topic.partitioner.by_id(partition.broker_id, partition.partition_id)
+            if same is None:
+                return f"the master does not list {partition} now, only {topic.partitioner.listed()}"
+            message.destinations = (same,)
+        else:
+            topic.partitioner.end_turn(message.destination)
+            message.destinations = (
+                topic.choose(message.key, b"" if topic.custom is None else message.value),
+            )
+        return ""
+
+    def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
+        """Return what stands for a partition, whose broker may have moved."""
+        with self._lock:
+            found = self._by_partition.get(partition)
+            if found is None:
+                link = self._links.to(partition.broker_id, endpoint)
+                place = encode_place(self._session.client_id, partition.topic, partition.partition_id)
+                found = self._by_partition[partition] = Destination(partition, link, place)
+            elif found.link.endpoint != endpoint:
+                found.link = self._links.to(partition.broker_id, endpoint)
+            return found
+
+    def receipts(self) -> list[Receipt]:
+        """Return what each partition has acknowledged, in the partitions' order."""
+        with self._lock:
+            used = [one for one in self._by_partition.values() if one.count]
+        return sorted((one.receipt() for one in used), key=lambda receipt: receipt.partition)
+
+    def forget_receipts(self) -> None:
+        """Let every partition begin as if it had acknowledged nothing; everything was acknowledged."""
+        for one in self._by_partition.values():
+            one.forget()
+
+    def _partitioner(self, routes: PublishRoutes) -> Partitioner[Destination]:
+        targets = [self.of(*item) for item in routes.partitions.items()]
+        return Partitioner(targets, random.randrange(len(targets)))  # noqa: S311 (keeps no secret)

@@ -1,0 +1,116 @@
+"""The brokers of one producer, and which of them messages without key and partition pass over."""
+
+from typing import Final
+
+from tubemq_spark.client.producer.runs import BrokerLink
+from tubemq_spark.client.producer.statistics import BrokerStatistics
+from tubemq_spark.model import Endpoint
+
+_AVOID_S: Final = 3.0
+_AVOID_AT_MOST_S: Final = 48.0
+_LONGEST_TURN: Final = 32
+"""Messages that one partition gets before the next one: choosing a partition and keeping account of it costs
+as much for one message as for a run of them. Longer turns save little more, and a task of few messages would
+reach few partitions."""
+
+
+class BrokerLinks:
+    """The brokers met so far, each *avoided*, *crowded*, or neither.
+
+    A broker is passed over for a while after a failure (*avoided*), each time twice as long, until it stores
+    a message again; and while it holds its share of the window (*crowded*), so that one slow broker leaves
+    the other shares alone. A broker that failed has a share of one message until it stores one.
+    """
+
+    def __init__(self, timeout_ms: int, *, detailed: bool = False) -> None:
+        """Meet nobody yet.
+
+        Args:
+            timeout_ms: within which time brokers are told that an answer is wanted.
+            detailed: whether stored messages are told of with details.
+        """
+        self._timeout_ms = timeout_ms
+        self._detailed = detailed
+        self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
+        self._avoided: dict[BrokerLink, float] = {}
+        self._crowded: set[BrokerLink] = set()
+        self._share_messages = 1
+        self._share_bytes = 1
+        self.longest_turn = _LONGEST_TURN
+        """How many messages a partition gets before the next one; few where a broker's share is small."""
+        self.all: tuple[BrokerLink, ...] = ()
+        """Every broker met so far."""
+        self.passed_over: frozenset[int] = frozenset()
+        """Ids of the brokers to pass over now."""
+        self.failing: frozenset[int] = frozenset()
+        """Ids of those to pass over even when no other is left: they have failed and not stored since."""
+
+    def to(self, broker_id: int, endpoint: Endpoint) -> BrokerLink:
+        """Return what stands for a broker, one for all its partitions."""
+        link = self._links.get((broker_id, endpoint))
+        if link is None:
+            link = self._links[broker_id, endpoint] = BrokerLink(
+                broker_id, endpoint, self._timeout_ms, detailed=self._detailed
+            )
+            self.all = tuple(self._links.values())
+        return link
+
+    def statistics(self) -> tuple[BrokerStatistics, ...]:
+        """Return what was counted so far of the brokers that were sent to, by their ids."""
+        used = [link.statistics() for link in self.all if link.counts.requests]
+        return tuple(sorted(used, key=lambda broker: (broker.broker_id, broker.endpoint)))
+
+    def avoid(self, link: BrokerLink, now: float) -> None:
+        """Pass over a broker that failed; failures that come together count as one."""
+        if link not in self._avoided:
+            link.troubles += 1
+            pause_s = min(_AVOID_AT_MOST_S, _AVOID_S * (1 << min(link.troubles - 1, 16)))
+            self._avoided[link] = now + pause_s
+            self._update()
+
+    def forgive(self, now: float) -> None:
+        """Turn again to brokers that were avoided long enough."""
+        if self._avoided and min(self._avoided.values()) <= now:
+            self._avoided = {link: end for link, end in self._avoided.items() if end > now}
+            self._update()
+
+    def recovered(self, link: BrokerLink) -> None:
+        """Forget a broker's failures: it has stored a message."""
+        link.troubles = 0
+        self._avoided.pop(link, None)
+        self._update()
+
+    def share_out(self, messages: int, size: int) -> None:
+        """Give each broker its share of the window, and pass over those that hold it already."""
+        brokers = len(self.all)
+        if brokers < 2:
+            return
+        self._share_messages = max(1, messages // brokers)
+        self._share_bytes = max(1, size // brokers)
+        self.longest_turn = max(1, min(_LONGEST_TURN, self._share_messages // 2))
+        for link in self.all:
+            if link.held >= self._share_messages or link.held_bytes >= self._share_bytes:
+                self.crowd(link)
+
+    def relieve(self, link: BrokerLink) -> None:
+        """Turn to a crowded broker again that holds half of its share, or nothing after a failure."""
+        if link.troubles:
+            relieved = not link.held
+        else:
+            relieved = link.held * 2 <= self._share_messages and link.held_bytes * 2 <= self._share_bytes
+        if relieved:
+            link.crowded = False
+            self._crowded.discard(link)
+            self._update()
+
+    def crowd(self, link: BrokerLink) -> None:
+        """Pass over a broker that holds its share."""
+        if not link.crowded:
+            link.crowded = True
+            self._crowded.add(link)
+            self._update()
+
+    def _update(self) -> None:
+        troubled = {link for link in self._crowded if link.troubles} | self._avoided.keys()
+        self.failing = frozenset(link.broker_id for link in troubled)
+        self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing

@@ -1,0 +1,267 @@
+"""Batches of messages whose payloads can be written: what a producer accepts, row by row."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tubemq_spark.client.producer.outcomes import Outcomes
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.protocol.checksums import running_checksums
+from tubemq_spark.protocol.payload import check_attribute, empty_value, encode_prefix, with_pair
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
+from tubemq_spark.receipts import describe_message
+
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9_.:/+-]*")
+"""Texts that are attributes wherever they are cut."""
+
+
+class OutgoingBatch:
+    """Messages whose payloads can be written, in the order of acceptance."""
+
+    __slots__ = (
+        "_backs",
+        "_body_ends",
+        "_body_sizes",
+        "_checksums",
+        "_credentials",
+        "_headers",
+        "_keys",
+        "_longest",
+        "_partitions",
+        "_topics",
+        "ends",
+        "first_row",
+        "outcomes",
+        "payloads",
+        "waited_s",
+    )
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        payloads: Payloads,
+        headers: Sequence[MessageHeader],
+        ends: Sequence[int],
+        keys: Sequence[bytes | None] | None = None,
+        partitions: Sequence[tuple[int, int] | None] | None = None,
+        first_row: int = 1,
+        *,
+        checksums: bool = False,
+    ) -> None:
+        """Take columns of equal length; ``headers`` belong to the prefixes of ``payloads``.
+
+        ``topics`` may be one for all messages. With ``checksums`` those of the bodies are computed, now.
+        """
+        self.payloads = payloads
+        self.ends = ends
+        """The size of all payloads before each message, and of all together at the end."""
+        self.first_row = first_row
+        """The number of the first message among all of its sender."""
+        self.waited_s = 0.0
+        """How long the messages had waited when the send window accepted them."""
+        self.outcomes: Outcomes | None = None
+        """Who is told what becomes of single messages; None: nobody asked."""
+        self._topics = topics
+        self._headers = headers
+        self._keys = keys
+        self._partitions = partitions
+        self._longest = -1
+        self._checksums = running_checksums(payloads.values) if checksums else None
+        # Single numbers of it are read faster than those of the array, and no list of all is needed.
+        self._body_ends = payloads.values.offsets.data
+        self._body_sizes: list[int] = []
+        self._credentials: SendCredentials | None = None
+        self._backs: BytesColumn
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def topic(self, row: int) -> str:
+        """Return the topic of a message."""
+        return self._topics[row if len(self._topics) > 1 else 0]
+
+    def key(self, row: int) -> bytes | None:
+        """Return the key of a message, which chooses its partition whenever the partitions change."""
+        return None if self._keys is None else self._keys[row]
+
+    def partition(self, row: int) -> tuple[int, int] | None:
+        """Return broker id and partition id when the caller named them: no other will do."""
+        return None if self._partitions is None else self._partitions[row]
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether all messages have one topic and none has a key or a named partition."""
+        return len(self._topics) == 1 and self._keys is None and self._partitions is None
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest payload."""
+        if self._longest < 0:
+            self._longest = int(np.diff(self.ends).max())
+        return self._longest
+
+    def size(self, row: int) -> int:
+        """Return the length of a message's payload."""
+        return self.ends[row + 1] - self.ends[row]
+
+    def size_of(self, rows: Sequence[int]) -> int:
+        """Return the length of some payloads together."""
+        return _sum_of(self.ends, rows)
+
+    def bytes_of(self, rows: Sequence[int]) -> int:
+        """Return the length of some bodies together."""
+        if isinstance(rows, range):
+            return self._body_ends[rows.stop] - self._body_ends[rows.start]
+        return sum(self.body_sizes(rows))
+
+    def body_sizes(self, rows: Sequence[int]) -> Sequence[int]:
+        """Return the length of each of some bodies."""
+        if not self._body_sizes:
+            self._body_sizes = np.diff(self.payloads.values.offsets).tolist()
+        return _picked(self._body_sizes, rows)
+
+    def checksum_of(self, rows: Sequence[int]) -> int | None:
+        """Return the sum of the CRC-32 of some bodies; None when they were not computed."""
+        return None if self._checksums is None else _sum_of(self._checksums, rows)
+
+    def checksums(self, rows: Sequence[int]) -> Sequence[int] | None:
+        """Return the CRC-32 of each of some bodies; None when they were not computed."""
+        if self._checksums is None:
+            return None
+        sums = self._checksums
+        return [sums[row + 1] - sums[row] for row in rows]
+
+    def has_time(self, row: int) -> bool:
+        """Whether a message has a message time."""
+        return self._headers[self.payloads.codes[row]].message_time is not None
+
+    def value(self, row: int) -> bytes:
+        """Return the body of a message."""
+        return bytes(self.payloads.values.value(row) or b"")
+
+    def prefix(self, row: int) -> bytes:
+        """Return what precedes the body of a message."""
+        return bytes(self.payloads.prefixes.value(int(self.payloads.codes[row])) or b"")
+
+    def describe(self, row: int, sender: str) -> str:
+        """Return words that let the user find a message."""
+        return describe_message(self.first_row + row, sender, self.value(row))
+
+    def backs(self, credentials: SendCredentials) -> BytesColumn:
+        """Return what follows the payloads, for each of the prefixes."""
+        if credentials is not self._credentials:
+            self._backs = credentials.backs(self.payloads.prefixes, self._headers)
+            self._credentials = credentials
+        return self._backs
+
+
+def outgoing_batch(batch: SendBatch, *, checksums: bool = False) -> tuple[OutgoingBatch, OptionError | None]:
+    """Return the messages before the first that cannot be written, and what is wrong with that one."""
+    prefixes, errors = _prefixes(batch.headers.values)
+    headers: Sequence[MessageHeader] = batch.headers.values
+    codes = batch.headers.codes
+    if batch.uids is not None:
+        prefixes, headers, errors = _with_uids(prefixes, batch.headers, errors, batch.uids)
+        codes = np.arange(len(codes))
+    sizes = np.diff(batch.values.offsets)
+    count, error = _first_refused(codes, sizes, errors)
+    totals = sizes[:count] + np.diff(prefixes.offsets)[codes[:count]]
+    keys, partitions = batch.keys, batch.partitions
+    return (
+        OutgoingBatch(
+            _topics(batch.topics),
+            Payloads(batch.values, prefixes, codes),
+            headers,
+            [0, *totals.cumsum().tolist()],
+            None if keys is None else [keys.value(row) for row in range(count)],
+            None if partitions is None else [partitions.values[code] for code in partitions.codes.tolist()],
+            batch.first_row,
+            checksums=checksums,
+        ),
+        error,
+    )
+
+
+def _picked(column: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
+    return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
+
+
+def _sum_of(ends: Sequence[int], rows: Sequence[int]) -> int:
+    """Return the sum of some rows, of numbers that were added up: before each row, and at the end."""
+    if isinstance(rows, range):
+        return ends[rows.stop] - ends[rows.start]
+    return sum([ends[row + 1] - ends[row] for row in rows])
+
+
+def _topics(column: Coded[str]) -> Sequence[str]:
+    """Return the topic of each message, or one for all."""
+    if len(column.values) == 1:
+        return column.values
+    return [column.values[code] for code in column.codes.tolist()]
+
+
+def _prefixes(headers: Sequence[MessageHeader]) -> tuple[BytesColumn, dict[int, OptionError]]:
+    prefixes = []
+    errors = {}
+    for code, header in enumerate(headers):
+        try:
+            prefixes.append(encode_prefix(*header))
+        except OptionError as error:
+            prefixes.append(b"")
+            errors[code] = error
+    return BytesColumn.of(prefixes), errors
+
+
+def _with_uids(
+    prefixes: BytesColumn, headers: Coded[MessageHeader], errors: dict[int, OptionError], uids: BytesColumn
+) -> tuple[BytesColumn, list[MessageHeader], dict[int, OptionError]]:
+    """Return prefix, header and error of each message, whose ids stand at the end of the prefixes."""
+    made: list[bytes] = [b""] * len(headers.codes)
+    name = MESSAGE_UID_KEY.encode()
+    for code in np.unique(headers.codes).tolist():
+        prefix = bytes(prefixes.value(code) or b"")
+        rows = np.flatnonzero(headers.codes == code)
+        if uids.nulls is not None:
+            for row in rows[uids.nulls[rows]].tolist():
+                made[row] = prefix
+            rows = rows[~uids.nulls[rows]]
+        stamped = with_pair(prefix, name, map(bytes, uids.values(rows)))
+        for row, one in zip(rows.tolist(), stamped, strict=True):
+            made[row] = one
+    row_headers = [headers.values[code] for code in headers.codes.tolist()]
+    row_errors = {row: errors[code] for row, code in enumerate(headers.codes.tolist()) if code in errors}
+    return BytesColumn.of(made), row_headers, _unwritable_uids(uids) | row_errors
+
+
+def _unwritable_uids(uids: BytesColumn) -> dict[int, OptionError]:
+    """Return why ids cannot be attributes, by their rows."""
+    if _PLAIN.fullmatch(uids.data) and np.diff(uids.offsets).all():
+        return {}
+    errors = {}
+    for row in range(len(uids.offsets) - 1):
+        uid = uids.value(row)
+        try:
+            if uid is not None:
+                check_attribute(MESSAGE_UID_KEY, uid.decode())
+        except UnicodeDecodeError:
+            errors[row] = OptionError("TUBEMQ_BAD_MESSAGE", what=f"its {MESSAGE_UID_KEY} {uid!r} is not text")
+        except OptionError as error:
+            errors[row] = error
+    return errors
+
+
+def _first_refused(
+    codes: Int64s, sizes: Int64s, errors: dict[int, OptionError]
+) -> tuple[int, OptionError | None]:
+    """Return the first row that cannot be written, and why; the number of rows when all can."""
+    refused = sizes == 0
+    if errors:
+        refused |= np.isin(codes, list(errors))
+    if not refused.any():
+        return len(codes), None
+    row = int(refused.argmax())
+    return row, errors[int(codes[row])] if sizes[row] else empty_value()

@@ -1,0 +1,191 @@
+"""Asks the masters where a producer may publish, and waits while they cannot say."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master.producers import LEAST_ANSWER_MS, ProducerSession, PublishRoutes
+from tubemq_spark.client.metadata.topics import configured_partitions, refuse_impossible_name
+from tubemq_spark.client.producer.destinations import Destinations
+from tubemq_spark.client.producer.log import SendLog
+from tubemq_spark.client.producer.partitioner import PublishedTopic
+from tubemq_spark.client.producer.runs import Destination
+from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Backoff, Wait, with_retries
+
+_ASK_AGAIN_MS: Final = 200
+_ASK_AGAIN_AT_MOST_MS: Final = 1_000
+_MASTERS: Final = "every master"
+
+
+class Publishing:
+    """Makes topics known to the masters and to ``Destinations``, for messages that are not accepted yet.
+
+    Every method waits for masters until a deadline. Only the request that is made last may take
+    ``LEAST_ANSWER_MS`` even so: less would be no time for an answer.
+
+    Threads may share it; ``_lock`` guards ``_asking`` and what is decided by it, so that no thread withdraws
+    a topic that another one is about to make known.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        session: ProducerSession,
+        destinations: Destinations,
+        log: SendLog,
+        wait: Wait = time.sleep,
+    ) -> None:
+        """Ask nobody yet; ``wait`` passes the seconds until a missing topic is asked for again."""
+        self._config = config
+        self._pool = pool
+        self._session = session
+        self._destinations = destinations
+        self._log = log
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._asking: list[str] = []
+        """The topics that threads are asking for, once for each thread."""
+
+    def deadline(self) -> Deadline:
+        """Return how long a message that comes now may wait before it is accepted."""
+        return Deadline.after_ms(self._config.delivery_timeout_ms)
+
+    def open(self, deadline: Deadline) -> None:
+        """Register the producer at the master.
+
+        Raises:
+            RpcError: the master refuses.
+            TubeMQConnectionError: no master answered in time.
+        """
+        self._patiently(self._session.open, deadline)
+
+    def topic(self, name: str, deadline: Deadline) -> PublishedTopic:
+        """Return a topic that can be published to; ask the master when that is not known.
+
+        Raises:
+            ProduceError: it does not exist, or the master listed no partition of it in time.
+            TubeMQConnectionError: no master answered in time.
+        """
+        known = self._destinations.topics.get(name)
+        if known is not None and known.routes.partitions:
+            return known
+        with self._asking_for(name):
+            return self._destinations.update(name, self._publish(name, deadline))
+
+    def partition(
+        self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline | None
+    ) -> Destination:
+        """Return a partition that the caller named; ask the master when it is not listed.
+
+        Without a deadline, the time for that begins now.
+
+        Raises:
+            ProduceError: it does not exist, or was not listed by the master in time.
+        """
+        listed = topic.partitioner.by_id(broker_id, partition_id)
+        if listed is not None:
+            return listed
+        return self._await_partition(topic, broker_id, partition_id, deadline or self.deadline())
+
+    def publishable(self, name: str, deadline: Deadline) -> tuple[TopicPartition, ...]:
+        """Ask the master to which partitions a topic can be published now; do not wait for any.
+
+        Raises:
+            ProduceError: the topic does not exist, or its name cannot be one.
+            TubeMQConnectionError: no master answered in time.
+        """
+        refuse_impossible_name(name)
+        with self._asking_for(name):
+            self._patiently(lambda until: self._session.publish([name], until), deadline)
+            partitions = self._session.routes(name).partitions
+            if not partitions:
+                configured_partitions(self._config, self._pool, name, _for_an_answer(deadline))
+        return tuple(sorted(partitions))
+
+    @contextlib.contextmanager
+    def _asking_for(self, name: str) -> Iterator[None]:
+        """Leave a topic out of later heartbeats when nothing is published to it and nobody asks for it."""
+        with self._lock:
+            self._asking.append(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asking.remove(name)
+                if name not in self._asking and name not in self._destinations.topics:
+                    self._session.withdraw(name)
+
+    def _publish(self, name: str, deadline: Deadline) -> PublishRoutes:
+        """Ask the master for a topic until it can be published to."""
+        refuse_impossible_name(name)
+        self._patiently(lambda until: self._session.publish([name], until), deadline)
+        return self._session.routes(name) if self._listed(name) else self._await_topic(name, deadline)
+
+    def _await_topic(self, name: str, deadline: Deadline) -> PublishRoutes:
+        """Wait for a topic that is new, or whose brokers restart."""
+        configured_partitions(self._config, self._pool, name, _for_an_answer(deadline))
+        cause = "the master lists no partition of it"
+        if not self._await(lambda: self._listed(name), f"topic {name}", cause, deadline):
+            waited_ms = self._config.delivery_timeout_ms
+            raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=name, waited_ms=waited_ms)
+        return self._session.routes(name)
+
+    def _listed(self, name: str) -> bool:
+        return bool(self._session.routes(name).partitions)
+
+    def _await_partition(
+        self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline
+    ) -> Destination:
+        """Wait for a partition whose broker restarts; refuse one that its topic does not have."""
+        wanted = TopicPartition(topic.name, broker_id, partition_id)
+        exists = wanted in self._destinations
+        if not exists:
+            configured = configured_partitions(self._config, self._pool, topic.name, _for_an_answer(deadline))
+            exists = configured is None or wanted in configured
+        if not exists or not self._await(
+            lambda: wanted in self._session.routes(topic.name).partitions,
+            f"partition {wanted}",
+            "the master does not list it",
+            deadline,
+        ):
+            raise ProduceError(
+                "TUBEMQ_PARTITION_UNKNOWN",
+                topic=topic.name,
+                partition=wanted.local_id,
+                existing=topic.partitioner.listed(),
+            )
+        self._destinations.follow()
+        return self._destinations.of(wanted, topic.routes.partitions[wanted])
+
+    def _await(self, is_there: Callable[[], bool], what: str, cause: str, deadline: Deadline) -> bool:
+        """Ask for the routes until something is there; return False when the time is over."""
+        backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
+        while not is_there():
+            self._log.away(what, cause, waiting=0)
+            if not backoff.wait(deadline):
+                return False
+            self._patiently(self._session.refresh, deadline)
+        self._log.back(what)
+        return True
+
+    def _patiently(self, ask: Callable[[Deadline], object], deadline: Deadline) -> None:
+        """Ask the masters, again and again as long as what goes wrong may pass."""
+        backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
+        with_retries(lambda: ask(_for_an_answer(deadline)), backoff, deadline, on_retry=self._note_failure)
+        self._log.back(_MASTERS)
+
+    def _note_failure(self, error: TubeMQError, _attempt: int) -> None:
+        self._log.away(_MASTERS, str(error), waiting=0)
+
+
+def _for_an_answer(deadline: Deadline) -> Deadline:
+    """Return until when a request that is made now may take."""
+    return deadline.later(Deadline.after_ms(LEAST_ANSWER_MS))

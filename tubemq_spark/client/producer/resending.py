@@ -1,0 +1,180 @@
+"""What becomes of a message whose attempt came to nothing: it is sent again, when and where; or never."""
+
+from typing import Final
+
+from tubemq_spark.client.producer.destinations import Destinations
+from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.log import SendLog
+from tubemq_spark.client.producer.retry_queue import SERVER_ERRORS, RetryQueue
+from tubemq_spark.client.producer.runs import BrokerLink, Run
+from tubemq_spark.client.producer.verdicts import Reaction, Verdict, judge
+from tubemq_spark.errors import ProduceError
+from tubemq_spark.protocol.rpc import Failure
+from tubemq_spark.protocol.send_answers import Refusal
+from tubemq_spark.protocol.send_frames import SendCredentials
+
+LOOK_AT_BROKER: Final = "look at the broker's log"
+IS_BROKER_THERE: Final = "check that the broker runs and can be reached"
+_IS_TOPIC_THERE: Final = "check that the topic is open for publishing and its brokers run"
+_REFRESH_EVERY_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.1
+"""How often a message that waits for news of the master looks whether they are there."""
+
+
+class Resending:
+    """Holds the messages that wait for their next attempt; the send window puts them in and takes them out.
+
+    ``now`` is the window's time. Every message here is a run of one.
+    """
+
+    def __init__(
+        self, destinations: Destinations, links: BrokerLinks, log: SendLog, *, retry_ambiguous: bool = True
+    ) -> None:
+        """Hold nothing yet; ``retry_ambiguous`` says whether to take messages that may be stored."""
+        self._retry_ambiguous = retry_ambiguous
+        self._destinations = destinations
+        self._links = links
+        self._log = log
+        self._retries = RetryQueue()
+        self._refresh_at = 0.0
+        self._refused: SendCredentials | None = None
+        self._newer_token_of = 0
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next message is due; None when nothing waits."""
+        return self._retries.next_due
+
+    def refused(self, link: BrokerLink, message: Run, answer: Refusal | Failure, now: float) -> Reaction:
+        """Let a message wait that a broker did not store; return what the answer asks for.
+
+        Raises:
+            ProduceError: it would be refused again, its time is over, or it may be stored.
+        """
+        verdict = judge(answer, has_time=message.has_time)
+        if verdict.ambiguous:
+            self.count_ambiguous(message, verdict.cause, verdict.hint)
+        if verdict.reaction is Reaction.WITH_NEW_TOKEN:
+            self._await_token(message, verdict)
+        else:
+            message.troubles.token_of = -1
+        if verdict.refresh:
+            self._refresh(now)
+        pause_s = None
+        if verdict.reaction is Reaction.FINAL:
+            raise self.failed(message, verdict.cause, verdict.hint)
+        if verdict.reaction is Reaction.FEW_TIMES:
+            pause_s = self._server_error(message, verdict)
+        if verdict.reaction is Reaction.ELSEWHERE:
+            self.avoid(link, verdict.cause, int(not message.troubles.failures), now)
+        else:
+            self._log.event(verdict.kind, f"{link}: {verdict.cause}")
+        self.again(message, verdict.cause, verdict.hint, now, pause_s)
+        return verdict.reaction
+
+    def count_ambiguous(self, message: Run, cause: str, hint: str) -> None:
+        """Count an attempt of which nobody knows whether it stored a message.
+
+        Raises:
+            ProduceError: such messages must not be sent again.
+        """
+        message.troubles.unanswered += 1
+        if not self._retry_ambiguous:
+            raise self.failed(message, cause, hint)
+
+    def again(self, message: Run, cause: str, hint: str, now: float, pause_s: float | None = None) -> None:
+        """Let a message wait for its next attempt, by default the longer the more have failed.
+
+        Raises:
+            ProduceError: its time would be over by then.
+        """
+        due = now + (self.pause_s(message.troubles.failures) if pause_s is None else pause_s)
+        message.troubles.failures += 1
+        message.troubles.what = (cause, hint)
+        if due > message.give_up_at:
+            raise self.failed(message, cause, hint)
+        self._retries.add(message, due)
+
+    def avoid(self, link: BrokerLink, cause: str, waiting: int, now: float) -> None:
+        """Let turns pass over a broker that failed, and tell the log how many more messages wait for it."""
+        self._links.avoid(link, now)
+        self._log.away(link.name, cause, waiting)
+
+    def pause_s(self, failures: int) -> float:
+        """Return the pause after so many failures."""
+        return self._retries.pause_s(failures)
+
+    def take_due(self, now: float) -> dict[BrokerLink, list[Run]]:
+        """Take the messages whose pause is over, by where they go now and in the order they failed."""
+        self._links.forgive(now)
+        due: dict[BrokerLink, list[Run]] = {}
+        for message in self._retries.take_due(now):
+            if message.troubles.token_of > self._destinations.heartbeats:
+                self._refresh(now)
+                self._retries.add(message, now + _LOOK_AGAIN_S)
+            elif nowhere := self._destinations.redirect(message):
+                self._hold(message, nowhere, now)
+            else:
+                self._log.back(_place(message))
+                link = message.destination.link
+                due.setdefault(link, []).append(message)
+                if link.troubles:
+                    self._links.crowd(link)
+        return due
+
+    def take_late(self, now: float) -> list[Run]:
+        """Take the messages whose time is over."""
+        return self._retries.take_late(now)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._retries.clear()
+
+    def failed(self, run: Run, cause: str, hint: str) -> ProduceError:
+        """Return the error that names the (first) message of a run, and says whether it may be stored."""
+        return ProduceError(
+            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if run.unanswered else "TUBEMQ_SEND_FAILED",
+            partition=run.destination.partition,
+            message=run.describe(self._log.sender),
+            attempts=run.attempts,
+            unanswered=run.unanswered,
+            cause=cause,
+            hint=hint,
+        )
+
+    def _await_token(self, message: Run, verdict: Verdict) -> None:
+        """Let a message wait for a newer token; raise when the token it was sent with was the newer one.
+
+        All that was sent with one token waits for the same heartbeat, however late it is refused.
+        """
+        if message.troubles.token_of >= 0:
+            raise self.failed(message, verdict.cause, verdict.hint)
+        if message.credentials is not self._refused:
+            self._refused = message.credentials
+            self._newer_token_of = self._destinations.next_heartbeat
+        message.troubles.token_of = self._newer_token_of
+
+    def _server_error(self, message: Run, verdict: Verdict) -> float:
+        """Return the pause before the next try; each is longer, and there are few, or raise."""
+        troubles = message.troubles
+        troubles.server_errors += 1
+        if troubles.server_errors >= SERVER_ERRORS:
+            raise self.failed(message, verdict.cause, verdict.hint)
+        return self._retries.pause_after_server_error_s(troubles.server_errors)
+
+    def _hold(self, message: Run, nowhere: str, now: float) -> None:
+        """Let a message wait until the master names a partition for it."""
+        self._refresh(now)
+        self._log.away(_place(message), nowhere, waiting=message.troubles.what[0] != nowhere)
+        message.troubles.what = (nowhere, _IS_TOPIC_THERE)
+        self._retries.add(message, now + _LOOK_AGAIN_S)
+
+    def _refresh(self, now: float) -> None:
+        if now >= self._refresh_at:
+            self._refresh_at = now + _REFRESH_EVERY_S
+            self._destinations.refresh()
+
+
+def _place(message: Run) -> str:
+    partition = message.destination.partition
+    return f"partition {partition}" if message.named else f"topic {partition.topic}"

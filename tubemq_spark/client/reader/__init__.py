@@ -1,0 +1,1 @@
+"""Exactly the records between two offsets."""

@@ -1,0 +1,321 @@
+"""Reading exactly the records of one partition between two offsets, whatever goes wrong on the way.
+
+Any two readers of the same range return the same records in the same order: a task that is retried, or runs
+twice at once, must not change a query's result.
+
+=========  ==================================================================================================
+state      meaning
+=========  ==================================================================================================
+unplaced   at the beginning, and after every error: the next thing to do is to seek to ``_position``
+placed     the read-ahead stands at ``_position``, and the next thing to do is a step
+done       ``_position == _end``
+=========  ==================================================================================================
+
+Invariants:
+
+- All records before ``_position`` were returned, or reported as lost; none at or after it was. Nothing of a
+  step that failed was returned, and every step begins where the last one ended. So resuming after any error
+  means seeking to ``_position``.
+- ``_position`` only moves forward, by an accepted step or over a loss. ``_end`` only moves back, over a loss.
+- Nothing is skipped without a report. A loss policy that returns lets reading continue behind the loss.
+- A broker that is away is waited for, up to ``fetch_timeout_ms``: the range is planned, and a query's result
+  is only right with all of its records. A topic or a partition counts as removed only when the master says so
+  too.
+"""
+
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubemq_spark.client.broker.cursor import Cursor, ReadAhead, Step
+from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.broker.session import MEMORY_TOO
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.metadata.partitions import (
+    Locate,
+    find_partition,
+    tells_of_removal,
+    what_is_gone,
+    where_it_is,
+)
+from tubemq_spark.client.reader.patience import Patience
+from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
+from tubemq_spark.model import OffsetRange, RangeRequest
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned, rows_between
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+logger = logging.getLogger(__name__)
+
+_LOCATE_EVERY: Final = 10
+"""After so many pauses, which take about 7 s, the master is asked where the broker is."""
+
+
+def read_range(
+    config: ClientConfig,
+    pool: ChannelPool,
+    request: RangeRequest,
+    on_loss: LossPolicy,
+    wait: Wait = time.sleep,
+    locate: Locate | None = None,
+) -> Iterator[FetchedBatch]:
+    """Yield the records of a range in offset order; no broker is asked for an empty range.
+
+    Args:
+        config: the settings.
+        pool: the channels.
+        request: the range.
+        on_loss: what to do about records that are gone or damaged; when it returns, reading continues
+            behind them.
+        wait: how to wait when there is nothing to do. An exception it raises ends the reading. It is also
+            called, with 0 seconds, while a request is not answered.
+        locate: how to find out where the partition is; by default the master is asked.
+
+    Raises:
+        OffsetFormatError: an offset is not a multiple of 28, or is negative.
+        LocalProtocolError: the range ends before it starts.
+        DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
+        TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``, or no reader group was free.
+        RpcError: the broker refuses permanently.
+    """
+    require_sound(request.range)
+    locate = locate or functools.partial(find_partition, config, pool)
+    return _read(config, pool, request, on_loss, wait, locate)
+
+
+def require_sound(asked: OffsetRange) -> None:
+    """Return when a range can be read.
+
+    Raises:
+        OffsetFormatError: an offset is not a multiple of 28, or is negative.
+        LocalProtocolError: the range ends before it starts.
+    """
+    require_aligned(asked.start, str(asked.partition))
+    require_aligned(asked.end, str(asked.partition))
+    if asked.start > asked.end:
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the range {asked} ends before it starts")
+
+
+def _read(
+    config: ClientConfig,
+    pool: ChannelPool,
+    request: RangeRequest,
+    on_loss: LossPolicy,
+    wait: Wait,
+    locate: Locate,
+) -> Iterator[FetchedBatch]:
+    if request.range.start == request.range.end:
+        return
+    partition, route, types = request.range.partition, request.route, config.message_types
+    if types:
+        # The broker passes over entries, as it does for those of other partitions.
+        request = dataclasses.replace(request, own_store=False)
+    with ReaderGroupHolder(
+        config, pool, partition, route, query_priority=MEMORY_TOO, message_types=types, wait=wait
+    ) as holder:
+        reader = _RangeReader(config, holder, request, on_loss, wait, locate)
+        try:
+            yield from reader.batches()
+        finally:
+            reader.close()
+
+
+class _RangeReader:
+    """The rules of one range: its two ends, losses, and transient errors."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        holder: ReaderGroupHolder,
+        request: RangeRequest,
+        on_loss: LossPolicy,
+        wait: Wait,
+        locate: Locate,
+    ) -> None:
+        asked = request.range
+        self._holder = holder
+        self._read_ahead = ReadAhead(Cursor(holder, asked.partition), own_store=request.own_store)
+        self._partition = asked.partition
+        self._position = asked.start
+        self._end = asked.end
+        self._on_loss = on_loss
+        self._wait = wait
+        self._locate = locate
+        self._placed = False
+        self._own_store = request.own_store
+        self._types = frozenset(config.message_types)
+        self._patience = Patience(asked, config.fetch_timeout_ms, wait)
+
+    def close(self) -> None:
+        self._read_ahead.forget()
+
+    def batches(self) -> Iterator[FetchedBatch]:
+        while self._position < self._end:
+            try:
+                fetched = self._advance()
+            except TubeMQError as error:
+                self._recover(error)
+                continue
+            if fetched is not None:
+                yield fetched
+                # The caller's time does not count.
+                self._patience.restart()
+
+    def _advance(self) -> FetchedBatch | None:
+        if not self._placed:
+            self._seek()
+            return None
+        step = self._read_ahead.step(self._end)
+        if step.next == step.start:
+            self._wait_for_records(step.pause_ms)
+            return None
+        fetched = self._accept(step)
+        self._position = min(step.next, self._end)
+        self._patience.progress()
+        return fetched
+
+    def _seek(self) -> None:
+        """Go to the position and see what is left of the range."""
+        found = self._read_ahead.seek(self._position)
+        self._placed = True
+        if found.current > self._position:
+            rows = self._rows_between(self._position, min(found.current, self._end))
+            self._report(Loss.EXPIRED, self._position, found.current, rows)
+            self._position = min(found.current, self._end)
+        log_end = found.current if found.current < self._position else found.latest
+        if log_end is not None and log_end < self._end:
+            rows = self._rows_between(max(log_end, self._position), self._end)
+            self._report(Loss.TRUNCATED, log_end, self._end, rows)
+            self._end = max(log_end, self._position)
+
+    def _accept(self, step: Step) -> FetchedBatch | None:
+        """Cut a step at the range's end and report what is damaged or missing."""
+        columns, corrupt, count = step.fetched.columns, step.fetched.corrupt, step.fetched.count
+        end = min(step.next, self._end)
+        if step.next > end:
+            count = self._records_before_end(step)
+            columns = columns.slice(0, int(np.searchsorted(columns.ordinals, count)))
+            corrupt = corrupt[corrupt < count]
+        # A step can be dense up to the range's end only: partitions that were added to the store later have
+        # their records behind it.
+        dense = end - step.start == INDEX_ENTRY_BYTES * count
+        self._report_corrupt(step.start, end, corrupt, dense=dense)
+        if self._own_store and not dense:
+            # The broker passed over records without a word (MsgFileStore.getMessages).
+            self._report(Loss.SKIPPED, step.start, end, rows_between(step.start, end) - count)
+        if self._types:
+            columns = columns.of_types(self._types)
+        if not len(columns):
+            return None
+        behind = step.fetched.header.data_lag
+        return FetchedBatch(
+            self._partition,
+            step.start,
+            end,
+            columns,
+            dense,
+            behind if behind >= 0 else None,
+        )
+
+    def _records_before_end(self, step: Step) -> int:
+        """Count the records before the range's end of a step that crosses it.
+
+        Damaged records directly behind the end cannot be distinguished and may be counted too, though never
+        more than there are offsets.
+        """
+        offsets = (self._end - step.start) // INDEX_ENTRY_BYTES
+        if step.dense:
+            return offsets
+        # Records of other partitions lie in between, so counting does not help: read again from the end on
+        # and see which record comes first.
+        self._placed = False
+        found = self._read_ahead.seek(self._end)
+        if found.current != self._end:
+            raise RemoteProtocolError(
+                "TUBEMQ_POSITION_MOVED", partition=self._partition, actual=found.current, expected=self._end
+            )
+        ordinals = _ordinals_by_record(step)
+        behind = 0
+        while self._read_ahead.position < step.next:
+            probe = self._read_ahead.step(step.next)
+            for record, ordinal in _ordinals_by_record(probe).items():
+                if record in ordinals:
+                    return min(ordinals[record] - ordinal - behind, offsets)
+            if probe.next > step.next:
+                break
+            behind += probe.fetched.count
+            if probe.next == probe.start:
+                self._wait_for_records(probe.pause_ms)
+        return min(step.fetched.count - behind, offsets)
+
+    def _report_corrupt(self, start: int, end: int, corrupt: NDArray[np.int64], *, dense: bool) -> None:
+        if not len(corrupt):
+            return
+        if not dense:
+            self._report(Loss.CORRUPT, start, end, len(corrupt))
+            return
+        for ordinal in corrupt.tolist():
+            offset = start + INDEX_ENTRY_BYTES * ordinal
+            self._report(Loss.CORRUPT, offset, offset + INDEX_ENTRY_BYTES, 1)
+
+    def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
+        self._on_loss(LossRecord(loss, self._partition, start, end, rows))
+
+    def _rows_between(self, start: int, end: int) -> int | None:
+        """Return how many records were there; None where those of other partitions, or types, count too."""
+        return rows_between(start, end) if self._own_store else None
+
+    def _recover(self, error: TubeMQError) -> None:
+        """Prepare another attempt, or raise."""
+        self._placed = False
+        if tells_of_removal(error):
+            gone = what_is_gone(self._locate, self._partition, self._wait)
+            if gone is not None:
+                self._report(gone, self._position, self._end, self._rows_between(self._position, self._end))
+                self._end = self._position
+                return
+        elif not _is_transient(error):
+            raise error
+        self._patience.pause(error, self._position)
+        if self._patience.pauses % _LOCATE_EVERY == 0:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Go to the partition's broker if it has come back under another address."""
+        endpoint = where_it_is(self._locate, self._partition)
+        if endpoint is not None and endpoint != self._holder.endpoint:
+            logger.info("%s is now at %s, no longer at %s", self._partition, endpoint, self._holder.endpoint)
+            self._holder.endpoint = endpoint
+
+    def _wait_for_records(self, pause_ms: int) -> None:
+        """Wait because the broker has nothing to read now, or because it says how long to wait."""
+        if pause_ms:
+            self._wait(pause_ms / 1000)
+            # Waiting on request is not a lack of progress.
+            self._patience.restart()
+        else:
+            self._patience.pause("the broker has nothing to read there", self._position)
+
+
+def _ordinals_by_record(step: Step) -> dict[tuple[int, bytes], int]:
+    columns = step.fetched.columns
+    return {columns.identity(row): int(columns.ordinals[row]) for row in range(len(columns))}
+
+
+def _is_transient(error: TubeMQError) -> bool:
+    """Tell whether registering again at the same position may help."""
+    if error.condition in {"TUBEMQ_LEASES_TAKEN", "TUBEMQ_NO_PROGRESS"}:
+        return False
+    if error.condition == "TUBEMQ_RPC":
+        # 0: the broker failed in the middle of reading; 401: the lease was lost before a commit.
+        return error.retriable or error.parameters["code"] in (0, ErrCode.UNAUTHORIZED)
+    return error.retriable or isinstance(error, RemoteProtocolError)
