@@ -10,8 +10,8 @@ import pytest
 
 from integration_tests.servers import USER
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.flow_control import FlowControl
-from tubemq_spark.client.group_session import GroupSession
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.master import proofs
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.subscription import BoundStart, Subscription

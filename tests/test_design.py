@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_importing_the_package_loads_neither_spark_nor_arrow():
     """The client works without Spark, so importing it must not cost Spark's or Arrow's import."""
     code = (
-        "import sys, tubemq_spark, tubemq_spark.client, tubemq_spark.client.aio, tubemq_spark.cluster.open, tubemq_spark.options, "
-        "tubemq_spark.embedded.server; "
+        "import sys, tubemq_spark, tubemq_spark.client, tubemq_spark.client.aio, "
+        "tubemq_spark.cluster.open, tubemq_spark.options, tubemq_spark.embedded.server; "
         "print(sorted(m for m in ('pyspark', 'pyarrow', 'grpc', 'rich') if m in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

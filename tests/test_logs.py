@@ -45,12 +45,13 @@ def test_a_client_logs_to_the_file_and_from_the_level_that_its_user_chooses(tmp_
     changed = "FlowControl().update_default(3, '[]')"
     shown = _stderr_of(
         f"logging.basicConfig(filename={str(tmp_path / 'client.log')!r})",
-        "from tubemq_spark.client.flow_control import FlowControl",
+        "from tubemq_spark.client.consumer.flow_control import FlowControl",
         changed,
         "logging.getLogger('tubemq_spark').setLevel(logging.INFO)",
         changed,
     )
     assert shown == ""
     assert (tmp_path / "client.log").read_text() == (
-        "INFO:tubemq_spark.client.flow_control:flow control rules of the cluster changed (id 3): []\n"
+        "INFO:tubemq_spark.client.consumer.flow_control:"
+        "flow control rules of the cluster changed (id 3): []\n"
     )

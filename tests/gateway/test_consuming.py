@@ -8,7 +8,7 @@ import pytest
 
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
-from tubemq_spark.client.assigned_consumer import AssignedConsumer
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch

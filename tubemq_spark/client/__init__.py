@@ -16,11 +16,11 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tubemq_spark.client.assigned_consumer import AssignedConsumer
     from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+    from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+    from tubemq_spark.client.consumer.values import Batch, Confirmed, PartitionStatus
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
-    from tubemq_spark.client.consumer_values import Batch, Confirmed, PartitionStatus
-    from tubemq_spark.client.group_consumer import GroupConsumer
     from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
     from tubemq_spark.client.producer.future import SendFuture
@@ -73,24 +73,24 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "AssignedConsumer": "tubemq_spark.client.assigned_consumer",
-    "Batch": "tubemq_spark.client.consumer_values",
+    "AssignedConsumer": "tubemq_spark.client.consumer.assigned.consumer",
+    "Batch": "tubemq_spark.client.consumer.values",
     "BoundStart": "tubemq_spark.client.subscription",
     "BrokerAdmin": "tubemq_spark.client.metadata.admin",
     "BrokerStatistics": "tubemq_spark.client.producer.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.partitioners",
     "ClientConfig": "tubemq_spark.client.config",
-    "Confirmed": "tubemq_spark.client.consumer_values",
+    "Confirmed": "tubemq_spark.client.consumer.values",
     "ConsumePosition": "tubemq_spark.client.consumer_config",
     "ConsumerConfig": "tubemq_spark.client.consumer_config",
     "CustomPartitioner": "tubemq_spark.client.partitioners",
-    "GroupConsumer": "tubemq_spark.client.group_consumer",
+    "GroupConsumer": "tubemq_spark.client.consumer.group.consumer",
     "Latency": "tubemq_spark.client.producer.latencies",
     "MasterAdmin": "tubemq_spark.client.metadata.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
     "OpenClient": "tubemq_spark.client.registry",
-    "PartitionStatus": "tubemq_spark.client.consumer_values",
+    "PartitionStatus": "tubemq_spark.client.consumer.values",
     "Producer": "tubemq_spark.client.producer.producer",
     "ProducerStatistics": "tubemq_spark.client.producer.statistics",
     "Receipt": "tubemq_spark.receipts",

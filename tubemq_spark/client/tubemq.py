@@ -5,11 +5,11 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
-from tubemq_spark.client.consumer import Consumer
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.consumer import Consumer
+from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer_config import ConsumerConfig
-from tubemq_spark.client.group_consumer import GroupConsumer
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.metadata.layout import topics_layout

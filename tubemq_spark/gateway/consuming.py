@@ -25,9 +25,9 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tubemq_spark.client.assigned_consumer import AssignedConsumer
-from tubemq_spark.client.consumer_values import Batch
-from tubemq_spark.client.partition_states import ConsumeStatus
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.states import ConsumeStatus
+from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
 from tubemq_spark.gateway.arrivals import Arrivals

@@ -19,9 +19,9 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from tubemq_spark.client.assigned_consumer import AssignedConsumer
-from tubemq_spark.client.consumer_values import Batch
-from tubemq_spark.client.partition_states import ConsumeStatus
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.states import ConsumeStatus
+from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.arrivals import Arrivals, Filter
 from tubemq_spark.gateway.workers import Workers

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from tubemq_spark.client.partition_states import ConsumeStatus
+from tubemq_spark.client.consumer.states import ConsumeStatus
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.calls import Call, Calls
 from tubemq_spark.gateway.consuming import Attached, Consuming

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tubemq_spark.client.assigned_consumer import AssignedConsumer
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.master import lists as master_lists
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.cluster import wire

@@ -9,7 +9,7 @@ from tests.client.aio.consuming import PARTITIONS, assigned, client_of, take, th
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.producer.test_producers_and_processes import forks, in_child
-from tubemq_spark.client.partition_states import ConsumeStatus, PartitionState
+from tubemq_spark.client.consumer.states import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, RpcError
 from tubemq_spark.model import TopicPartition

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.aio.turns import Turns
-from tubemq_spark.client.consumer_fetching import Found
+from tubemq_spark.client.consumer.fetching import Found
 from tubemq_spark.client.steps import wait_for
 from tubemq_spark.errors import ConsumeError, RpcError
 from tubemq_spark.protocol.errcodes import rpc_error

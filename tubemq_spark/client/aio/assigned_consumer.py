@@ -3,9 +3,9 @@
 import functools
 
 from tubemq_spark.client.aio.consumer import AsyncConsumer
-from tubemq_spark.client.assigned_consumer import AssignedConsumer
-from tubemq_spark.client.consumer_values import PartitionStatus
-from tubemq_spark.client.partition_states import ConsumedPosition
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.states import ConsumedPosition
+from tubemq_spark.client.consumer.values import PartitionStatus
 from tubemq_spark.client.subscription import Node
 from tubemq_spark.model import TopicPartition
 

@@ -16,10 +16,10 @@ from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.aio.turns import Turns
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer import Consumer
+from tubemq_spark.client.consumer.consumer import Consumer
+from tubemq_spark.client.consumer.states import ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.consumer.values import Batch, Confirmed
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
-from tubemq_spark.client.consumer_values import Batch, Confirmed
-from tubemq_spark.client.partition_states import ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError

@@ -1,7 +1,7 @@
 """A member of a group, for coroutines."""
 
 from tubemq_spark.client.aio.consumer import AsyncConsumer
-from tubemq_spark.client.group_consumer import GroupConsumer
+from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 
 
 class AsyncGroupConsumer(AsyncConsumer[GroupConsumer]):

@@ -31,8 +31,8 @@ from typing import Final
 
 from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import HomeLoop
-from tubemq_spark.client.consumer_fetching import Fetching, Found
-from tubemq_spark.client.consumer_values import Batch
+from tubemq_spark.client.consumer.fetching import Fetching, Found
+from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.deadline import Clock
 

@@ -1,0 +1,212 @@
+"""What an assigned consumer and the master tell each other."""
+
+import pytest
+
+from tests.client.scripted_master import (
+    FIRST,
+    ScriptedMaster,
+    beat,
+    config_for,
+    meta,
+    partition,
+    registered,
+    token,
+)
+from tests.waiting import wait_until
+from tubemq_spark.client.consumer.assigned.session import AssignedSession
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.pb import master_pb2
+
+EMPTY_FETCHES = '[{"type": 1, "rule": [{"zeroCnt": 2, "freqInMs": 700}]}]'
+
+
+@pytest.fixture
+def pool():
+    with ChannelPool(1_000) as made:
+        yield made
+
+
+class Consumer:
+    """A session, and what it holds and knows."""
+
+    def __init__(self, pool, master, subscription=None, node=None, **config):
+        self.held = set()
+        self.control = FlowControl()
+        self.session = AssignedSession(
+            config_for(master, **{"heartbeat_period_ms": 5, **config}),
+            pool,
+            subscription or Subscription.of("demo"),
+            self.control,
+            node=node,
+            held=lambda: self.held,
+            wait=lambda seconds: None,
+        )
+
+
+def ops(**known):
+    return master_pb2.OpsTaskInfo(**known)
+
+
+def reports(master):
+    return [
+        list(request.subRepInfo.partSubInfo)
+        for request in master.of(Method.BALANCE_HEARTBEAT)
+        if request.subRepInfo.reportSubInfo
+    ]
+
+
+def test_a_register_tells_topics_filters_and_the_node(pool):
+    subscription = Subscription.of(["other", "demo"], {"demo": ["b", "a"]})
+    with (
+        ScriptedMaster() as master,
+        Consumer(pool, master, subscription, Node(3, 2)).session as session,
+    ):
+        (request,) = master.of(Method.BALANCE_REGISTER)
+
+    assert (request.sourceCount, request.nodeId) == (3, 2)
+    assert list(request.topicList) == ["demo", "other"]
+    assert list(request.topicCondition) == ["demo#a,b"]
+    assert not request.HasField("opsTaskInfo")
+    assert session.registered_at is not None
+
+
+def test_without_a_node_the_master_is_told_to_check_nothing(pool):
+    with ScriptedMaster() as master, Consumer(pool, master).session:
+        (request,) = master.of(Method.BALANCE_REGISTER)
+    assert (request.sourceCount, request.nodeId) == (-2, -2)
+
+
+def test_the_first_heartbeat_is_sent_at_once(pool):
+    with ScriptedMaster() as master:
+        consumer = Consumer(pool, master, heartbeat_period_ms=3_600_000)
+        with consumer.session:
+            master.wait_for(Method.BALANCE_HEARTBEAT, 1)
+
+
+def test_what_is_held_is_told_when_it_changes_and_from_time_to_time(pool):
+    settings = ConsumerConfig(report_interval=4)
+    with ScriptedMaster() as master:
+        consumer = Consumer(pool, master, consumer=settings)
+        with consumer.session:
+            wait_until(lambda: reports(master) == [[]])
+            consumer.held = {partition(1, 1), partition(1, 0)}
+            held = ["demo#1:0,1:1"]
+            wait_until(lambda: reports(master)[1:4] == [held] * 3)
+            told = [
+                number
+                for number, request in enumerate(master.of(Method.BALANCE_HEARTBEAT))
+                if request.subRepInfo.reportSubInfo
+            ]
+    assert told[3] - told[2] == told[2] - told[1] == settings.report_interval + 1
+
+
+def test_a_report_of_which_no_answer_came_is_repeated(pool):
+    answers = [beat(code=500), beat(code=500), beat()]
+    with ScriptedMaster(balance_heartbeat=answers) as master:
+        consumer = Consumer(pool, master)
+        consumer.held = {partition(1, 0)}
+        with consumer.session:
+            wait_until(lambda: len(reports(master)) >= 3)
+        assert reports(master)[:3] == [["demo#1:0"]] * 3
+
+
+def test_a_master_that_forgot_us_is_told_everything_again(pool):
+    answers = [beat(), beat(code=411), beat()]
+    with ScriptedMaster(balance_heartbeat=answers) as master:
+        consumer = Consumer(pool, master, node=Node(2, 1))
+        consumer.held = {partition(1, 0)}
+        with consumer.session:
+            wait_until(lambda: len(reports(master)) >= 2)
+        assert [request.nodeId for request in master.of(Method.BALANCE_REGISTER)] == [1, 1]
+
+
+def test_rules_and_the_priority_are_taken_over_and_their_ids_are_told(pool):
+    rules = ops(
+        defFlowCheckId=4, defFlowControlInfo="", groupFlowCheckId=5, groupFlowControlInfo=EMPTY_FETCHES
+    )
+    rules.qryPriorityId = 303
+    with ScriptedMaster(
+        balance_register=registered(opsTaskInfo=rules, authorizedInfo=token()),
+        balance_heartbeat=beat(opsTaskInfo=ops(defFlowCheckId=4, groupFlowCheckId=5, qryPriorityId=303)),
+    ) as master:
+        consumer = Consumer(pool, master)
+        with consumer.session:
+            told = master.wait_for(Method.BALANCE_HEARTBEAT, 2)[1].opsTaskInfo
+            assert consumer.control.pause_after_empty(2, 0) == 700
+            assert consumer.control.query_priority == 303
+    assert (told.defFlowCheckId, told.groupFlowCheckId, told.qryPriorityId) == (4, 5, 303)
+
+
+def test_rules_and_the_priority_end_when_an_answer_does_not_name_them(pool):
+    """Java's client keeps them for ever."""
+    rules = ops(groupFlowCheckId=5, groupFlowControlInfo=EMPTY_FETCHES, qryPriorityId=303)
+    with ScriptedMaster(
+        balance_register=registered(opsTaskInfo=rules, authorizedInfo=token()),
+        balance_heartbeat=beat(opsTaskInfo=ops()),
+    ) as master:
+        consumer = Consumer(pool, master)
+        with consumer.session:
+            wait_until(lambda: consumer.control.query_priority == -2)
+            assert consumer.control.pause_after_empty(2, 0) == 0
+            assert consumer.control.group_id == -2
+
+
+def resets(pool, *answers, **more):
+    """Return how often a reset was taken while the master answered that to heartbeats."""
+    with ScriptedMaster(balance_heartbeat=list(answers), **more) as master:
+        consumer = Consumer(pool, master)
+        with consumer.session as session:
+            master.wait_for(Method.BALANCE_HEARTBEAT, len(answers) + 2)
+            return [session.take_reset(), session.take_reset()], master.of(Method.BALANCE_HEARTBEAT)[
+                -1
+            ].opsTaskInfo
+
+
+def test_a_reset_counts_once(pool):
+    taken, told = resets(pool, beat(), beat(opsTaskInfo=ops(csmFrmMaxOffsetCtrlId=77)))
+    assert taken == [True, False]
+    assert told.csmFrmMaxOffsetCtrlId == 77
+
+
+def test_a_reset_from_before_we_came_does_not_count(pool):
+    """Java's client compares the clocks of two machines."""
+    before = ops(csmFrmMaxOffsetCtrlId=2**61)
+    taken, _ = resets(pool, beat(opsTaskInfo=before), beat())
+    assert taken == [False, False]
+
+
+def test_a_layout_that_comes_with_a_heartbeat_counts(pool):
+    news = beat(topicMetaInfoId=10, topicMetaInfoList=["demo#1:1:2:1"])
+    with ScriptedMaster(
+        balance_heartbeat=news, balance_partition_meta=lambda request: meta(meta_id=request.topicMetaInfoId)
+    ) as master:
+        consumer = Consumer(pool, master)
+        with consumer.session as session:
+            master.wait_for(Method.BALANCE_HEARTBEAT, 2)
+            wait_until(lambda: session.layout().partitions)
+            assert session.layout().partitions == {partition(1, 0): FIRST, partition(1, 1): FIRST}
+            assert master.of(Method.BALANCE_HEARTBEAT)[-1].subRepInfo.lstAssignedTime > 0
+
+
+def test_heartbeats_come_less_often_after_many_misses_but_before_the_master_forgets(pool):
+    with ScriptedMaster(balance_heartbeat=beat(code=500)) as master:
+        consumer = Consumer(pool, master, consumer=ConsumerConfig(misses_before_pause=3))
+        with consumer.session as session:
+            wait_until(lambda: session._misses >= 3)
+            wait_until(lambda: session._heartbeats.period_s == 20)
+        assert len(master.of(Method.BALANCE_HEARTBEAT)) == 3
+
+
+def test_a_token_is_asked_for(pool):
+    fresh = beat(authorizedInfo=token(9, "user's"))
+    with ScriptedMaster(balance_heartbeat=[beat(), fresh]) as master:
+        consumer = Consumer(pool, master, heartbeat_period_ms=3_600_000)
+        with consumer.session as session:
+            master.wait_for(Method.BALANCE_HEARTBEAT, 1)
+            assert session.visit_token == 7
+            session.refresh_token()
+            assert (session.visit_token, session.authorized_token) == (9, "user's")

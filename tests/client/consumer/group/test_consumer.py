@@ -1,0 +1,366 @@
+"""What members of a group do for their users, on three brokers: sharing, giving up, coming back."""
+
+import concurrent.futures
+import contextlib
+import threading
+
+import pytest
+
+from tests.client.assigned import TOPIC, numbered, produce
+from tests.client.producer.test_producers_and_processes import forks, in_child
+from tests.waiting import wait_until
+from tubemq_spark.client import BoundStart, ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.states import ConsumeStatus
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import ConsumeError, OptionError, RpcError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
+
+ROW = 28
+PARTITIONS = 12
+
+
+@pytest.fixture
+def server():
+    settings = EmbeddedSettings(balance_period_ms=100)
+    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
+        yield running
+
+
+def client_of(server, group="etl", **changes):
+    consumer = {
+        "ready_wait_ms": 5_000,
+        "not_found_wait_ms": 20,
+        "rebalance_wait_ms": 300,
+        "pause_after_misses_ms": 200,
+    }
+    consumer |= {name: changes.pop(name) for name in set(changes) & set(ConsumerConfig.__dataclass_fields__)}
+    consumer.setdefault("consume_position", ConsumePosition.FIRST)
+    quick = {"heartbeat_period_ms": 100, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
+    settings = {**quick, **changes, "consumer": ConsumerConfig(**consumer)}
+    return TubeMQClient(ClientConfig((Endpoint.parse(server.master),), group, **settings))
+
+
+@contextlib.contextmanager
+def member(server, group="etl", **changes):
+    asked = {name: changes.pop(name) for name in ("message_types", "start", "on_loss") if name in changes}
+    with client_of(server, group, **changes) as client, client.group_consumer(TOPIC, **asked) as consumer:
+        yield consumer
+
+
+def shares(*members):
+    """Wait until the members share all partitions evenly; return what each has."""
+
+    def is_even():
+        held = [set(consumer.connected) for consumer in members]
+        sizes = {len(of_one) for of_one in held}
+        return sum(map(len, held)) == PARTITIONS == len(set().union(*held)) and max(sizes) - min(sizes) <= 1
+
+    wait_until(is_even, seconds=20)
+    return [set(consumer.connected) for consumer in members]
+
+
+def drain(consumer, values, wanted, lock=None):
+    """Fetch and confirm until all wanted values are there."""
+    lock = lock or threading.Lock()
+    while True:
+        with lock:
+            if wanted <= set(values):
+                return
+        batch = consumer.fetch(200)
+        if batch is not None:
+            with lock:
+                values += [record.value for record in batch]
+            consumer.confirm(batch)
+
+
+def all_of(consumer, count, start=0):
+    values = []
+    drain(consumer, values, set(numbered(count, start)))
+    return sorted(values, key=int)
+
+
+def test_a_single_member_gets_everything_once(server):
+    produce(server, numbered(120))
+    with member(server) as consumer:
+        assert consumer.wait_until_ready(10_000)
+        assert all_of(consumer, 120) == numbered(120)
+        assert consumer.fetch(0) is None
+    with member(server) as consumer:
+        shares(consumer)
+        assert {where.offset for where in consumer.positions().values()} != {0}
+        assert sum(where.offset for where in consumer.positions().values()) == 120 * ROW
+        assert consumer.fetch(100) is None
+
+
+def test_members_share_and_take_over(server):
+    with member(server) as first:
+        shares(first)
+        with member(server) as second, member(server) as third:
+            shares(first, second, third)
+            produce(server, numbered(300))
+            values, lock = [], threading.Lock()
+            wanted = set(numbered(300))
+            threads = [
+                threading.Thread(target=drain, args=(consumer, values, wanted, lock))
+                for consumer in (first, second, third)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(values, key=int) == numbered(300)
+        shares(first)
+        produce(server, numbered(60, 300))
+        assert all_of(first, 60, 300) == numbered(60, 300)
+
+
+def test_what_is_not_confirmed_comes_to_the_next_member(server):
+    produce(server, numbered(20), where=TopicPartition(TOPIC, 2, 0))
+    with member(server) as first:
+        shares(first)
+        batch = first.fetch()
+        assert len(batch)
+        assert first.consume_status is ConsumeStatus.READY
+    with member(server) as second:
+        assert all_of(second, 20) == numbered(20)
+
+
+def test_a_batch_is_waited_for_before_its_partition_goes_to_another_member(server):
+    produce(server, numbered(5), where=TopicPartition(TOPIC, 2, 0))
+    with member(server, rebalance_wait_ms=10_000) as first:
+        shares(first)
+        batch = first.fetch()
+        second_values = []
+        with member(server) as second:
+            first.confirm(batch)
+            shares(first, second)
+            for consumer in (first, second):
+                while (more := consumer.fetch(100)) is not None:
+                    second_values += [record.value for record in more]
+                    consumer.confirm(more)
+    assert [record.value for record in batch] + second_values == numbered(5)
+
+
+def test_a_rolled_back_batch_comes_again(server):
+    produce(server, numbered(3), where=TopicPartition(TOPIC, 1, 0))
+    with member(server) as consumer:
+        shares(consumer)
+        batch = consumer.fetch()
+        consumer.confirm(batch, consumed=False)
+        again = consumer.fetch()
+        assert again.records == batch.records
+        consumer.confirm(again)
+        with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_LATE"):
+            consumer.confirm(again)
+
+
+def test_a_function_gets_batches_until_it_closes_the_consumer(server):
+    produce(server, numbered(30))
+    values = []
+
+    def handle(batch):
+        values.extend(record.value for record in batch)
+        if len(values) == 30:
+            consumer.close()
+
+    with member(server) as consumer:
+        consumer.run(handle)
+        assert consumer.closed
+    assert sorted(values, key=int) == numbered(30)
+
+
+def test_a_function_that_fails_gets_its_batch_again(server):
+    produce(server, numbered(1))
+    with member(server) as consumer:
+        with pytest.raises(ZeroDivisionError):
+            consumer.run(lambda _: 1 / 0)
+        assert all_of(consumer, 1) == numbered(1)
+
+
+def test_messages_one_by_one(server):
+    produce(server, numbered(40))
+    with member(server) as consumer:
+        values = []
+        for record in consumer.messages():
+            values.append(record.value)
+            if len(values) == 40:
+                consumer.close()
+    assert sorted(values, key=int) == numbered(40)
+
+
+def test_paused_partitions_stay_and_are_not_read(server):
+    quiet = TopicPartition(TOPIC, 3, 10_000)
+    with member(server) as consumer:
+        consumer.pause([quiet])
+        shares(consumer)
+        produce(server, numbered(4), where=quiet)
+        assert consumer.fetch(300) is None
+        assert consumer.paused == {quiet}
+        consumer.resume()
+        assert all_of(consumer, 4) == numbered(4)
+
+
+def test_a_filter_is_checked_by_text(server):
+    produce(server, numbered(10), message_type="odd")
+    produce(server, numbered(10, 10), message_type="even")
+    with member(server, message_types={TOPIC: ["even"]}) as consumer:
+        assert all_of(consumer, 10, 10) == numbered(10, 10)
+
+
+def test_a_bound_group_starts_at_its_offsets(server):
+    where = TopicPartition(TOPIC, 1, 0)
+    produce(server, numbered(10), where=where)
+    start = BoundStart("backfill", 1, {where: 4 * ROW})
+    with member(server, start=start) as consumer:
+        assert all_of(consumer, 6, 4) == numbered(6, 4)
+
+
+def test_new_messages_only(server):
+    produce(server, numbered(10))
+    with member(server, consume_position=ConsumePosition.LATEST) as consumer:
+        shares(consumer)
+        produce(server, numbered(10, 10))
+        assert all_of(consumer, 10, 10) == numbered(10, 10)
+
+
+def test_a_member_goes_on_after_a_broker_was_away(server):
+    with member(server) as consumer:
+        shares(consumer)
+        server.faults.stop_broker(2)
+        produce(server, numbered(20), where=TopicPartition(TOPIC, 1, 0))
+        assert all_of(consumer, 20) == numbered(20)
+        server.faults.start_broker(2)
+        produce(server, numbered(20, 20), where=TopicPartition(TOPIC, 2, 0))
+        assert all_of(consumer, 20, 20) == numbered(20, 20)
+
+
+def test_a_member_goes_on_after_the_servers_forgot_it(server):
+    produce(server, numbered(20))
+    with member(server) as consumer:
+        assert all_of(consumer, 20) == numbered(20)
+        server.faults.forget_clients()
+        produce(server, numbered(20, 20))
+        assert all_of(consumer, 20, 20) == numbered(20, 20)
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        (Method.PARTITION_REGISTER, ErrCode.INTERNAL_SERVER_ERROR),
+        (Method.PARTITION_REGISTER, ErrCode.PARTITION_OCCUPIED),
+        (Method.GET_MESSAGE, ErrCode.INTERNAL_SERVER_ERROR),
+        (Method.GET_MESSAGE, ErrCode.HB_NO_NODE),
+        (Method.GET_MESSAGE, ErrCode.DUPLICATE_PARTITION),
+        (Method.COMMIT_OFFSET, ErrCode.INTERNAL_SERVER_ERROR),
+        (Method.CONSUMER_HEARTBEAT, ErrCode.HB_NO_NODE),
+        (Method.CONSUMER_HEARTBEAT, ErrCode.INTERNAL_SERVER_ERROR),
+    ],
+)
+def test_a_refused_request_loses_nothing(server, method, code):
+    produce(server, numbered(60))
+    rule = server.faults.answer(method, code, times=2)
+    values = []
+    with member(server) as consumer:
+        while not set(numbered(60)) <= set(values):
+            batch = consumer.fetch(10_000)
+            assert batch is not None, consumer.consume_status
+            values += [record.value for record in batch]
+            with contextlib.suppress(RpcError):
+                consumer.confirm(batch)
+    assert rule.hits == 2
+
+
+def refuse(server):
+    """Let the master forget a member, and take it in no more."""
+    server.faults.answer(Method.CONSUMER_REGISTER, ErrCode.CONSUME_GROUP_FORBIDDEN)
+    server.faults.answer(Method.CONSUMER_HEARTBEAT, ErrCode.HB_NO_NODE)
+
+
+def test_a_master_that_refuses_is_told_and_everything_is_given_back(server):
+    with member(server) as consumer:
+        shares(consumer)
+        refuse(server)
+        with pytest.raises(RpcError, match="450"):
+            wait_until(lambda: consumer.fetch(10), seconds=10)
+        wait_until(lambda: not consumer.connected)
+        server.faults.clear()
+        wait_until(lambda: len(consumer.connected) == PARTITIONS, seconds=20)
+
+
+def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
+    with member(server) as consumer, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        shares(consumer)
+        waiting = threads.submit(consumer.fetch, -1)
+        refuse(server)
+        with pytest.raises(RpcError, match="450"):
+            waiting.result(timeout=20)
+        server.faults.clear()
+
+
+def test_closing_waits_for_no_rebalance_longer_than_it_may(server):
+    """One broker is frozen in the middle of the first rebalance."""
+    server.faults.freeze_broker(1)
+    with client_of(server, rpc_timeout_ms=60_000, shutdown_wait_ms=50) as client:
+        consumer = client.group_consumer(TOPIC).open()
+        wait_until(lambda: len(consumer.connected) == PARTITIONS * 2 // 3)
+        consumer.close()
+        rebalancing = consumer._rebalancing._thread
+        assert rebalancing.is_alive(), "it waits for the frozen broker"
+        server.faults.start_broker(1)
+        wait_until(lambda: not rebalancing.is_alive())
+        assert consumer.connected == ()
+    with member(server) as other:
+        assert shares(other) == [set(other.connected)], "what came too late was given back"
+
+
+def test_closing_waits_for_no_confirmation(server):
+    """A member that gives a partition up waits for its batch, unless it is closed meanwhile."""
+    with member(server, rebalance_wait_ms=600_000, shutdown_wait_ms=600_000) as first:
+        wait_until(lambda: len(first.connected) == PARTITIONS)
+        for number, where in enumerate(first.connected):
+            produce(server, numbered(10, 10 * number), where=where)
+        # Whatever is to be given up has a batch that is out.
+        out = [first.fetch() for _ in first.connected]
+        assert {batch.partition for batch in out} == set(first.connected)
+        with member(server) as second:
+            wait_until(lambda: first._state.cache._leaving, seconds=20)
+            first.close()
+            assert all_of(second, 120) == numbered(120)
+
+
+def test_calls_are_refused_when_the_consumer_is_not_open(server):
+    with client_of(server) as client:
+        consumer = client.group_consumer(TOPIC)
+        for call in (consumer.fetch, lambda: consumer.pause([]), lambda: consumer.wait_until_ready(0)):
+            with pytest.raises(ConsumeError, match="not open yet"):
+                call()
+        with consumer:
+            pass
+        with pytest.raises(ConsumeError, match=r"TUBEMQ_CONSUMER_CLOSED.*closed"):
+            consumer.fetch()
+
+
+@forks
+def test_a_forked_child_is_refused(server):
+    with member(server) as consumer:
+
+        def use():
+            with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_FORKED"):
+                consumer.fetch()
+            consumer.close()
+
+        in_child(use)
+        assert not consumer.closed
+
+
+def test_bad_input_is_refused_at_once(server):
+    with client_of(server) as client:
+        with pytest.raises(OptionError, match="topics"):
+            client.group_consumer()
+        with pytest.raises(OptionError, match="topics"):
+            client.group_consumer([])
+        with pytest.raises(RpcError, match="431"), client.group_consumer("nobody_has_it"):
+            pass

@@ -1,0 +1,82 @@
+"""The page about the kinds of consumers: its examples run, and its tables are those of the code."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from tubemq_spark.client import (
+    ClientConfig,
+    ConsumePosition,
+    ConsumerConfig,
+    TubeMQClient,
+    consumer_config,
+    urls,
+)
+from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "which-consumer.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def rows(heading):
+    """The rows of the first table of a section."""
+    section = TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_the_examples_run(capsys):
+    program = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+    assert "127.0.0.1:8715" in program
+    # Partitions come with heartbeats.
+    program = program.replace("consume_position=first", "consume_position=first&heartbeat_period_ms=50")
+    topics, settings = {"clicks": (1, 1), "orders": (1, 1)}, EmbeddedSettings(balance_period_ms=100)
+    with EmbeddedTubeMQ(topics=topics, brokers=3, settings=settings) as server:
+        exec(compile(program.replace("127.0.0.1:8715", server.master), str(PAGE), "exec"), {})
+    topics, consumed, read = capsys.readouterr().out.splitlines()
+    assert topics == "('clicks', 'orders')"
+    assert re.fullmatch(r"orders/\d:0 b'1 book'", consumed)
+    assert read == consumed.replace(" b'", " 0 b'")
+
+
+def test_the_settings_are_those_of_consumers():
+    usual = ConsumerConfig()
+    expected = {}
+    for field in dataclasses.fields(ConsumerConfig):
+        default = getattr(usual, field.name)
+        expected[field.name] = str(getattr(default, "value", default))
+    page = rows("Settings of consumers")
+    assert {row[0].strip("`"): row[1].strip("`") for row in page} == expected
+    ranges = {row[0].strip("`"): row[2] for row in page if " to " in row[2]}
+    assert ranges == {name: f"{least} to {most}" for name, (least, most) in consumer_config._BOUNDS.items()}
+
+
+def test_the_positions_are_those_that_there_are():
+    named = [re.match(r"`(\w+)`", row[0])[1] for row in rows("Where a consumer begins")]
+    assert named == [position.value for position in ConsumePosition]
+
+
+def test_the_keys_of_a_url_are_those_that_there_are():
+    named = {key for row in rows("All settings in one URL") for key in re.findall(r"`([\w.]+)`", row[0])}
+    settings = {field.name for kind in (ClientConfig, ConsumerConfig) for field in dataclasses.fields(kind)}
+    assert named - settings - {"message_types.orders"} == urls._KNOWN - settings - {"tls"}
+    assert hasattr(TubeMQClient, "from_url")
+
+
+def test_the_rules_of_flow_control_have_these_fields():
+    """What the page names is read, and all of it: a rule with one field less is refused."""
+    values = {"start": '"08:00"', "end": '"09:00"', "dltInM": "21", "freqInMs": "200"}
+    for kind, fields, _ in rows("How fast a consumer may read"):
+        names = re.findall(r"`(\w+)`", fields)
+        rule = {name: values.get(name, "7") for name in names}
+        if int(kind) in {0, 1, 3}:
+            assert parse_flow_rules(text(kind, rule)).problems == ()
+        for name in names if int(kind) in {0, 1} else ():
+            assert parse_flow_rules(text(kind, {key: rule[key] for key in rule if key != name})).problems
+
+
+def text(kind, rule):
+    fields = ",".join(f'"{name}":{value}' for name, value in rule.items())
+    return f'[{{"type":{kind},"rule":[{{{fields}}}]}}]'

@@ -1,0 +1,1 @@
+"""What group consumers and assigned consumers share."""

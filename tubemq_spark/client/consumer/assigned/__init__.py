@@ -1,0 +1,1 @@
+"""Consumers whose user chooses the partitions."""

@@ -1,0 +1,202 @@
+"""Taking partitions and giving them up, as the user of an assigned consumer says.
+
+For each partition there is one lock of *intent*: of two threads that connect to it, or of which one connects
+and one disconnects, the second waits for the first. It is taken before the partition's own lock.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
+from tubemq_spark.client.consumer.state import ConsumerState
+from tubemq_spark.client.consumer.states import ConsumedPosition
+from tubemq_spark.client.master.balance import Layout
+from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
+from tubemq_spark.model import TopicPartition, alone_in_store
+from tubemq_spark.net.deadline import Clock, Deadline
+from tubemq_spark.net.retry import FixedPauses, Wait, with_retries
+from tubemq_spark.offsets.units import require_aligned
+from tubemq_spark.protocol.constants import ReadStatus
+from tubemq_spark.protocol.errcodes import ErrCode
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 2
+_BETWEEN_ATTEMPTS_MS: Final = 1_000
+_QUIET_MS: Final = 5_000
+"""How long a partition is not asked for again after a refusal that another attempt does not mend."""
+_LASTING: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.CERTIFICATE_FAILURE})
+
+
+class Connecting:
+    """Connects a consumer to partitions."""
+
+    def __init__(
+        self,
+        state: ConsumerState,
+        reader: Reader,
+        layout: Callable[[], Layout],
+        wait: Wait = time.sleep,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Belong to a consumer.
+
+        Args:
+            state: its partitions.
+            reader: what they share.
+            layout: returns what the master said last about partitions.
+            wait: how to wait between two attempts to register.
+            clock: for the quiet time after a refusal.
+        """
+        self._state = state
+        self._reader = reader
+        self._layout = layout
+        self._wait = wait
+        self._clock = clock
+        self._intents: dict[TopicPartition, threading.Lock] = {}
+        self._refused: dict[TopicPartition, tuple[float, TubeMQError]] = {}
+
+    def connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
+        """Hold a partition; see ``AssignedConsumer.connect``."""
+        if offset is not None:
+            require_aligned(offset, str(partition))
+        with self._intent(partition):
+            known = self._already(partition, offset)
+            if known is not None:
+                return known
+            self._check_quiet(partition)
+            made = self._make(partition)
+            with made.lock:
+                found = self._register(made, offset)
+                try:
+                    self._state.add(made, found)
+                except ConsumeError:
+                    made.release(consumed=False)
+                    raise
+            return ConsumedPosition(found.current, found.latest, time.time())
+
+    def disconnect(self, partition: TopicPartition) -> bool:
+        """Give a partition up, after its batch was confirmed or ``rebalance_wait_ms`` have passed.
+
+        Returns:
+            Whether it was connected.
+        """
+        with self._intent(partition):
+            self._state.wait_for_batches([partition])
+            return self._give_up(partition)
+
+    def release_unsubscribable(self) -> None:
+        """Give up the partitions that the master does not list as subscribable any more.
+
+        Their batches are waited for together: whoever calls this has leases to keep.
+        """
+        layout = self._layout()
+        closed = [one for one in self._state.held() if not is_subscribable(layout, one)]
+        if not closed:
+            return
+        self._state.wait_for_batches(closed)
+        for partition in closed:
+            with self._intent(partition):
+                reason = self._not_subscribable(partition)
+                if self._give_up(partition, reason):
+                    logger.warning("%s is given up: %s", partition, reason)
+
+    def _intent(self, partition: TopicPartition) -> threading.Lock:
+        with self._state.changed:
+            return self._intents.setdefault(partition, threading.Lock())
+
+    def _already(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition | None:
+        """Return the position of a partition that is connected."""
+        with self._state.changed:
+            self._state.check_open()
+            made = self._state.connected.get(partition)
+            if made is None:
+                return None
+            known = self._state.cache.positions()[partition]
+        if offset not in (None, made.position):
+            raise ConsumeError(
+                "TUBEMQ_CONNECT.ELSEWHERE",
+                code=int(ErrCode.BAD_REQUEST),
+                partition=partition,
+                current=made.position,
+                asked=offset,
+            )
+        return known
+
+    def _check_quiet(self, partition: TopicPartition) -> None:
+        refused_at, cause = self._refused.get(partition, (None, None))
+        if refused_at is None:
+            return
+        ago_ms = int((self._clock() - refused_at) * 1000)
+        if ago_ms < _QUIET_MS:
+            raise ConsumeError(
+                "TUBEMQ_CONNECT.TOO_EARLY",
+                code=int(ErrCode.CLIENT_HIGH_FREQUENCY_REQUEST),
+                partition=partition,
+                ago_ms=ago_ms,
+                cause=cause,
+                wait_ms=_QUIET_MS - ago_ms,
+            )
+        del self._refused[partition]
+
+    def _make(self, partition: TopicPartition) -> ConsumerPartition:
+        layout = self._layout()
+        if partition not in layout.partitions:
+            raise ConsumeError("TUBEMQ_CONNECT.UNKNOWN", code=int(ErrCode.NOT_FOUND), partition=partition)
+        if not is_subscribable(layout, partition):
+            raise self._not_subscribable(partition)
+        return ConsumerPartition(
+            self._reader,
+            partition,
+            layout.partitions[partition],
+            self._state.subscription.message_types[partition.topic],
+            own_store=partition.store_id in alone_in_store(layout.partitions),
+        )
+
+    def _register(self, made: ConsumerPartition, offset: int | None) -> Position:
+        # It only counts without an offset, and goes out only then: a broker would follow it.
+        status = ReadStatus.STORED_OR_EARLIEST
+        if not self._state.cache.registered(made.partition):
+            status = self._state.config.consumer.consume_position.read_status
+        pauses = FixedPauses(_BETWEEN_ATTEMPTS_MS, _ATTEMPTS, self._wait)
+        deadline = Deadline.after_ms(self._state.config.rpc_timeout_ms)
+        try:
+            return with_retries(
+                lambda: made.connect(offset, status), pauses, deadline, is_transient=_may_pass
+            )
+        except TubeMQError as error:
+            if isinstance(error, RpcError) and error.code in _LASTING:
+                self._refused[made.partition] = self._clock(), error
+            # Also after an error: the broker may have carried the request out.
+            made.release(consumed=False)
+            raise
+
+    def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> bool:
+        """Give a partition up; return whether it was connected. Hold its intent."""
+        made = self._state.connected.get(partition)
+        if made is None:
+            return False
+        with made.lock:
+            self._state.release(made, reason)
+        return True
+
+    def _not_subscribable(self, partition: TopicPartition) -> ConsumeError:
+        return ConsumeError(
+            "TUBEMQ_CONNECT.NOT_SUBSCRIBABLE",
+            code=int(ErrCode.PARTITION_UNSUBSCRIBABLE),
+            partition=partition,
+            group=self._state.config.group,
+        )
+
+
+def is_subscribable(layout: Layout, partition: TopicPartition) -> bool:
+    """Whether the master lists a partition and says that it can be read."""
+    return partition in layout.partitions and partition not in layout.not_subscribable
+
+
+def _may_pass(error: TubeMQError) -> bool:
+    return error.retriable and not (isinstance(error, RpcError) and error.code in _LASTING)

@@ -1,0 +1,254 @@
+"""A consumer that reads the partitions its user names, from the offsets its user names."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subscribable
+from tubemq_spark.client.consumer.assigned.session import AssignedSession
+from tubemq_spark.client.consumer.assigned.share import share_of
+from tubemq_spark.client.consumer.assigned.upkeep import Upkeep
+from tubemq_spark.client.consumer.consumer import Consumer
+from tubemq_spark.client.consumer.partition import Reader
+from tubemq_spark.client.consumer.states import ConsumedPosition
+from tubemq_spark.client.consumer.values import PartitionStatus
+from tubemq_spark.client.master.balance import Layout
+from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+
+
+class AssignedConsumer(Consumer):
+    """Reads the partitions that its user connects it to; threads may share it.
+
+    The master gives no partition to this consumer and takes none away: it says which there are
+    (``partitions``), and the user decides (``connect``, ``disconnect``), for example by number (``share``).
+    Batches come from all connected partitions in turn (``fetch``), one at a time from each, and are confirmed
+    (``confirm``).
+
+    **At least once**: what was not confirmed comes again, to whoever connects to the partition next without
+    an offset. Offsets kept elsewhere, with the results, make that exactly once: see ``Confirmed.offset``.
+
+    **Errors** of one partition do not hold up the others. A partition whose broker is away for a moment comes
+    back by itself. One that the master does not call readable any more, or that another consumer has taken,
+    is given up, and ``status`` says why.
+
+    As a context manager it opens and closes itself.
+    """
+
+    kind = "assigned consumer"
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        subscription: Subscription,
+        *,
+        node: Node | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        follow_resets: bool = False,
+        wait: Wait = time.sleep,
+        client_id: str | None = None,
+    ) -> None:
+        """Ask nothing of any server yet; ``TubeMQClient.assigned_consumer`` makes consumers.
+
+        Args:
+            config: the settings.
+            pool: the channels.
+            subscription: the topics, with the message types that are wanted.
+            node: which of how many consumers of the group this one is.
+            on_loss: what to do about records that are gone or damaged. It must not call the consumer.
+            follow_resets: whether the partitions go behind their last messages when an administrator wants
+                the group to.
+            wait: how to wait between attempts to register.
+            client_id: the name under which servers know it; by default a new one. Whoever comes with the name
+                of a consumer that holds a partition takes that over.
+        """
+        super().__init__(config, subscription)
+        self._node = node
+        self._session = AssignedSession(
+            config,
+            pool,
+            subscription,
+            self._control,
+            node=node,
+            held=self._state.held,
+            wait=wait,
+            client_id=client_id,
+        )
+        reader = Reader(config, pool, self._session, self._control, on_loss, self._endpoint_of)
+        self._connecting = Connecting(self._state, reader, self._known_layout, wait)
+        self._upkeep = Upkeep(
+            self._state, reader, self._session, self._connecting, self._refresh, follow_resets=follow_resets
+        )
+        self._asking = threading.Lock()
+        """Held while the master is asked for the layout."""
+        self._layout: Layout | None = None
+        self._layout_at = 0.0
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know this consumer."""
+        return self._session.client_id
+
+    @property
+    def node(self) -> Node | None:
+        """Which of how many consumers of the group this one is, if that was given."""
+        return self._node
+
+    @property
+    def registered_at(self) -> float | None:
+        """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
+        return self._session.registered_at
+
+    # Partitions.
+
+    def partitions(self) -> dict[TopicPartition, bool]:
+        """Return all partitions of the topics, each with whether it can be read now (``subscribable``).
+
+        The master is asked at most every ``layout_period_ms``; in between, this is what it said last.
+
+        Raises:
+            TubeMQError: the master had to be asked, and did not answer or refused.
+            ConsumeError: the consumer is not open.
+        """
+        self.check_open()
+        self._refresh()
+        layout = self._known_layout()
+        return {partition: is_subscribable(layout, partition) for partition in layout.partitions}
+
+    def share(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions that belong to this consumer's node and can be read now; without a node, all.
+
+        The nodes of a group split all partitions evenly, as TubeMQ's Java example does, so members of both
+        kinds can share a group.
+
+        Raises:
+            TubeMQError: as ``partitions``.
+        """
+        found = self.partitions()
+        mine = found if self._node is None else share_of(found, self._node)
+        return tuple(partition for partition in mine if found[partition])
+
+    def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
+        """Take a partition; its messages come with ``fetch`` from now on.
+
+        Args:
+            partition: one of ``partitions``.
+            offset: where to begin, in index bytes, and what the group's position becomes; None: where the
+                group stands. Where a group begins that has no position is told by ``consume_position``.
+
+        Returns:
+            Where the partition stands now. A partition that is connected already stays as it is.
+
+        Raises:
+            ConsumeError: the partition does not exist (404), cannot be read now (422), was refused less than
+                5 s ago (421), or is connected at another offset (400); or the consumer is not open (420).
+            OffsetFormatError: the offset is negative or not a multiple of 28.
+            DataLossError: the offset is not in the store, by ``on_loss``; the partition is not connected.
+            RpcError: another consumer of the group holds it (410), or the broker refuses otherwise.
+            TubeMQConnectionError: the broker cannot be reached.
+        """
+        self.check_open()
+        if partition not in self._known_layout().partitions:
+            self._refresh()
+        return self._connecting.connect(partition, offset)
+
+    def disconnect(self, partition: TopicPartition) -> bool:
+        """Give a partition up; return whether it was connected.
+
+        A batch that is out is waited for, up to ``rebalance_wait_ms``; then it counts as ``rollback`` says.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.check_open()
+        return self._connecting.disconnect(partition)
+
+    def status(self) -> dict[TopicPartition, PartitionStatus]:
+        """Return what is known about each partition; asks nobody."""
+        layout = self._layout or Layout({}, frozenset())
+        state = self._state
+        with state.changed:
+            positions, troubles = state.cache.positions(), dict(state.troubles)
+            states = {partition: state.cache.state(partition) for partition in positions}
+        everything = sorted({*layout.partitions, *positions, *troubles})
+        found: dict[TopicPartition, PartitionStatus] = {}
+        for partition in everything:
+            position = positions.get(partition)
+            found[partition] = PartitionStatus(
+                subscribable=is_subscribable(layout, partition),
+                connected=position is not None,
+                state=states.get(partition),
+                offset=None if position is None else position.offset,
+                latest=None if position is None else position.latest,
+                heard_at=None if position is None else position.heard_at,
+                trouble=troubles.get(partition),
+            )
+        return found
+
+    # For those who wait for messages without a thread.
+
+    def on_given_up(self, note: Callable[[], object]) -> None:
+        """Have a function called when a partition was given up for an error, which ``status`` tells.
+
+        It is called in whatever thread, and must only note that.
+        """
+        self._state.on_loss = note
+
+    def wait_s(self) -> float | None:
+        """Return after how many seconds ``fetch`` may find something; None: not by itself."""
+        return self.fetching.wait_s()
+
+    @property
+    def at_rest(self) -> tuple[TopicPartition, ...]:
+        """What waits for messages, and has no batch out."""
+        with self._state.changed:
+            return self._state.cache.at_rest
+
+    def hasten(self, partition: TopicPartition) -> bool:
+        """Let the next ``fetch`` ask for a partition that waits at its end; return whether it did so.
+
+        Whoever hears otherwise that messages have come need not wait for ``not_found_wait_ms``.
+        """
+        with self._state.changed:
+            hastened = self._state.cache.hasten(partition)
+            if hastened:
+                self._state.changed.notify_all()
+        return hastened
+
+    # Inside.
+
+    def _start(self) -> None:
+        self._session.open()
+        try:
+            self._refresh()
+        except BaseException:
+            self._session.close()
+            raise
+        self._state.refusal = None
+        self._upkeep.start()
+
+    def _stop(self) -> None:
+        self._upkeep.stop()
+        self._state.release_all()
+        self._session.close()
+
+    def _refresh(self) -> None:
+        """Ask the master where the partitions are, unless it said so a moment ago."""
+        with self._asking:
+            age_ms = (time.monotonic() - self._layout_at) * 1000
+            if self._layout is not None and age_ms < self._config.consumer.layout_period_ms:
+                return
+            # Only an answer counts: after an error the next caller asks again, and gets the error too.
+            self._layout = self._session.layout()
+            self._layout_at = time.monotonic()
+
+    def _known_layout(self) -> Layout:
+        return self._layout or Layout({}, frozenset())
+
+    def _endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
+        return self._known_layout().partitions.get(partition)

@@ -1,0 +1,179 @@
+"""An assigned consumer's session with the masters (methods 20, 21, 22 and 6).
+
+It differs from other sessions that learn where partitions are in what it tells: which of how many consumers
+of the group this one is, what it holds, and which flow control rules it knows.
+
+Invariants:
+
+- ``not known`` is told by leaving a field out: only ids from 0 on are sent.
+- Rules that an answer does not mention do not apply any more: a master names the id of every rule that does,
+  with each answer.
+- What is held is told in the first heartbeat after it changed, and every ``report_interval`` heartbeats.
+- A wish of an administrator that the group continues with the latest messages counts once (``take_reset``),
+  and only if it was made after this consumer registered. The master gives the wish a number; the largest one
+  known after the first heartbeat was made before that. No clock of ours is compared with a master's.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from typing import Final, Self
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.protocol.partition_strings import format_part_sub_info
+from tubemq_spark.protocol.pb import master_pb2
+
+logger = logging.getLogger(__name__)
+
+_NO_NODE: Final = (UNDEFINED, UNDEFINED)
+
+
+class AssignedSession(BalanceSession):
+    """A registered consumer that chooses its partitions itself, and reads them under its own name."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: ChannelPool,
+        subscription: Subscription,
+        control: FlowControl,
+        *,
+        node: Node | None = None,
+        held: Callable[[], Collection[TopicPartition]] = tuple,
+        wait: Wait = time.sleep,
+        client_id: str | None = None,
+    ) -> None:
+        """Belong to a consumer.
+
+        Args:
+            config: the settings.
+            pool: the channels.
+            subscription: the topics, with the message types that are wanted.
+            control: takes over the flow control rules and the query priority that the master sends.
+            node: which of how many consumers this one is; None: the master does not check it.
+            held: returns the partitions that are held.
+            wait: how to wait between attempts to register.
+            client_id: the name under which servers know the consumer; by default a new one.
+        """
+        super().__init__(config, pool, subscription.topics, wait, client_id=client_id)
+        self.registered_at: float | None = None
+        """When the master last accepted this consumer, in seconds since 1970; None: not yet."""
+        self._message_types = subscription.message_types
+        self._control = control
+        self._source_count, self._node_id = _NO_NODE if node is None else (node.source_count, node.node_id)
+        self._held = held
+        self._reported: frozenset[TopicPartition] | None = None
+        self._since_report = 0
+        self._layout_changed_ms: int | None = None
+        self._reset_id = UNDEFINED
+        self._settled = False
+        """Whether a heartbeat was answered, so that what comes now was not there when we came."""
+        self._reset = False
+
+    def open(self, until: Deadline | None = None) -> Self:
+        """Register and begin to send heartbeats, the first one at once.
+
+        Raises:
+            TubeMQError: as ``MasterSession.open``.
+        """
+        super().open(until)
+        if self._heartbeats is not None:
+            self._heartbeats.hasten()
+        return self
+
+    def refresh_token(self) -> None:
+        """Ask the master for a visit token that brokers accept.
+
+        Raises:
+            TubeMQError: no master answered, or it refuses us.
+        """
+        with self._lock:
+            self._ask(self._heartbeat)
+
+    def take_reset(self) -> bool:
+        """Return whether an administrator wants the group to continue with the latest messages, once."""
+        with self._lock:
+            wanted, self._reset = self._reset, False
+        return wanted
+
+    def _pause_ms(self, misses: int) -> int:
+        usual_ms, consumer = super()._pause_ms(misses), self._config.consumer
+        if misses < consumer.misses_before_pause:
+            return usual_ms
+        return max(usual_ms, consumer.pause_after_misses_ms)
+
+    def _register(self) -> None:
+        # Also after a master forgot us: it may be another one, whose numbers of wishes mean nothing here.
+        self._reported, self._settled = None, False
+        super()._register()
+        self.registered_at = time.time()
+
+    def _heartbeat(self) -> None:
+        held = frozenset(self._held())
+        super()._heartbeat()
+        # Only now: a heartbeat that failed told nothing.
+        if self._wants_report(held):
+            self._reported, self._since_report = held, 0
+        else:
+            self._since_report += 1
+        self._settled = True
+
+    def _wants_report(self, held: frozenset[TopicPartition]) -> bool:
+        return held != self._reported or self._since_report >= self._config.consumer.report_interval
+
+    def _report(self) -> master_pb2.ClientSubRepInfo:
+        report = super()._report()
+        if self._layout_changed_ms is not None:
+            report.lstAssignedTime = self._layout_changed_ms
+        held = frozenset(self._held())
+        if self._wants_report(held):
+            report.reportSubInfo = True
+            for topic in self._topics:
+                if mine := sorted(partition for partition in held if partition.topic == topic):
+                    report.partSubInfo.append(format_part_sub_info(mine))
+        return report
+
+    def _complete(self, request: master_pb2.RegisterRequestC2MV2 | master_pb2.HeartRequestC2MV2) -> None:
+        if isinstance(request, master_pb2.RegisterRequestC2MV2):
+            request.sourceCount, request.nodeId = self._source_count, self._node_id
+        known = {
+            "defFlowCheckId": self._control.default_id,
+            "groupFlowCheckId": self._control.group_id,
+            "qryPriorityId": self._control.query_priority,
+            "csmFrmMaxOffsetCtrlId": self._reset_id,
+        }
+        if told := {name: number for name, number in known.items() if number >= 0}:
+            for name, number in told.items():
+                setattr(request.opsTaskInfo, name, number)
+
+    def _keep(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
+        super()._keep(answer)
+        if isinstance(answer, master_pb2.HeartResponseM2CV2):
+            self._keep_metas(answer)
+        task, control = answer.opsTaskInfo, self._control
+        control.update_default(_id(task, "defFlowCheckId"), task.defFlowControlInfo)
+        control.update_group(_id(task, "groupFlowCheckId"), task.groupFlowControlInfo)
+        control.query_priority = _id(task, "qryPriorityId")
+        reset_id = _id(task, "csmFrmMaxOffsetCtrlId")
+        if reset_id > self._reset_id:
+            self._reset_id = reset_id
+            self._reset |= self._settled
+
+    def _keep_metas(self, answer: master_pb2.GetPartMetaResponseM2C | master_pb2.HeartResponseM2CV2) -> None:
+        before = self._metas
+        super()._keep_metas(answer)
+        if self._metas != before or self._layout_changed_ms is None:
+            self._layout_changed_ms = time.time_ns() // 1_000_000
+
+
+def _id(task: master_pb2.OpsTaskInfo, name: str) -> int:
+    """Return a number of an answer, which is -2 if it is left out."""
+    return int(getattr(task, name)) if task.HasField(name) else UNDEFINED

@@ -1,0 +1,339 @@
+"""What group consumers and assigned consumers have in common: their life, and the way of a batch.
+
+A consumer is in one of these states; it never goes back:
+
+========  ====================================================================================================
+state     meaning
+========  ====================================================================================================
+new       made; nothing was asked of any server. ``open`` may be tried again when it failed
+open      registered at the master, which knows its topics and what it holds
+closed    given up everything; every call but ``close`` is refused
+========  ====================================================================================================
+
+A forked child of the process has no part in it: there every call is refused, and ``close`` does nothing.
+"""
+
+import abc
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import ClassVar, Final, Self
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.fetching import Fetching
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.state import ConsumerState
+from tubemq_spark.client.consumer.states import ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.consumer.values import Batch, Confirmed
+from tubemq_spark.client.reader.records import Record
+from tubemq_spark.client.registry import process_registry
+from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.errors import ConsumeError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.protocol.errcodes import ErrCode
+
+_NOT_OPEN, _OPENED, _CLOSED = "not open yet", "open already", "closed"
+_ADVICE: Final[Mapping[str, str]] = {
+    _NOT_OPEN: "open it first, or use it in a with block",
+    _OPENED: "a consumer is opened once",
+    _CLOSED: "open a new one",
+}
+
+
+class Consumer(abc.ABC):
+    """A consumer of either kind; threads may share it."""
+
+    kind: ClassVar[str]
+    closes_at_exit: ClassVar[bool] = True
+
+    def __init__(self, config: ClientConfig, subscription: Subscription) -> None:
+        """Ask nothing of any server yet."""
+        self._config = config
+        self._subscription = subscription
+        self._owner = os.getpid()
+        self._control = FlowControl()
+        self._state = ConsumerState(config, subscription, self._control)
+        self._state.refusal = self._not_open
+        self.fetching = Fetching(self._state, self._check_fetch)
+        """What the asynchronous form shares; not for users."""
+        self._life = threading.Lock()
+        """Held while the state changes."""
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
+        self.check_open()
+        while True:
+            try:
+                batch = self.fetch()
+            except ConsumeError as error:
+                if error.code == ErrCode.CLIENT_SHUTDOWN:
+                    return
+                raise
+            if batch is not None:
+                yield batch
+
+    # Life.
+
+    def open(self) -> Self:
+        """Register at the master, and begin to keep what is held.
+
+        Raises:
+            RpcError: the master refuses: an unknown topic (431), a group that may not read it (450, 455),
+                other members with other settings (424 to 430), or wrong credentials (415).
+            TubeMQConnectionError: no master answered.
+            ConsumeError: the consumer is open already, or closed.
+        """
+        self.check_process()
+        with self._life:
+            if self._state.refusal != self._not_open:
+                raise self._refused(_OPENED if self._state.refusal is None else _CLOSED)
+            self._start()
+            process_registry().enter(self)
+        return self
+
+    def close(self) -> None:
+        """Give everything up and leave the master; batches that are not confirmed count as ``rollback`` says.
+
+        Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
+        """
+        if self.inherited:
+            return
+        with self._life:
+            was_open = self._state.refusal is None
+            self._state.end(lambda: self._refused(_CLOSED))
+            if was_open:
+                process_registry().leave(self)
+                self._stop()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer is not open: not yet, or not any more."""
+        return self._state.refusal is not None
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a fork of the one that the consumer belongs to."""
+        return os.getpid() != self._owner
+
+    def check_open(self) -> None:
+        """Do nothing as long as the consumer can be used.
+
+        Raises:
+            ConsumeError: it is not open, or belongs to the process of which this one is a fork.
+        """
+        self.check_process()
+        self._state.check_open()
+
+    def check_process(self) -> None:
+        """Do nothing in the process that the consumer belongs to.
+
+        Raises:
+            ConsumeError: this is another one.
+        """
+        if self.inherited:
+            raise ConsumeError(
+                "TUBEMQ_CONSUMER_FORKED",
+                code=int(ErrCode.CLIENT_SHUTDOWN),
+                owner=self._owner,
+                process=os.getpid(),
+            )
+
+    # What it is.
+
+    @property
+    @abc.abstractmethod
+    def client_id(self) -> str:
+        """The name under which servers know this consumer."""
+
+    @property
+    def config(self) -> ClientConfig:
+        """The settings."""
+        return self._config
+
+    @property
+    def subscription(self) -> Subscription:
+        """The topics, with the message types that are wanted."""
+        return self._subscription
+
+    def is_filtered(self, topic: str) -> bool:
+        """Whether only some message types of a topic are wanted."""
+        return topic in self._subscription.filtered_topics
+
+    # Partitions.
+
+    def wait_until_ready(self, timeout_ms: int) -> bool:
+        """Wait until at least one partition is held; return whether one is.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.check_open()
+        state = self._state
+        with state.changed:
+            ready = state.changed.wait_for(lambda: state.refusal or state.connected, timeout_ms / 1000)
+            state.check_open()
+            return bool(ready)
+
+    @property
+    def connected(self) -> tuple[TopicPartition, ...]:
+        """What is held now, sorted."""
+        return self._state.held()
+
+    def positions(self) -> dict[TopicPartition, ConsumedPosition]:
+        """Return where the partitions that are held stand, as far as this consumer has heard; asks nobody."""
+        with self._state.changed:
+            return self._state.cache.positions()
+
+    def missed_heartbeats(self) -> dict[Endpoint, int]:
+        """Return the brokers that do not renew leases now, each with how many heartbeats in a row it missed.
+
+        A lease ends 30 s after the broker has heard of it last.
+        """
+        return self._state.missed.counts()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing of some partitions until they are resumed, also if they come only later.
+
+        They stay with this consumer. A batch that is out may be confirmed.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.check_open()
+        with self._state.changed:
+            self._state.cache.pause(partitions)
+            self._state.changed.notify_all()
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Fetch partitions again; by default all that were paused.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.check_open()
+        with self._state.changed:
+            self._state.cache.resume(partitions)
+            self._state.changed.notify_all()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What was paused, whether it is held or not."""
+        with self._state.changed:
+            return self._state.cache.paused
+
+    # Messages.
+
+    def fetch(self, timeout_ms: int | None = None) -> Batch | None:
+        """Return messages of the partition that has waited longest; None when there were none in time.
+
+        ``consume_status`` says why there are none.
+
+        Args:
+            timeout_ms: how long to wait; 0: not at all, -1: until there are some. By default
+                ``ready_wait_ms``.
+
+        Raises:
+            ConsumeError: the consumer is not open, or was closed meanwhile (420).
+            DataLossError: records are gone or damaged, by ``on_loss``. Their partition was given up.
+            RpcError: a broker refuses a partition for good. It was given up. Or the master does not take this
+                member of a group any more.
+        """
+        self._check_fetch()
+        if timeout_ms is None:
+            timeout_ms = self._config.consumer.ready_wait_ms
+        return self.fetching.fetch(timeout_ms)
+
+    def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
+        """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
+
+        Args:
+            batch: the batch, or its ``context``.
+            consumed: False rolls it back.
+
+        Raises:
+            ConsumeError: the batch was confirmed before, or not in time (400), or its partition was given up
+                (404); the consumer is not open (420).
+            OptionError: the context is not one.
+            DataLossError: the broker passed over records, by ``on_loss``; the batch is confirmed.
+            TubeMQError: the broker did not confirm it, as far as is known. It comes again; to a member of a
+                group only if the broker has not carried the request out, of which just the answer was lost.
+        """
+        self.check_open()
+        context = batch.context if isinstance(batch, Batch) else batch
+        return self.fetching.confirm(context, consumed=consumed)
+
+    def messages(self) -> Iterator[Record]:
+        """Yield messages one by one, until the consumer is closed.
+
+        A batch is confirmed when the message behind its last one is asked for. Whoever stops in the middle of
+        a batch, or meets an exception there, gets all of it again.
+
+        Raises:
+            TubeMQError: as ``fetch`` and ``confirm``.
+        """
+        for batch in self:
+            done = False
+            try:
+                yield from batch
+                done = True
+            finally:
+                if not self.closed:
+                    self.confirm(batch, consumed=done)
+
+    def run(self, handle: Callable[[Batch], object]) -> None:
+        """Call a function with each batch, until the consumer is closed, for example by that function.
+
+        The batch is confirmed when the function returns, and rolled back when it raises; the exception is
+        passed on. Several threads may run at once: a partition's batches still come one after the other.
+
+        Raises:
+            TubeMQError: as ``fetch`` and ``confirm``.
+        """
+        for batch in self:
+            try:
+                handle(batch)
+            except BaseException:
+                if not self.closed:
+                    self.confirm(batch, consumed=False)
+                raise
+            if not self.closed:
+                self.confirm(batch)
+
+    @property
+    def consume_status(self) -> ConsumeStatus:
+        """Whether messages can be had now, and if not, why."""
+        with self._state.changed:
+            return self._state.cache.status()
+
+    # Inside.
+
+    @abc.abstractmethod
+    def _start(self) -> None:
+        """Register, set the state's refusal to None, and start the threads; or raise, as if never called."""
+
+    @abc.abstractmethod
+    def _stop(self) -> None:
+        """Stop the threads, give everything up, and leave the master."""
+
+    def _check_fetch(self) -> None:
+        """Raise if nothing can be fetched."""
+        self.check_open()
+
+    def _not_open(self) -> ConsumeError:
+        return self._refused(_NOT_OPEN)
+
+    def _refused(self, state: str) -> ConsumeError:
+        code = ErrCode.BAD_REQUEST if state == _OPENED else ErrCode.CLIENT_SHUTDOWN
+        return ConsumeError(
+            "TUBEMQ_CONSUMER_CLOSED",
+            code=int(code),
+            group=self._config.group,
+            state=state,
+            advice=_ADVICE[state],
+        )

@@ -1,0 +1,322 @@
+"""Fetching and confirming batches of a consumer; any number of threads, or of coroutines, may do both.
+
+A partition's *turn* begins when it is booked (``select_now``): it is the one that has been idle longest. Then
+it is fetched outside of the lock (``take_turn``), and what was found is handed out to the user (``hand_out``)
+or the partition rests. Until it is handed out nobody has seen it: if the partition is given up or paused
+meanwhile, it comes again.
+
+``take_turn`` and ``end_batch`` are ``Steps``: they do not say how to wait. ``fetch`` and ``confirm`` carry
+them out in threads that wait; coroutines do it in ``tubemq_spark.client.aio``.
+
+What goes wrong with one partition holds up no other:
+
+- Records that are gone: the partition is given up, and ``fetch`` raises, unless ``on_loss`` tolerates it.
+- Another consumer of the group holds the partition: it is given up, with a warning.
+- The broker is away, or has lost the lease: the partition rests, and is registered again where it stands.
+- The broker refuses for good: the partition is given up, and ``fetch`` raises.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tubemq_spark.client.broker.cursor import Step
+from tubemq_spark.client.broker.session import Fetched, Position
+from tubemq_spark.client.consumer.flow_control import FetchOutcome
+from tubemq_spark.client.consumer.partition import ConsumerPartition
+from tubemq_spark.client.consumer.state import ConsumerState, is_taken
+from tubemq_spark.client.consumer.states import Booking, PartitionState, Selection, parse_context
+from tubemq_spark.client.consumer.values import Batch, Confirmed
+from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.reader.records import records_of
+from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
+from tubemq_spark.errors import (
+    ConsumeError,
+    DataLossError,
+    RemoteProtocolError,
+    RpcError,
+    TubeMQError,
+)
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+logger = logging.getLogger(__name__)
+
+_REST_MS: Final = 300
+"""How long a partition rests after an error, unless its code has a time of its own."""
+_RESTS_MS: Final[dict[int, int]] = {ErrCode.FORBIDDEN: 2_000, ErrCode.MOVED: 200}
+_PASSING: Final = frozenset({0, ErrCode.UNAUTHORIZED, ErrCode.FORBIDDEN, ErrCode.CERTIFICATE_FAILURE})
+"""Codes of errors that may pass, besides those that the table of codes calls retriable. 0: the broker failed
+while it read; 401: the lease was lost before a commit; 403: the broker starts, or the topic is being closed,
+which the master will say; 415: tokens change."""
+
+
+class Turn(NamedTuple):
+    """A partition that is fetched next."""
+
+    selection: Selection
+    partition: ConsumerPartition
+
+
+class Found(NamedTuple):
+    """A batch that was fetched, and that nobody has seen yet."""
+
+    booking: Booking
+    batch: Batch
+
+
+class Fetching:
+    """Fetches and confirms for one consumer."""
+
+    def __init__(self, state: ConsumerState, check: Callable[[], None]) -> None:
+        """Belong to a consumer.
+
+        Args:
+            state: its partitions.
+            check: raises if the consumer cannot be used now.
+        """
+        self.state = state
+        self.check = check
+
+    def fetch(self, timeout_ms: int) -> Batch | None:
+        """Return the next batch; None when there was none in time. See ``Consumer.fetch``."""
+        deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
+        turns = 0
+        while (turn := self._select(deadline)) is not None:
+            found = run(self.take_turn(turn))
+            turns += 1
+            if found is not None and (batch := self.hand_out(found)) is not None:
+                return batch
+            # In time or not, each partition had its turn.
+            if deadline is not None and deadline.expired and turns >= len(self.state.connected):
+                break
+        return None
+
+    def confirm(self, context: str, *, consumed: bool) -> Confirmed:
+        """Confirm a batch or roll it back; see ``Consumer.confirm``."""
+        return run(self.end_batch(context, consumed=consumed))
+
+    def select_now(self) -> Turn | None:
+        """Book a partition, if there is one that can be fetched.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        state = self.state
+        with state.changed:
+            state.check_open()
+            state.cache.expire()
+            state.cache.wake()
+            selection = state.cache.select()
+            return (
+                None if selection is None else Turn(selection, state.connected[selection.booking.partition])
+            )
+
+    def wait_s(self) -> float | None:
+        """Return after how many seconds ``select_now`` may find something; None: not by itself."""
+        with self.state.changed:
+            return self.state.cache.wait_s()
+
+    def take_turn(self, turn: Turn) -> Steps[Found | None]:
+        """Fetch from a partition that was booked; None when that brought nothing for the user.
+
+        Raises:
+            TubeMQError: as ``Consumer.fetch``; the partition was given up.
+        """
+        selection, partition = turn
+        yield from partition.lock.take()
+        try:
+            return (yield from self._fetch_from(selection, partition))
+        finally:
+            partition.lock.release()
+
+    def hand_out(self, found: Found) -> Batch | None:
+        """Return a batch to the user, who has to confirm it from now on; None: it must come again."""
+        state, booking = self.state, found.booking
+        with state.changed:
+            if not state.cache.is_current(booking):
+                return None
+            if state.cache.is_wanted(booking.partition):
+                state.cache.deliver(booking)
+                return found.batch
+            self._put_back(booking, Position(found.batch.offset, found.batch.latest))
+            return None
+
+    def end_batch(self, context: str, *, consumed: bool) -> Steps[Confirmed]:
+        """Confirm a batch or roll it back; see ``Consumer.confirm``."""
+        booking = parse_context(context)
+        partition = self.state.connected.get(booking.partition)
+        if partition is None:
+            raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
+        yield from partition.lock.take()
+        try:
+            self._check_in_use(booking, partition)
+            return (yield from self._end(booking, partition, consumed=consumed))
+        finally:
+            partition.lock.release()
+
+    def _select(self, deadline: Deadline | None) -> Turn | None:
+        """Book a partition, or wait for one; None: there was none in time."""
+        changed = self.state.changed
+        with changed:
+            while (turn := self.select_now()) is None:
+                self.check()
+                remaining = None if deadline is None else deadline.remaining()
+                if remaining == 0:
+                    return None
+                waits = [wait for wait in (remaining, self.wait_s()) if wait is not None]
+                changed.wait(min(waits) if waits else None)
+            return turn
+
+    def _fetch_from(self, selection: Selection, partition: ConsumerPartition) -> Steps[Found | None]:
+        booking = selection.booking
+        if partition.released:
+            return None
+        own_limits = self.state.control.own_limits
+        try:
+            found = yield from partition.fetch(confirms=selection.confirms, own_limits=own_limits)
+            batch = self._batch(booking, partition, found) if isinstance(found, Fetched) else None
+            if isinstance(found, Fetched) and batch is None:
+                # Whatever it held, it was for others: nobody else will confirm it.
+                yield from partition.confirm()
+        except TubeMQError as error:
+            yield from self._fail(booking, partition, error)
+            return None
+        except BaseException:
+            self._let_rest(booking, partition, FetchOutcome(code=0))
+            raise
+        self.state.note_success(partition)
+        return self._book(booking, partition, found, batch)
+
+    def _batch(self, booking: Booking, partition: ConsumerPartition, fetched: Fetched) -> Batch | None:
+        """Return what an answer holds for the user; None if nothing."""
+        columns = fetched.columns
+        if partition.types:
+            # Brokers compare hashes of types.
+            columns = columns.of_types(partition.types)
+        if not len(columns):
+            return None
+        # Its end is not known yet. Where every offset of the store is one of the records, counting gives it.
+        start = partition.position
+        whole = FetchedBatch(partition.partition, start, start, columns, dense=partition.own_store)
+        found = tuple(records_of(whole, exact_offsets=partition.own_store))
+        header = fetched.header
+        return Batch(
+            partition.partition,
+            start,
+            header.max_offset,
+            found,
+            partition.endpoint,
+            booking.context,
+            bytes_behind=header.data_lag if header.data_lag >= 0 else None,
+            slow=header.require_slow,
+        )
+
+    def _book(
+        self, booking: Booking, partition: ConsumerPartition, found: Fetched | Step, batch: Batch | None
+    ) -> Found | None:
+        """Keep what a fetch brought; return the batch if there is one to hand out."""
+        state, fetched = self.state, found if isinstance(found, Fetched) else found.fetched
+        with state.changed:
+            if not state.cache.is_current(booking):
+                return None
+            latest = fetched.header.max_offset
+            if latest is None:
+                latest = state.cache.positions()[booking.partition].latest
+            # Without a batch everything before the position is confirmed, also after a refusal.
+            position = Position(partition.position, latest)
+            state.cache.record(booking, self._outcome(found), position)
+            if batch is not None:
+                return Found(booking, batch)
+            self._put_back(booking, position)
+            return None
+
+    def _put_back(self, booking: Booking, position: Position) -> None:
+        """End a turn of which the user gets nothing; hold the lock."""
+        self.state.cache.book_position(booking, position)
+        self.state.cache.release(booking, consumed=False)
+        self.state.changed.notify_all()
+
+    def _outcome(self, found: Fetched | Step) -> FetchOutcome:
+        if isinstance(found, Fetched):
+            header, columns = found.header, found.columns
+            return FetchOutcome(ErrCode.SUCCESS, columns.nbytes, 0, header.data_lag, slow=header.require_slow)
+        if found.next != found.start:
+            # The broker passed over records of others, and there may be more.
+            return FetchOutcome(ErrCode.SUCCESS)
+        wait_ms = found.pause_ms or self.state.config.consumer.not_found_wait_ms
+        return FetchOutcome(found.fetched.header.err_code, 0, wait_ms)
+
+    def _fail(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:
+        """Give a partition up or let it rest after an error; raise what the user must know."""
+        if is_taken(error):
+            logger.warning("%s is given up: %s", booking.partition, error)
+            yield from self._release(partition, error)
+        elif _may_pass(error):
+            self.state.note_trouble(partition, error)
+            code = error.code if isinstance(error, RpcError) else 0
+            self._let_rest(booking, partition, FetchOutcome(code, 0, _RESTS_MS.get(code, _REST_MS)))
+        else:
+            yield from self._release(partition, error)
+            raise error
+
+    def _release(self, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:
+        """Give a partition up, which its broker is told."""
+        yield from wait_for(Blocking(functools.partial(self.state.release, partition, error)))
+
+    def _let_rest(self, booking: Booking, partition: ConsumerPartition, outcome: FetchOutcome) -> None:
+        partition.unplace()
+        with self.state.changed:
+            if self.state.cache.is_current(booking):
+                self.state.cache.record(booking, outcome)
+                self.state.cache.release(booking, consumed=False, rest_ms=outcome.wait_ms)
+            self.state.changed.notify_all()
+
+    def _check_in_use(self, booking: Booking, partition: ConsumerPartition) -> None:
+        cache = self.state.cache
+        with self.state.changed:
+            self.state.check_open()
+            cache.expire()
+            in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
+            if partition.released or not in_use:
+                what = "it was confirmed before, or not in time, or its partition was given up"
+                raise _late(booking, ErrCode.BAD_REQUEST, what)
+
+    def _end(self, booking: Booking, partition: ConsumerPartition, *, consumed: bool) -> Steps[Confirmed]:
+        locally = consumed and self.state.config.consumer.confirm_locally
+        latest = self.state.cache.positions()[booking.partition].latest
+        loss: DataLossError | None = None
+        try:
+            if not consumed:
+                yield from partition.roll_back()
+            elif not locally:
+                yield from partition.confirm()
+        except DataLossError as error:
+            loss = error
+        except BaseException as error:
+            if isinstance(error, TubeMQError):
+                self.state.note_trouble(partition, error)
+            self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=_REST_MS))
+            raise
+        with self.state.changed:
+            if not locally:
+                self.state.cache.book_position(booking, Position(partition.position, latest))
+            self.state.cache.release(booking, consumed=locally)
+            self.state.changed.notify_all()
+        if loss is not None:
+            raise loss
+        offset = None if locally else partition.position
+        return Confirmed(booking.partition, booking.context, offset, latest)
+
+
+def _late(booking: Booking, code: ErrCode, what: str) -> ConsumeError:
+    return ConsumeError("TUBEMQ_CONFIRM_LATE", code=int(code), partition=booking.partition, what=what)
+
+
+def _may_pass(error: TubeMQError) -> bool:
+    """Whether registering the partition again may help."""
+    if isinstance(error, RpcError):
+        return error.retriable or error.code in _PASSING
+    return error.retriable or isinstance(error, RemoteProtocolError)

@@ -1,0 +1,242 @@
+"""How long a consumer leaves a partition alone after a fetch.
+
+A master sends two texts of rules (``flow_rules``): its own default, and one for the group, which wins. Each
+has an id, which the consumer sends with every heartbeat, so that the text only travels when it changed.
+
+``FlowControl`` has the rules of one consumer; ``PartitionFlow`` counts, for one partition, what was fetched
+and how often nothing was found:
+
+- A *minute* begins with the first fetch, or with a fetch later than 60 s after the last one began. Which rule
+  of type 0 applies is decided then, by the lag that was last known, and stays for the minute.
+- A *slice* of 5 s has a twelfth of the minute's bytes.
+- When the bytes of the minute or the slice are used up, the rule's wait applies between fetches.
+
+Invariants:
+
+- Both change only by ``update`` and by ``record``; nothing else keeps a time, and both clocks are given.
+- A rule never shortens what the broker asks to wait when bytes are used up; what it says after fetches that
+  found something, or nothing, replaces it, as in TubeMQ's clients.
+"""
+
+import dataclasses
+import logging
+import time
+from typing import Final
+
+from tubemq_spark.client.consumer.flow_rules import (
+    NO_LIMIT,
+    UNLIMITED,
+    FlowRules,
+    LagLimit,
+    Pauses,
+    parse_flow_rules,
+    time_of_day,
+)
+from tubemq_spark.net.deadline import Clock
+from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.protocol.errcodes import ErrCode
+
+logger = logging.getLogger(__name__)
+
+_MINUTE_S: Final = 60.0
+_SLICE_S: Final = 5.0
+_SLICES: Final = 12
+_OWN_LIMITS_S: Final = 10.0
+"""How long it counts whether the group has a limit of its own now."""
+_NO_PAUSES: Final = Pauses()
+
+
+@dataclasses.dataclass(slots=True)
+class _RuleSet:
+    """One text of rules, and its id."""
+
+    check_id: int = UNDEFINED
+    rules: FlowRules = dataclasses.field(default_factory=FlowRules)
+
+    def update(self, check_id: int, text: str, whose: str) -> bool:
+        """Take rules over when their id is another one; return whether it is."""
+        if check_id == self.check_id:
+            return False
+        # Parsed first: a bug in the parser must not leave the id of one text with the rules of another.
+        rules = parse_flow_rules(text)
+        self.check_id, self.rules = check_id, rules
+        for problem in rules.problems:
+            logger.warning("the flow control rules of %s (id %d) are wrong: %s", whose, check_id, problem)
+        logger.info("flow control rules of %s changed (id %d): %s", whose, check_id, text.strip() or "none")
+        return True
+
+
+class FlowControl:
+    """The flow control rules of one consumer."""
+
+    def __init__(self, clock: Clock = time.monotonic, wall_clock: Clock = time.time) -> None:
+        """Have no rules yet.
+
+        Args:
+            clock: for periods.
+            wall_clock: seconds since 1970, for the times of day in rules.
+        """
+        self.query_priority = UNDEFINED
+        """Which records the group may see, as the master says; -2: as the cluster is configured."""
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._default = _RuleSet()
+        self._group = _RuleSet()
+        self._own_limits = False
+        self._own_limits_until = clock()
+
+    @property
+    def default_id(self) -> int:
+        """The id of the default rules, -2 at first: what a heartbeat says, so that only news are sent."""
+        return self._default.check_id
+
+    @property
+    def group_id(self) -> int:
+        """The id of the group's rules, like ``default_id``."""
+        return self._group.check_id
+
+    @property
+    def own_limits(self) -> bool:
+        """Whether the group has a rule of type 0 at this time of day, which this client applies itself.
+
+        A fetch says so, and the broker then leaves out the limits of the cluster.
+        """
+        now = self._clock()
+        if now >= self._own_limits_until:
+            self._own_limits_until = now + _OWN_LIMITS_S
+            applies = self._group.rules.limit(UNLIMITED, time_of_day(self._wall_clock()))
+            self._own_limits = applies is not None
+        return self._own_limits
+
+    def update_default(self, check_id: int, text: str) -> None:
+        """Take over the master's default rules, if they are not those we have; blank: there are none."""
+        self._default.update(check_id, text, "the cluster")
+
+    def update_group(self, check_id: int, text: str) -> None:
+        """Take over the group's rules, like ``update_default``."""
+        if self._group.update(check_id, text, "the group"):
+            self._own_limits_until = self._clock()
+
+    def limit(self, lag: int) -> LagLimit:
+        """Return the rule of type 0 that applies to a lag, in bytes, now."""
+        now = time_of_day(self._wall_clock())
+        return self._group.rules.limit(lag, now) or self._default.rules.limit(lag, now) or NO_LIMIT
+
+    def pause_after_empty(self, count: int, otherwise_ms: int) -> int:
+        """Return the pause, in ms, after so many fetches in a row that found nothing.
+
+        A group that has rules of type 1 is not subject to the default ones.
+        """
+        rules = self._group.rules if self._group.rules.empty_fetches else self._default.rules
+        pause_ms = rules.pause_after_empty(count)
+        return otherwise_ms if pause_ms is None else pause_ms
+
+    @property
+    def pauses(self) -> Pauses:
+        """The rule of type 3, with nothing but None if there is none."""
+        return self._group.rules.pauses or self._default.rules.pauses or _NO_PAUSES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FetchOutcome:
+    """What a fetch brought, as far as flow control is concerned."""
+
+    code: int
+    """The broker's result code."""
+    size: int = 0
+    """Bytes of the messages."""
+    wait_ms: int = 0
+    """How long to wait if no rule says otherwise."""
+    lag: int = -1
+    """Bytes that the store holds behind the messages; -1: the broker did not say."""
+    slow: bool = False
+    """Whether the broker asks for slow fetches."""
+    unlimited: bool = False
+    """Whether the broker asks to leave limits out (``escFlowCtrl``; today's brokers never do)."""
+
+
+NOTHING_FETCHED: Final = FetchOutcome(code=0)
+
+
+class PartitionFlow:
+    """What one partition's consumer fetched lately, and how long it waits now."""
+
+    def __init__(self, control: FlowControl, clock: Clock = time.monotonic) -> None:
+        """Count nothing yet."""
+        self._control = control
+        self._clock = clock
+        self._last = NOTHING_FETCHED
+        self._recorded_at = clock()
+        self._lag = -1
+        self._limit = NO_LIMIT
+        self._minute_ends = self._slice_ends = clock()
+        self._in_minute = self._in_slice = 0
+        self._empty_fetches = 0
+
+    @property
+    def empty_fetches(self) -> int:
+        """How many fetches in a row found nothing."""
+        return self._empty_fetches
+
+    def record(self, outcome: FetchOutcome) -> None:
+        """Count what a fetch brought."""
+        now = self._recorded_at = self._clock()
+        self._last = outcome
+        if outcome.lag >= 0:
+            self._lag = outcome.lag
+        self._begin_windows(now)
+        self._in_minute += outcome.size
+        self._in_slice += outcome.size
+        if outcome.code == ErrCode.NOT_FOUND and not outcome.size:
+            self._empty_fetches += 1
+        elif outcome.code in (ErrCode.SUCCESS, ErrCode.NOT_FOUND):
+            self._empty_fetches = 0
+
+    @property
+    def rests_at_end(self) -> bool:
+        """Whether it waits because nothing was found, and no rule says for how long."""
+        if self._last.code != ErrCode.NOT_FOUND or not self._empty_fetches:
+            return False
+        return self._control.pause_after_empty(self._empty_fetches, UNDEFINED) == UNDEFINED
+
+    def rest_ms(self, *, filtered: bool) -> int:
+        """Return how long to leave the partition alone from now on, in ms.
+
+        Args:
+            filtered: whether the topic is read with a filter.
+        """
+        elapsed_ms = round((self._clock() - self._recorded_at) * 1000)
+        return max(0, self._pause_ms(filtered=filtered) - elapsed_ms)
+
+    def _begin_windows(self, now: float) -> None:
+        if now >= self._minute_ends:
+            self._limit = NO_LIMIT if self._lag < 0 else self._control.limit(self._lag)
+            self._in_minute = self._in_slice = 0
+            self._minute_ends = now + _MINUTE_S
+            self._slice_ends = now + _SLICE_S
+        elif now >= self._slice_ends:
+            self._in_slice = 0
+            self._slice_ends = now + _SLICE_S
+
+    def _pause_ms(self, *, filtered: bool) -> int:
+        last = self._last
+        if last.code not in (ErrCode.SUCCESS, ErrCode.NOT_FOUND):
+            return last.wait_ms
+        if self._empty_fetches:
+            return self._control.pause_after_empty(self._empty_fetches, last.wait_ms)
+        if last.unlimited:
+            return 0
+        if self._used_up():
+            return max(self._limit.wait_ms, last.wait_ms)
+        pause_ms = self._pause_after_success(filtered=filtered) if last.code == ErrCode.SUCCESS else None
+        return last.wait_ms if pause_ms is None else pause_ms
+
+    def _used_up(self) -> bool:
+        limit = self._limit.bytes_per_minute
+        return self._in_minute >= limit or self._in_slice >= limit // _SLICES
+
+    def _pause_after_success(self, *, filtered: bool) -> int | None:
+        pauses = self._control.pauses
+        if not filtered:
+            return pauses.usual_ms
+        return pauses.slow_ms if self._last.slow else pauses.filtered_ms

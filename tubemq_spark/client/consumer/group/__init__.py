@@ -1,0 +1,1 @@
+"""Consumers whose partitions the master assigns."""

@@ -1,0 +1,173 @@
+"""Carrying out what the master wants of a member of a group: taking partitions, and giving them up.
+
+Events come in the thread of heartbeats, and are carried out one after the other in a thread of their own:
+giving up waits for batches to be confirmed, and taking waits for brokers.
+
+Each event is answered once, whatever became of it: the master looks at what is held then, and plans anew.
+That is all that events ask which neither give nor take: the answer tells what is held. There is nothing to
+stop when one says so, because a master sends the next event only after the answer to the last one.
+
+**Where a bound group starts.** In its first round a master gives each member the partitions for which it has
+named offsets. They begin there, also those that cannot be taken at once and come again with a later event.
+Others begin where the group stands: another member may have read on from there.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from tubemq_spark.client.consumer.group.partition import GroupPartition
+from tubemq_spark.client.consumer.group.session import GroupSession
+from tubemq_spark.client.consumer.partition import Reader
+from tubemq_spark.client.consumer.state import ConsumerState, is_taken
+from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import FixedPauses, with_retries
+from tubemq_spark.protocol.constants import ReadStatus
+from tubemq_spark.protocol.partition_strings import PartitionInfo
+from tubemq_spark.protocol.rebalance import CONNECTS, DISCONNECTS, EventType, RebalanceEvent
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 2
+_BETWEEN_ATTEMPTS_MS: Final = 1_000
+_MOST_THREADS: Final = 8
+"""So many brokers are registered at side by side: one that is away does not hold up the others."""
+
+
+class Rebalancing:
+    """Carries out events, from ``start`` to ``stop``."""
+
+    def __init__(self, state: ConsumerState, reader: Reader, session: GroupSession) -> None:
+        """Belong to a consumer.
+
+        Args:
+            state: its partitions.
+            reader: what they share.
+            session: is told what became of events.
+        """
+        self._state = state
+        self._reader = reader
+        self._session = session
+        self._events: queue.SimpleQueue[RebalanceEvent | None] = queue.SimpleQueue()
+        self._starts: dict[TopicPartition, int] = {}
+        """Offsets at which partitions of the first round still have to begin."""
+        self._stopped = threading.Event()
+        name = f"tubemq-rebalance-{session.client_id}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def put(self, event: RebalanceEvent) -> None:
+        """Take an event; returns at once."""
+        start = self._state.subscription.start
+        if start is not None and self._session.first_round and event.type in CONNECTS:
+            given = {info.partition for info in event.partitions}
+            self._starts |= {where: offset for where, offset in start.offsets.items() if where in given}
+        self._events.put(event)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Carry out no more events, and wait for the one that is under way, up to ``shutdown_wait_ms``.
+
+        What it finds later, it finds closed, and gives back.
+        """
+        self._stopped.set()
+        self._events.put(None)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(self._reader.config.consumer.shutdown_wait_ms / 1000)
+            if self._thread.is_alive():
+                logger.warning("%s closes in the middle of a rebalance", self._session.client_id)
+
+    def carry_out(self, event: RebalanceEvent) -> None:
+        """Do what an event says, and tell the master."""
+        try:
+            if event.type in DISCONNECTS:
+                self._give_up([info.partition for info in event.partitions])
+            elif event.type in CONNECTS:
+                self._take(event.partitions)
+            elif event.type is EventType.UNKNOWN:
+                logger.warning("%s does not know what this event is: %s", self._session.client_id, event)
+        finally:
+            self._session.report(event)
+
+    def _run(self) -> None:
+        while (event := self._events.get()) is not None and not self._stopped.is_set():
+            try:
+                self.carry_out(event)
+            except Exception:
+                # The master plans again by what is held.
+                logger.warning("%s could not carry out: %s", self._session.client_id, event, exc_info=True)
+
+    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        self._state.wait_for_batches(partitions)
+        self._state.release_all(partitions)
+
+    def _take(self, partitions: Collection[PartitionInfo]) -> None:
+        with self._state.changed:
+            new = self._state.cache.new_ones(partitions)
+        by_broker: dict[Endpoint, list[PartitionInfo]] = {}
+        for info in new:
+            by_broker.setdefault(info.endpoint, []).append(info)
+        if not by_broker:
+            return
+        with ThreadPoolExecutor(min(_MOST_THREADS, len(by_broker))) as threads:
+            for _ in threads.map(self._take_of_broker, by_broker.values()):
+                pass
+
+    def _take_of_broker(self, partitions: list[PartitionInfo]) -> None:
+        """Register partitions of one broker until it cannot be reached: the master plans the others again."""
+        for info in partitions:
+            if self._stopped.is_set():
+                return
+            try:
+                self._connect(info)
+            except ConsumeError:
+                return  # closed meanwhile
+            except TubeMQError as error:
+                logger.warning("%s could not be taken; the master will plan again: %s", info.partition, error)
+                if not isinstance(error, RpcError):
+                    return
+
+    def _connect(self, info: PartitionInfo) -> None:
+        types = self._state.subscription.message_types.get(info.topic, frozenset())
+        # Nobody tells a member which other partitions are in the store.
+        made = GroupPartition(self._reader, info.partition, info.endpoint, types, own_store=False)
+        pauses = FixedPauses(_BETWEEN_ATTEMPTS_MS, _ATTEMPTS, self._wait)
+        deadline = Deadline.after_ms(self._reader.config.rpc_timeout_ms)
+        offset, status = self._beginning(info.partition)
+        with made.lock:
+            try:
+                found = with_retries(
+                    lambda: made.connect(offset, status), pauses, deadline, is_transient=_may_pass
+                )
+                self._state.add(made, found)
+            except TubeMQError as error:
+                if is_taken(error):
+                    made.abandon()
+                else:
+                    # The broker may have carried the request out.
+                    made.release(consumed=False)
+                raise
+        self._starts.pop(info.partition, None)
+        logger.info("%s takes %s at offset %d", self._session.client_id, info.partition, found.current)
+
+    def _beginning(self, partition: TopicPartition) -> tuple[int | None, ReadStatus]:
+        """Return the offset to begin at, if there is one, and what counts for a group without a position."""
+        if self._state.cache.registered(partition):
+            return None, ReadStatus.STORED_OR_EARLIEST
+        if partition in self._starts:
+            return self._starts[partition], ReadStatus.STORED_OR_EARLIEST
+        return None, self._reader.config.consumer.consume_position.read_status
+
+    def _wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+
+def _may_pass(error: TubeMQError) -> bool:
+    return error.retriable and not is_taken(error)

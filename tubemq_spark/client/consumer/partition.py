@@ -1,0 +1,349 @@
+"""One partition that a consumer holds: its lease, its position, and the way back to it.
+
+=========  ==================================================================================================
+state      meaning
+=========  ==================================================================================================
+unplaced   at the beginning, and after every error: the next thing to do is to register at ``position``
+placed     the cursor stands at ``position``, at the broker and here
+released   given up: nothing may be asked any more
+=========  ==================================================================================================
+
+Invariants:
+
+- Whoever uses a partition holds its ``lock``. So its requests follow each other, and a confirmation at the
+  last moment comes either before the next fetch or too late. ``fetch``, ``confirm`` and ``roll_back`` are
+  ``Steps``: the lock is held from the first to the last of them.
+- ``position`` is where the last confirmed batch ended. Only ``connect``, a confirmation, a reset and a loss
+  that ``on_loss`` tolerates move it. After any error the partition is registered there again, so nothing is
+  lost, and at most the batch that was not confirmed comes again.
+- A lease keeps the consumer's name: the broker knows it again after a lost connection, and refuses others.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from tubemq_spark.client.broker.cursor import Cursor, Step
+from tubemq_spark.client.broker.lease import Lease, LeaseHolder
+from tubemq_spark.client.broker.session import MEMORY_TOO, BrokerSession, Claim, Fetched, Position
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.lock import PartitionLock
+from tubemq_spark.client.master.producers import is_token_refused
+from tubemq_spark.client.steps import Blocking, Steps, wait_for
+from tubemq_spark.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    RpcError,
+    TubeMQConnectionError,
+    TubeMQError,
+)
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
+from tubemq_spark.protocol.constants import ReadStatus
+
+logger = logging.getLogger(__name__)
+
+_BEHIND_EVERYTHING: Final = ((1 << 62) // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
+"""An offset that the broker moves back to the end of the store."""
+_RELEASE_ATTEMPTS: Final = 2
+_RELEASE_CONNECT_MS: Final = 1_000
+"""Giving a partition back does not wait long for a broker that is away: the lease ends by itself."""
+_RELEASE_QUIET_S: Final = 10.0
+
+
+class ConsumerSession(Protocol):
+    """What partitions need of their consumer's session with the masters."""
+
+    client_id: str
+    """The name under which servers know the consumer."""
+    visit_token: int
+    authorized_token: str
+
+    def refresh_token(self) -> None:
+        """Ask the master for a visit token that brokers accept.
+
+        Raises:
+            TubeMQError: no master answered, or it refuses us.
+        """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reader:
+    """What the partitions of one consumer share."""
+
+    config: ClientConfig
+    pool: ChannelPool
+    session: ConsumerSession
+    control: FlowControl
+    on_loss: LossPolicy
+    endpoint_of: Callable[[TopicPartition], Endpoint | None]
+    """Returns a partition's broker, as the master said last."""
+
+
+class OwnHolder(LeaseHolder):
+    """Holds a partition under the consumer's own name, with whatever the master says now."""
+
+    def __init__(
+        self, reader: Reader, partition: TopicPartition, endpoint: Endpoint, types: frozenset[str]
+    ) -> None:
+        self.endpoint = endpoint
+        self._reader = reader
+        self._claim = Claim(partition, reader.config.group, reader.session.client_id)
+        self._types = tuple(sorted(types))
+        self._lease: Lease | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """The lease that ``acquire`` or ``resume`` made last.
+
+        Raises:
+            LocalProtocolError: there is none.
+        """
+        if self._lease is None:
+            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{self._claim.partition} is not leased")
+        return self._lease
+
+    def acquire(self, offset: int) -> Position:
+        """Hold the partition at an offset.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        return self._register(lambda lease: lease.register(offset))
+
+    def resume(self, read_status: ReadStatus) -> Position:
+        """Hold the partition where the group stands; a group without a position begins as the status says.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        return self._register(lambda lease: lease.renew(read_status))
+
+    def release(self, *, consumed: bool) -> None:
+        """Give the partition back, so that its next owner does not have to wait until the lease ends.
+
+        What got lost with its connection is repeated once; other errors are logged only. A broker that could
+        not be reached a moment ago is not asked: several partitions of it may be given up together.
+        """
+        lease, pool = self._lease, self._reader.pool
+        if lease is None or pool.failed_lately(self.endpoint, self._reader.config.tls, _RELEASE_QUIET_S):
+            return
+        error: TubeMQError | None = None
+        for _ in range(_RELEASE_ATTEMPTS):
+            try:
+                lease.session = self._connect(_RELEASE_CONNECT_MS)
+            except TubeMQConnectionError as lost:
+                error = lost
+                break
+            error = lease.release(consumed=consumed)
+            if not isinstance(error, TubeMQConnectionError):
+                break
+        if error is not None and not isinstance(error, RpcError):
+            partition = self._claim.partition
+            logger.info("%s may be held for 30 s more; its broker was not told: %s", partition, error)
+
+    def _register(self, register: Callable[[Lease], Position]) -> Position:
+        self.endpoint = self._reader.endpoint_of(self._claim.partition) or self.endpoint
+        try:
+            return register(self._make_lease())
+        except TubeMQError as error:
+            if not is_token_refused(error):
+                raise
+        self._reader.session.refresh_token()
+        return register(self._make_lease())
+
+    def _make_lease(self) -> Lease:
+        """Return the lease anew: channel, token and priority may have changed since."""
+        priority = self._reader.control.query_priority
+        self._lease = Lease(
+            self._connect(self._reader.config.connect_timeout_ms),
+            self._claim,
+            # With a filter, brokers show by default only what is flushed, up to half a minute late.
+            query_priority=priority if priority >= 0 else MEMORY_TOO if self._types else None,
+            message_types=self._types,
+        )
+        return self._lease
+
+    def _connect(self, timeout_ms: int) -> BrokerSession:
+        config, session = self._reader.config, self._reader.session
+        channel = self._reader.pool.get(self.endpoint, min(timeout_ms, config.connect_timeout_ms), config.tls)
+        return BrokerSession(channel, config, session.visit_token, None, session.authorized_token)
+
+
+class ConsumerPartition:
+    """A partition of one consumer; see the module."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        partition: TopicPartition,
+        endpoint: Endpoint,
+        types: frozenset[str],
+        *,
+        own_store: bool,
+    ) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            reader: what all partitions of the consumer share.
+            partition: the partition.
+            endpoint: its broker.
+            types: the message types that are wanted; none means all.
+            own_store: whether every record of the store is wanted, so that offsets can be counted.
+        """
+        self.lock = PartitionLock()
+        self.partition = partition
+        self.types = types
+        self.own_store = own_store and not types
+        self.released = False
+        self._reader = reader
+        self._holder = OwnHolder(reader, partition, endpoint, types)
+        self._cursor = Cursor(self._holder, partition)
+        self._placed = False
+        self._reset_wanted = False
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The partition's broker."""
+        return self._holder.endpoint
+
+    @property
+    def position(self) -> int:
+        """Where the next batch begins."""
+        return self._cursor.position
+
+    def connect(self, offset: int | None, read_status: ReadStatus) -> Position:
+        """Hold the partition for the first time.
+
+        Args:
+            offset: where to begin; None: where the group stands.
+            read_status: where a group begins that has no position.
+
+        Raises:
+            DataLossError: the offset is not in the store, and ``on_loss`` does not tolerate it.
+            TubeMQError: as ``BrokerSession.register``.
+        """
+        if offset is not None:
+            self._cursor.position = offset
+            return self._place()
+        found = self._holder.resume(read_status)
+        self._cursor.position, self._placed = found.current, True
+        return found
+
+    def unplace(self) -> None:
+        """Register again before anything else: something went wrong."""
+        self._placed = False
+
+    def fetch(self, *, confirms: bool, own_limits: bool) -> Steps[Fetched | Step]:
+        """Fetch what comes next.
+
+        Args:
+            confirms: whether the last batch is confirmed by that.
+            own_limits: as for ``Cursor.start_fetch``.
+
+        Returns:
+            Messages, which begin at ``position``; or a step without any: there is nothing to read now.
+
+        Raises:
+            DataLossError: records are gone, and ``on_loss`` does not tolerate it.
+            TubeMQError: as ``Cursor.receiving`` and ``Cursor.confirming``.
+        """
+        cursor = self._cursor
+        if self._reset_wanted:
+            yield from wait_for(Blocking(self._go_to_the_end))
+        elif not self._placed:
+            yield from wait_for(Blocking(self._place))
+        elif confirms and cursor.unconfirmed is not None:
+            confirming = cursor.start_fetch(confirm=True, own_limits=own_limits)
+            self._accept((yield from cursor.confirming_by(confirming)))
+        fetched = cursor.unconfirmed if confirms else None
+        if fetched is None:
+            fetched = yield from cursor.receiving(cursor.start_fetch(own_limits=own_limits))
+        if fetched.refusal is not None:
+            return (yield from cursor.confirming())
+        self._report_damage(fetched)
+        return fetched
+
+    def confirm(self) -> Steps[Step]:
+        """Confirm the last batch at the broker.
+
+        Raises:
+            DataLossError: the broker passed over records, and ``on_loss`` does not tolerate it. The batch
+                is confirmed all the same.
+            TubeMQError: as ``Cursor.confirming``.
+        """
+        step = yield from self._cursor.confirming()
+        self._accept(step)
+        return step
+
+    def roll_back(self) -> Steps[None]:
+        """Let the broker forget the last batch, which then comes again.
+
+        Raises:
+            TubeMQError: as ``BrokerSession.start_commit``.
+        """
+        lease = self._holder.lease
+        self._cursor.unconfirmed = None
+        found = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
+        if found.current != self.position:
+            raise RemoteProtocolError(
+                "TUBEMQ_POSITION_MOVED",
+                partition=self.partition,
+                actual=found.current,
+                expected=self.position,
+            )
+
+    def reset(self) -> None:
+        """Continue behind the last message of the store, from the next fetch on; needs no lock."""
+        self._reset_wanted = True
+
+    def release(self, *, consumed: bool) -> None:
+        """Give the partition up; errors are logged only."""
+        self.released = True
+        self._holder.release(consumed=consumed)
+
+    def abandon(self) -> None:
+        """Give the partition up, which somebody else has taken."""
+        self.released = True
+
+    def _place(self) -> Position:
+        """Register at the position and see whether it is still there."""
+        wanted = self._cursor.position
+        found = self._cursor.seek(wanted)
+        if found.current > wanted:
+            self._report(Loss.EXPIRED, wanted, found.current, self._rows(wanted, found.current))
+        elif found.current < wanted:
+            self._report(Loss.MOVED_BACK, found.current, wanted, self._rows(found.current, wanted))
+        self._placed = True
+        return found
+
+    def _go_to_the_end(self) -> None:
+        was = self._cursor.position
+        self._cursor.seek(_BEHIND_EVERYTHING)
+        self._placed, self._reset_wanted = True, False
+        logger.warning(
+            "%s continues at offset %d, not at %d, as an administrator wants",
+            self.partition,
+            self._cursor.position,
+            was,
+        )
+
+    def _accept(self, step: Step) -> None:
+        if self.own_store and not step.dense:
+            # The broker passed over records without a word (MsgFileStore.getMessages).
+            missing = rows_between(step.start, step.next) - step.fetched.count
+            self._report(Loss.SKIPPED, step.start, step.next, missing)
+
+    def _report_damage(self, fetched: Fetched) -> None:
+        if damaged := len(fetched.corrupt):
+            self._report(Loss.CORRUPT, self.position, self._cursor.counted_end(fetched), damaged)
+
+    def _rows(self, start: int, end: int) -> int | None:
+        return rows_between(start, end) if self.own_store else None
+
+    def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
+        self._reader.on_loss(LossRecord(loss, self.partition, start, end, rows))
