@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from pyspark.sql.types import StructField, StructType
 
 from benchmarks.twins import Row, compare
-from tubemq_spark.columns import READ
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.fetch_decoder import decode_fetch
@@ -25,6 +24,7 @@ from tubemq_spark.protocol.payload import checksum, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema
+from tubemq_spark.spark.columns import READ
 
 FETCH_BYTES = 512 << 10
 FETCHES = 40

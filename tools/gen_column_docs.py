@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from tubemq_spark.columns import READ, UNPACKED, WRITTEN
+from tubemq_spark.spark.columns import READ, UNPACKED, WRITTEN
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "columns.md"
 
 READING = """\
 # Columns
 
-<!-- Written by `make docs` from tubemq_spark/columns.py. -->
+<!-- Written by `make docs` from tubemq_spark/spark/columns.py. -->
 
 ## Reading
 

@@ -4,8 +4,8 @@ import pyspark
 
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import OptionSet, View
-from tubemq_spark.spark_edge import at_sparks_edge
-from tubemq_spark.spark_version import check_spark_version
+from tubemq_spark.spark.edge import at_sparks_edge
+from tubemq_spark.spark.version import check_spark_version
 
 try:
     from pyspark.sql.datasource import (

@@ -14,11 +14,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from tubemq_spark.columns import UNPACKED
 from tubemq_spark.errors import InLongMsgError, OptionError
 from tubemq_spark.options import ParseMode
 from tubemq_spark.options.table import PARSE_MODE
 from tubemq_spark.source.unpacking import ATTRIBUTES, TIME, Unpacked, unpack_bodies
+from tubemq_spark.spark.columns import UNPACKED
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
-from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import kinds
 

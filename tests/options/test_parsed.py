@@ -10,7 +10,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
-from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.subscription import Assignment, TopicPattern, Topics

@@ -11,7 +11,6 @@ from pyspark.sql.types import StructField, StructType
 
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.source.rows import PARTITION, fetched
-from tubemq_spark.columns import READ
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -19,6 +18,7 @@ from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema
+from tubemq_spark.spark.columns import READ
 
 pytestmark = pytest.mark.usefixtures("each_twin")
 

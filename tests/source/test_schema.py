@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
-from tubemq_spark.columns import READ
 from tubemq_spark.errors import OptionError
 from tubemq_spark.source.schema import check_schema, default_schema
+from tubemq_spark.spark.columns import READ
 
 
 def test_attributes_are_only_there_when_asked_for():

@@ -8,11 +8,11 @@ from hypothesis import given, strategies as st
 from pyspark.sql.types import StructField, StructType
 
 from tests.source.rows import PARTITION, columns, fetched
-from tubemq_spark.columns import READ
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import encode_prefix, parse_attributes
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.uids import split_uids
+from tubemq_spark.spark.columns import READ
 
 PLAIN = StructType(
     [StructField(name, READ[name].type) for name in ("messageUid", "messageType", "timestamp")]

@@ -10,7 +10,6 @@ from pyspark.sql.types import StructField, StructType
 
 from testkit.inlong_msg import binary, container, in_version_4, snappy
 from tests.source.rows import PARTITION, columns, fetched
-from tubemq_spark.columns import UNPACKED
 from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.options import ParseMode, PayloadFormat
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -18,6 +17,7 @@ from tubemq_spark.source import unpacking
 from tubemq_spark.source.arrow import arrow_schema
 from tubemq_spark.source.inlong import InLongBuilder
 from tubemq_spark.source.schema import check_schema, default_schema, message_columns
+from tubemq_spark.spark.columns import UNPACKED
 
 pytestmark = pytest.mark.usefixtures("each_twin")
 

@@ -27,7 +27,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig, TlsVersion
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
-from tubemq_spark.suggest import did_you_mean
+from tubemq_spark.settings.suggest import did_you_mean
 
 _SCHEME: Final = "tubemq://"
 _PRINTABLE_KEY: Final = re.compile(r"[\w.]{1,64}", re.ASCII)

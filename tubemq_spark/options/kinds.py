@@ -7,9 +7,9 @@ import zoneinfo
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from tubemq_spark import folder_uri
 from tubemq_spark.errors import OptionError
-from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.files import folder_uri
+from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.offset_spec import (
     LATEST_MS,
@@ -38,7 +38,7 @@ from tubemq_spark.protocol.names import (
     TOPIC_NAME_RULE,
 )
 from tubemq_spark.protocol.packed_strings import is_packable
-from tubemq_spark.suggest import did_you_mean
+from tubemq_spark.settings.suggest import did_you_mean
 
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)

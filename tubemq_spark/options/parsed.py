@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
-from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics

@@ -42,7 +42,7 @@ from tubemq_spark.options.kinds import (
     size,
     timestamps_of,
 )
-from tubemq_spark.suggest import did_you_mean
+from tubemq_spark.settings.suggest import did_you_mean
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from tubemq_spark.sink.manifests import Manifests
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
 from tubemq_spark.sink.topic_check import check_topics
-from tubemq_spark.spark_edge import at_sparks_edge
+from tubemq_spark.spark.edge import at_sparks_edge
 
 logger = logging.getLogger(__name__)
 

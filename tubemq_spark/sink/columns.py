@@ -12,7 +12,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
-from tubemq_spark.columns import ORIGIN, WRITTEN, suggestion
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY
 from tubemq_spark.options import MessageTime, WriteOptions
@@ -20,6 +19,7 @@ from tubemq_spark.protocol.send_batch import Bools, BytesColumn, Coded, MessageH
 from tubemq_spark.sink import coding
 from tubemq_spark.sink.checked_rows import CheckedRows
 from tubemq_spark.sink.uids import Described, TaskUids, row_uids
+from tubemq_spark.spark.columns import ORIGIN, WRITTEN, suggestion
 
 logger = logging.getLogger(__name__)
 

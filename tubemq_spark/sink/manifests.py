@@ -26,7 +26,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from tubemq_spark.errors import FolderError, ReplayError
-from tubemq_spark.manifests import SUFFIX, Manifest, Outcome, WriteId, manifest_of
+from tubemq_spark.files.manifests import SUFFIX, Manifest, Outcome, WriteId, manifest_of
+from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.model import MicroBatch
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.options.table import RECEIPTS_PATH
@@ -35,7 +36,6 @@ from tubemq_spark.receipts import CHECKSUM_MODULUS, summarise
 from tubemq_spark.sink import coding
 from tubemq_spark.sink.dead_letters import NO_BODY
 from tubemq_spark.sink.receipts import Contents, TubeMQCommitMessage, ours, receipts_of
-from tubemq_spark.text_files import TextFiles
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from tubemq_spark.sink.manifests import Manifests, skip_rows
 from tubemq_spark.sink.receipts import level, summary
 from tubemq_spark.sink.task import write_rows
 from tubemq_spark.sink.topic_check import check_topics
-from tubemq_spark.spark_edge import at_sparks_edge
-from tubemq_spark.spark_worker import micro_batch_of_task
+from tubemq_spark.spark.edge import at_sparks_edge
+from tubemq_spark.spark.worker import micro_batch_of_task
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from tubemq_spark.sink.receipts import TubeMQCommitMessage
 from tubemq_spark.sink.row_sender import RowSender
 from tubemq_spark.sink.rows import task_name, task_number
 from tubemq_spark.sink.uids import TaskUids, write_prefix
-from tubemq_spark.spark_worker import micro_batch_of_task, spare_collector
+from tubemq_spark.spark.worker import micro_batch_of_task, spare_collector
 
 
 def write_rows(

@@ -19,7 +19,7 @@ from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.schema import check_schema, message_columns
 from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.task import run_task
-from tubemq_spark.spark_edge import at_sparks_edge
+from tubemq_spark.spark.edge import at_sparks_edge
 
 
 @at_sparks_edge

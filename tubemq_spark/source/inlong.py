@@ -8,12 +8,12 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from tubemq_spark.columns import READ, UNPACKED
 from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.options import ParseMode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source.arrow import BatchBuilder, arrow_schema
 from tubemq_spark.source.unpacking import TARGET_ROWS, Unpacked, unpack_bodies
+from tubemq_spark.spark.columns import READ, UNPACKED
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
+from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
 from tubemq_spark.offsets.ledger import Origin, coalesced, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
@@ -25,8 +26,7 @@ from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.table import LOSS_LEDGER
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.spark_worker import micro_batch_of_task
-from tubemq_spark.text_files import TextFiles
+from tubemq_spark.spark.worker import micro_batch_of_task
 
 SUFFIX: Final = ".jsonl"
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})

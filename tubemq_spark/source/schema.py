@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql.types import DataType, StructField, StructType
 
-from tubemq_spark.columns import READ, UNPACKED, Column, suggestion
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import PayloadFormat
+from tubemq_spark.spark.columns import READ, UNPACKED, Column, suggestion
 
 
 def message_columns(payload: PayloadFormat) -> Mapping[str, Column]:

@@ -20,7 +20,7 @@ from tubemq_spark.source.loss_ledger import origin_of_task
 from tubemq_spark.source.schema import check_schema, message_columns
 from tubemq_spark.source.stream_driver import StreamDriver
 from tubemq_spark.source.task import run_task
-from tubemq_spark.spark_edge import at_sparks_edge
+from tubemq_spark.spark.edge import at_sparks_edge
 
 _NO_MAXIMUM: Final = 2**63 - 1
 """Spark's limits are signed 64-bit integers."""

@@ -29,7 +29,7 @@ from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.inlong import InLongBuilder
 from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
 from tubemq_spark.source.partition import lost_of, requests_of
-from tubemq_spark.spark_worker import spare_collector
+from tubemq_spark.spark.worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
 _LARGEST_PIECE_BYTES: Final = 2 * TARGET_BYTES

@@ -16,7 +16,7 @@ from tubemq_spark.cli.receipts.checks import (
     neighbours_of,
     together,
 )
-from tubemq_spark.manifests import Manifest, Outcome, WriteId
+from tubemq_spark.files.manifests import Manifest, Outcome, WriteId
 from tubemq_spark.model import MicroBatch, OffsetRange, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.receipts import Receipt

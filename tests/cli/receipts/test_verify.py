@@ -13,10 +13,10 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.folder_uri import FolderUri
-from tubemq_spark.manifests import SUFFIX, Manifest, Outcome, WriteId
+from tubemq_spark.files.folder_uri import FolderUri
+from tubemq_spark.files.manifests import SUFFIX, Manifest, Outcome, WriteId
+from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.model import Endpoint, MicroBatch
-from tubemq_spark.text_files import TextFiles
 
 pytestmark = pytest.mark.sampled
 

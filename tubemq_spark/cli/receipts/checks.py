@@ -15,7 +15,7 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Self
 
-from tubemq_spark.manifests import Manifest, Outcome
+from tubemq_spark.files.manifests import Manifest, Outcome
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange
 from tubemq_spark.offsets.ledger import coalesced
 from tubemq_spark.offsets.loss import Loss, LossRecord

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.errors import OptionError
-from tubemq_spark.folder_uri import EXPECTED, FolderUri
+from tubemq_spark.files.folder_uri import EXPECTED, FolderUri
 
 if TYPE_CHECKING:
     from tubemq_spark.cli.demo.screen import Screen
-    from tubemq_spark.manifests import Manifest
+    from tubemq_spark.files.manifests import Manifest
 
 _OPTION: Final = "receiptsPath"
 _GROUP: Final = "tubemq_spark_receipts"
@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _manifests(folder: FolderUri) -> "list[tuple[str, Manifest]]":
-    from tubemq_spark.manifests import SUFFIX, manifest_of
-    from tubemq_spark.text_files import TextFiles
+    from tubemq_spark.files.manifests import SUFFIX, manifest_of
+    from tubemq_spark.files.text_files import TextFiles
 
     files = TextFiles(folder, _OPTION, SUFFIX).read()
     return [(name, manifest_of(text, f"{folder}/{name}")) for name, text in files]

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tubemq_spark.errors import OptionError
-from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.offsets.checkpoint_log import Progress, UnknownLogError, progress, read_log
 from tubemq_spark.offsets.source_offset import StreamOffset
 

@@ -6,12 +6,12 @@ from typing import Final
 from pyspark.sql.types import IntegerType, LongType, StringType
 
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.columns import Column
 from tubemq_spark.model import StoredOffset, TopicPartition
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.views.places import ANSWERS, AWAY, FAILS, state
 from tubemq_spark.source.views.view import Row
+from tubemq_spark.spark.columns import Column
 
 COLUMNS: Final = (
     Column(

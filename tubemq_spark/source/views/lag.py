@@ -14,9 +14,8 @@ from pyspark.sql.types import LongType, StringType, TimestampType
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.columns import Column
 from tubemq_spark.errors import OptionError
-from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.audit import Audit, audit
 from tubemq_spark.offsets.loss import Loss, LossRecord, data_loss
@@ -27,6 +26,7 @@ from tubemq_spark.source.views.checkpoint import read_checkpoint
 from tubemq_spark.source.views.next_message import Next, next_messages
 from tubemq_spark.source.views.places import DETAILS, PLACE, Found, look
 from tubemq_spark.source.views.view import Row
+from tubemq_spark.spark.columns import Column
 
 REMOVED: Final = "removed"
 

@@ -5,13 +5,13 @@ from typing import Final
 
 from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
 
-from tubemq_spark.columns import Column
+from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.offsets.ledger import gaps, observations_of
 from tubemq_spark.options import LossesOptions
 from tubemq_spark.options.table import LOSS_LEDGER
 from tubemq_spark.source.loss_ledger import SUFFIX
 from tubemq_spark.source.views.view import Row
-from tubemq_spark.text_files import TextFiles
+from tubemq_spark.spark.columns import Column
 
 COLUMNS: Final = (
     Column("topic", StringType(), read="The topic's name."),

@@ -9,12 +9,12 @@ from typing import Final
 from pyspark.sql.types import IntegerType, StringType
 
 from tubemq_spark.cluster.base import Cluster
-from tubemq_spark.columns import Column
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.subscription import Subscription
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.views.view import Row
+from tubemq_spark.spark.columns import Column
 
 ANSWERS: Final = "answers"
 AWAY: Final = "away"

@@ -12,7 +12,7 @@ from tubemq_spark.options import LossesOptions, ReceiptsOptions, View, ViewOptio
 from tubemq_spark.source.arrow import arrow_schema
 from tubemq_spark.source.schema import check_schema
 from tubemq_spark.source.views.table import VIEWS
-from tubemq_spark.spark_edge import at_sparks_edge
+from tubemq_spark.spark.edge import at_sparks_edge
 
 
 @dataclasses.dataclass(init=False)

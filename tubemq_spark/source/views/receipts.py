@@ -5,12 +5,12 @@ from typing import Final
 
 from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
 
-from tubemq_spark.columns import Column
-from tubemq_spark.manifests import SUFFIX, manifest_of
+from tubemq_spark.files.manifests import SUFFIX, manifest_of
+from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.options import ReceiptsOptions
 from tubemq_spark.options.table import RECEIPTS_PATH
 from tubemq_spark.source.views.view import Row
-from tubemq_spark.text_files import TextFiles
+from tubemq_spark.spark.columns import Column
 
 COLUMNS: Final = (
     Column("outcome", StringType(), read="`written`, or `aborted` when the write has failed."),

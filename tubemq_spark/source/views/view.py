@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from tubemq_spark.columns import Column
+from tubemq_spark.spark.columns import Column
 
 Row: TypeAlias = Mapping[str, Any]
 """Values by the column's name; a column that is missing is null."""

@@ -18,7 +18,7 @@ from tubemq_spark.sink.stream import TubeMQStreamWriter
 from tubemq_spark.source.batch import TubeMQReader
 from tubemq_spark.source.schema import default_schema
 from tubemq_spark.source.stream import RefusedStreamReader, TubeMQStreamReader
-from tubemq_spark.spark_edge import at_sparks_edge
+from tubemq_spark.spark.edge import at_sparks_edge
 
 MISSING = {"tubemq.master.servers": "master:8715"}
 

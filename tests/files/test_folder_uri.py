@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from tubemq_spark.folder_uri import FolderUri, redacted
+from tubemq_spark.files.folder_uri import FolderUri, redacted
 
 SECRET = "s3://AKIAKEY:S3cret%2Fkey@bucket/losses?region=eu-1&token=T0k3n"
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from tests.offsets.strategies import partitions
 from tubemq_spark.errors import ManifestFormatError
-from tubemq_spark.manifests import VERSION, Manifest, Outcome, WriteId, manifest_of
+from tubemq_spark.files.manifests import VERSION, Manifest, Outcome, WriteId, manifest_of
 from tubemq_spark.model import MicroBatch, TopicPartition
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 

@@ -7,8 +7,8 @@ import pytest
 from pyarrow import fs
 
 from tubemq_spark.errors import FolderError
-from tubemq_spark.folder_uri import FolderUri
-from tubemq_spark.text_files import TextFiles
+from tubemq_spark.files.folder_uri import FolderUri
+from tubemq_spark.files.text_files import TextFiles
 
 
 def files(folder, wait=lambda _: None):

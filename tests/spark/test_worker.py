@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tubemq_spark.spark_worker import REUSED_VARIABLE, spare_collector
+from tubemq_spark.spark.worker import REUSED_VARIABLE, spare_collector
 
 
 @pytest.fixture(autouse=True)

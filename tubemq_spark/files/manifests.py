@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.errors import ManifestFormatError
-from tubemq_spark.json_records import canonical, optional_int, optional_text, read_record
+from tubemq_spark.files.json_records import canonical, optional_int, optional_text, read_record
 from tubemq_spark.model import MicroBatch, TopicPartition
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 

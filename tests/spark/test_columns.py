@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, MapType, StringType, VarcharType
 
 from tests.source.rows import fetched
-from tubemq_spark.columns import ORIGIN, READ, TABLE, UNPACKED, WRITTEN, suggestion
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import schema_of
+from tubemq_spark.spark.columns import ORIGIN, READ, TABLE, UNPACKED, WRITTEN, suggestion
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_column_is_read_or_written():

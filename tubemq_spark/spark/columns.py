@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from tubemq_spark.model import MESSAGE_UID_KEY
-from tubemq_spark.suggest import did_you_mean
+from tubemq_spark.settings.suggest import did_you_mean
 
 Types = tuple[type[DataType], ...]
 

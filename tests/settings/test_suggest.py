@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.suggest import did_you_mean
+from tubemq_spark.settings.suggest import did_you_mean
 
 KNOWN = ("value", "messageId", "startingOffsets")
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tubemq_spark.errors import FolderError
-from tubemq_spark.folder_uri import FolderUri
+from tubemq_spark.files.folder_uri import FolderUri
 
 Result = TypeVar("Result")
 

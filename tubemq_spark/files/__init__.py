@@ -1,0 +1,1 @@
+"""Small files in folders, local or remote."""
