@@ -16,7 +16,7 @@ from rich.console import Console
 
 from tests.gateway.running import PlainClient, tubemq
 from tubemq_spark.cli.gateway_screen import line, table
-from tubemq_spark.gateway.overview import Flow, Overview, RouteRow, SessionRow
+from tubemq_spark.gateway.operate.overview import Flow, Overview, RouteRow, SessionRow
 
 FLOWS = {"read": Flow(3_000, 2_000_000, 1_500.4, 1_000_000), "published": Flow(0, 0, 0, 0)}
 

@@ -5,9 +5,9 @@ import hashlib
 import pytest
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.guard import RULES
 from tubemq_spark.gateway.loading import load_settings
 from tubemq_spark.gateway.policy import load_policy
+from tubemq_spark.gateway.session.guard import RULES
 from tubemq_spark.protocol.gateway.methods import METHODS
 
 DIGEST = hashlib.sha256(b"token").hexdigest()

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tubemq_spark.gateway.overview import Flow, Overview
+from tubemq_spark.gateway.operate.overview import Flow, Overview
 
 _MEGABYTE: Final = 1_000_000
 _MOST: Final = 8

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.log import log_handler
-from tubemq_spark.gateway.overview import Overview
+from tubemq_spark.gateway.operate.log import log_handler
+from tubemq_spark.gateway.operate.overview import Overview
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
 

@@ -25,31 +25,31 @@ from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
-from tubemq_spark.gateway.announcing import Announcing
-from tubemq_spark.gateway.arrivals import Arrivals
-from tubemq_spark.gateway.budget import ByteBudget
-from tubemq_spark.gateway.calls import Calls, Handler, Hook
-from tubemq_spark.gateway.certificates import Certificates
-from tubemq_spark.gateway.channelz import serve_channelz
-from tubemq_spark.gateway.consuming import Consuming
-from tubemq_spark.gateway.control import Control
-from tubemq_spark.gateway.discovery import Discovery
-from tubemq_spark.gateway.events import Events
-from tubemq_spark.gateway.members import Members
-from tubemq_spark.gateway.metrics import Metrics
-from tubemq_spark.gateway.observing import Observer
-from tubemq_spark.gateway.operations import Operations
-from tubemq_spark.gateway.periodic import Periodic
-from tubemq_spark.gateway.publishing import Publishing
-from tubemq_spark.gateway.reading import Ranges
-from tubemq_spark.gateway.sessions import Sessions
+from tubemq_spark.gateway.handlers.announcing import Announcing
+from tubemq_spark.gateway.handlers.arrivals import Arrivals
+from tubemq_spark.gateway.handlers.channelz import serve_channelz
+from tubemq_spark.gateway.handlers.consuming import Consuming
+from tubemq_spark.gateway.handlers.control import Control
+from tubemq_spark.gateway.handlers.discovery import Discovery
+from tubemq_spark.gateway.handlers.events import Events
+from tubemq_spark.gateway.handlers.members import Members
+from tubemq_spark.gateway.handlers.observing import Observer
+from tubemq_spark.gateway.handlers.operations import Operations
+from tubemq_spark.gateway.handlers.publishing import Publishing
+from tubemq_spark.gateway.handlers.reading import Ranges
+from tubemq_spark.gateway.handlers.streaming import Streaming
+from tubemq_spark.gateway.handlers.topics import Topics
+from tubemq_spark.gateway.handlers.watching import Watching
+from tubemq_spark.gateway.operate.metrics import Metrics
+from tubemq_spark.gateway.operate.periodic import Periodic
+from tubemq_spark.gateway.operate.web import WebServer
+from tubemq_spark.gateway.session.budget import ByteBudget
+from tubemq_spark.gateway.session.calls import Calls, Handler, Hook
+from tubemq_spark.gateway.session.certificates import Certificates
+from tubemq_spark.gateway.session.sessions import Sessions
+from tubemq_spark.gateway.session.upstream import Access, Upstream
+from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.gateway.streaming import Streaming
-from tubemq_spark.gateway.topics import Topics
-from tubemq_spark.gateway.upstream import Access, Upstream
-from tubemq_spark.gateway.watching import Watching
-from tubemq_spark.gateway.web import WebServer
-from tubemq_spark.gateway.workers import Workers
 from tubemq_spark.protocol.gateway.methods import SERVICE
 
 logger = logging.getLogger("tubemq_spark.gateway")

@@ -8,8 +8,8 @@ import pytest
 
 from tests.gateway.running import PlainClient, gateway, tubemq
 from tests.waiting import wait_until
-from tubemq_spark.gateway.overview import Flow, Overview, Rates, SessionRow
-from tubemq_spark.gateway.status_page import render
+from tubemq_spark.gateway.operate.overview import Flow, Overview, Rates, SessionRow
+from tubemq_spark.gateway.operate.status_page import render
 from tubemq_spark.protocol.gateway import sends
 from tubemq_spark.protocol.send_batch import SendBatch
 

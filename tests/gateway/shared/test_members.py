@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 @pytest.fixture(autouse=True)
 def always_asked(monkeypatch):
     """Otherwise an answer of the moment before would be used."""
-    monkeypatch.setattr("tubemq_spark.gateway.members._FRESH_S", -1.0)
+    monkeypatch.setattr("tubemq_spark.gateway.handlers.members._FRESH_S", -1.0)
 
 
 def members(client, **asked):
@@ -76,7 +76,7 @@ def test_groups_are_listed_by_topic(fleet):
 
 
 def test_an_answer_of_the_moment_before_is_used_and_says_how_old_it_is(fleet, monkeypatch):
-    monkeypatch.setattr("tubemq_spark.gateway.members._FRESH_S", 3_600.0)
+    monkeypatch.setattr("tubemq_spark.gateway.handlers.members._FRESH_S", 3_600.0)
     topic, group = fleet.topic(), fresh("group")
     reader = fleet.reader(topic, 1, group=group)
     assert members(reader) == [reader.session.client_id]

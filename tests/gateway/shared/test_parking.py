@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
 from tests.gateway.running import gateway
 from tests.waiting import wait_until
-from tubemq_spark.gateway import parking
+from tubemq_spark.gateway.handlers import parking
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 NEVER_MS = 86_400_000

@@ -1,0 +1,78 @@
+"""Who is the first to wait for a partition, and who is woken when messages have come."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tubemq_spark.gateway.handlers.arrivals import Arrivals
+from tubemq_spark.model import TopicPartition
+
+A, B = TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0)
+
+
+class Waiter:
+    def __init__(self, types=()):
+        self.filter = frozenset(types)
+        self.woken = []
+
+    def wake(self, partition=None):
+        self.woken.append(partition)
+
+
+@pytest.fixture
+def arrivals():
+    return Arrivals()
+
+
+def test_the_first_of_each_partition_asks(arrivals):
+    first, second = Waiter(), Waiter()
+    arrivals.wait(first, [A])
+    arrivals.wait(second, [A])
+    assert arrivals.is_first(first)
+    assert not arrivals.is_first(second)
+    arrivals.wait(second, [A, B])
+    assert arrivals.is_first(second)
+
+
+def test_all_that_wait_are_woken_but_the_one_that_saw_the_messages(arrivals):
+    waiters = [Waiter(), Waiter(), Waiter(["type"]), Waiter()]
+    for waiter in waiters[:3]:
+        arrivals.wait(waiter, [A])
+    arrivals.wait(waiters[3], [B])
+    arrivals.arrived([A], seen_by=waiters[0])
+    assert [waiter.woken for waiter in waiters] == [[], [A], [A], []]
+
+
+def test_the_next_one_is_told_when_the_first_leaves(arrivals):
+    first, second = Waiter(), Waiter()
+    for waiter in (first, second):
+        arrivals.wait(waiter, [A])
+    arrivals.leave(first)
+    assert second.woken == [None]
+    assert arrivals.is_first(second)
+
+
+def test_those_with_a_filter_ask_for_themselves(arrivals):
+    plain, filtered = Waiter(), Waiter(["type"])
+    for waiter in (plain, filtered):
+        arrivals.wait(waiter, [A])
+    assert arrivals.is_first(plain)
+    assert arrivals.is_first(filtered)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.sampled_from([A, B])))))
+def test_each_partition_that_is_waited_for_has_one_first_who_came_first(steps):
+    arrivals, waiters = Arrivals(), [Waiter() for _ in range(4)]
+    queues = {A: [], B: []}
+    for number, partitions in steps:
+        arrivals.wait(waiters[number], partitions)
+        for partition, queue in queues.items():
+            if number in queue and partition not in partitions:
+                queue.remove(number)
+            elif number not in queue and partition in partitions:
+                queue.append(number)
+        firsts = {queue[0] for queue in queues.values() if queue}
+        assert {number for number in range(4) if arrivals.is_first(waiters[number])} == firsts
+    for waiter in waiters:
+        arrivals.leave(waiter)
+    assert not arrivals._waiting
+    assert not arrivals._partitions

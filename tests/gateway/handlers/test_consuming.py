@@ -1,0 +1,339 @@
+"""Partitions that a session attaches: fetched with a wait, committed, and given up with the session."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
+from tests.waiting import wait_until
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
+
+ROW = 28
+BROKERS = (1, 2, 3)
+
+
+@pytest.fixture
+def server():
+    with tubemq(demo=(1, 1), other=(1, 1)) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server):
+    with gateway(server) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served):
+    with PlainClient(served.address, "reader") as made:
+        made.open()
+        yield made
+
+
+def place(broker_id=1, topic="demo"):
+    return pb.Partition(topic=topic, broker_id=broker_id, partition_id=0)
+
+
+def attach(client, *partitions, offset=0, **how):
+    wanted = [pb.AttachPartitionsRequest.Wanted(partition=one, offset=offset) for one in partitions]
+    return client("AttachPartitions", partitions=wanted, **how).partitions
+
+
+def publish(served, *values, broker_id=1, header=None):
+    message = sends.to_proto(SendBatch.of("demo", list(values), header=header))
+    message.MergeFrom(
+        pb.MessageBatch(places=[pb.Place(broker_id=broker_id)], place_codes=bytes(4 * len(values)))
+    )
+    with PlainClient(served.address, "writer") as writer:
+        writer.open(group="writers")
+        writer("Publish", batch=message)
+
+
+def fetch(client, **how):
+    return client("Fetch", **{"wait_ms": 10_000, "timeout": 15, **how})
+
+
+def refused(client, name, **fields):
+    with pytest.raises(RefusedError) as caught:
+        client(name, **fields)
+    return caught.value
+
+
+def in_background(call):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    return thread, found
+
+
+def test_messages_come_in_order_with_all_that_belongs_to_them(served, client):
+    (attached,) = attach(client, place())
+    assert attached.offset == 0
+    publish(served, b"one", b"two", header=MessageHeader({"z": "1", "a": "2"}))
+
+    answer = fetch(client)
+
+    assert [(one.value, one.offset) for one in answer.messages] == [(b"one", 0), (b"two", ROW)]
+    assert [[(pair.name, pair.value) for pair in one.attributes] for one in answer.messages] == [
+        [("z", "1"), ("a", "2")]
+    ] * 2
+    assert (answer.partition, answer.offset, answer.latest) == (place(), 0, 2 * ROW)
+    assert (answer.next, answer.lag, answer.bytes_behind, answer.slow) == (2 * ROW, 2, 0, False)
+    assert 'tubemq_gateway_behind_bytes_bucket{le="0.0"} 1.0' in served.server.metrics.text()
+
+
+def test_a_fetch_waits_for_messages_of_any_attached_partition(served, client):
+    attach(client, *map(place, BROKERS))
+    thread, found = in_background(lambda: fetch(client))
+    publish(served, b"late", broker_id=3)
+    thread.join(20)
+    assert [one.value for one in found[0].messages] == [b"late"]
+    assert found[0].partition == place(3)
+
+
+def test_a_fetch_without_messages_is_answered_after_its_wait(client):
+    attach(client, place())
+    answer = fetch(client, wait_ms=50)
+    assert (list(answer.messages), answer.batch) == ([], "")
+    assert answer.reason == 407
+
+
+def test_what_is_committed_moves_the_group_and_the_rest_comes_again(served, client):
+    attach(client, place())
+    publish(served, b"one")
+    first = fetch(client)
+    assert client("Commit", batch=first.batch).offset == ROW
+    publish(served, b"two")
+    assert [one.value for one in fetch(client).messages] == [b"two"]
+
+    assert list(client("DetachPartitions", partitions=[place(), place(2)]).partitions) == [place()]
+    wanted = pb.AttachPartitionsRequest.Wanted(partition=place())
+    (again,) = client("AttachPartitions", partitions=[wanted]).partitions
+    assert again.offset == ROW
+    assert [one.value for one in fetch(client).messages] == [b"two"]
+
+
+def test_a_commit_rides_on_the_next_fetch(served, client):
+    attach(client, place())
+    publish(served, b"one")
+    first = fetch(client)
+    assert fetch(client, wait_ms=0).reason == 408
+    publish(served, b"two")
+    second = fetch(client, commit=[first.batch])
+    assert [one.value for one in second.messages] == [b"two"]
+    assert refused(client, "Commit", batch=first.batch).status in {"INVALID_ARGUMENT", "NOT_FOUND"}
+
+
+def test_a_batch_that_is_taken_back_comes_again(served, client):
+    attach(client, place())
+    publish(served, b"one")
+    first = fetch(client)
+    assert client("Commit", batch=first.batch, roll_back=True).offset == 0
+    assert [one.value for one in fetch(client).messages] == [b"one"]
+
+
+def test_a_parked_fetch_holds_no_thread(server):
+    with gateway(server, control_threads=1, consuming_threads=2) as served, contextlib.ExitStack() as running:
+        clients = [running.enter_context(PlainClient(served.address, f"reader{n}")) for n in range(30)]
+        for number, client in enumerate(clients):
+            client.open(group=f"group_{number}")
+            attach(client, place())
+        parked = [in_background(lambda client=client: fetch(client)) for client in clients]
+        with PlainClient(served.address, "other") as other:
+            other.open()
+            for _ in range(5):
+                assert other("QueryRoute", topics=["demo"], timeout=5).partitions
+                other("Heartbeat", timeout=5)
+        publish(served, b"for all")
+        for thread, _ in parked:
+            thread.join(20)
+        assert [found[0].messages[0].value for _, found in parked] == [b"for all"] * 30
+
+
+def test_what_a_broker_gave_after_the_client_had_gone_comes_again(served, client, monkeypatch):
+    attach(client, place())
+    publish(served, b"one")
+    (attached,) = served.server._consuming._consumers.values()
+    consumer = attached.consumer
+    usual, asked, gone = consumer.fetch, threading.Event(), threading.Event()
+
+    def slow(timeout_ms):
+        asked.set()
+        gone.wait(10)
+        return usual(timeout_ms)
+
+    monkeypatch.setattr(consumer, "fetch", slow)
+    call = client.method("Fetch").future(client.request("Fetch", wait_ms=5_000), timeout=10)
+    assert asked.wait(10)
+    call.cancel()
+    wait_until(lambda: next(iter(served.server._sessions)).running == 0)
+    gone.set()
+
+    assert [one.value for one in fetch(client).messages] == [b"one"]
+
+
+def test_the_same_client_takes_its_partitions_over_at_another_gateway(server, served, client):
+    """Without a word to the first one, as after a cut of the network."""
+    attach(client, place())
+    publish(served, b"one", b"two")
+    assert len(fetch(client).messages) == 2
+    with gateway(server) as other, PlainClient(other.address, "reader") as moved:
+        moved.open()
+        wanted = pb.AttachPartitionsRequest.Wanted(partition=place())
+        (attached,) = moved("AttachPartitions", partitions=[wanted]).partitions
+        assert attached.offset == 0
+        assert [one.value for one in fetch(moved).messages] == [b"one", b"two"]
+
+
+def test_another_client_of_the_group_is_told_who_has_a_partition(served, client):
+    attach(client, place())
+    with PlainClient(served.address, "second") as second:
+        second.open()
+        (refusal,) = attach(second, place())
+        assert (refusal.error.code, refusal.error.kind) == (410, "RpcError")
+
+
+@pytest.fixture
+def slow_to_close(monkeypatch):
+    """Consumers leave their brokers only after a while, as with many brokers or busy threads.
+
+    Gives those that have left.
+    """
+    usual, gone = AssignedConsumer.close, []
+
+    def slowly(consumer):
+        time.sleep(0.3)
+        usual(consumer)
+        gone.append(consumer)
+
+    monkeypatch.setattr(AssignedConsumer, "close", slowly)
+    return gone
+
+
+@pytest.mark.usefixtures("slow_to_close")
+def test_the_partitions_of_a_closed_session_are_free_when_the_call_returns(served, client):
+    attach(client, place())
+    client("CloseSession")
+    with PlainClient(served.address, "second") as second:
+        second.open()
+        (answer,) = attach(second, place())
+        assert answer.WhichOneof("result") == "offset", answer
+
+
+@pytest.mark.usefixtures("slow_to_close")
+def test_who_hears_that_a_member_has_gone_can_take_its_partitions(served, client):
+    attach(client, place(2))
+    with PlainClient(served.address, "goes") as goes:
+        goes.open()
+        attach(goes, place(1))
+        (came,) = client("Heartbeat").events
+        closing = goes.method("CloseSession").future(goes.request("CloseSession"))
+        wait_until(lambda: client("Heartbeat", seen=came.number).events)
+        (answer,) = attach(client, place(1))
+        assert answer.WhichOneof("result") == "offset", answer
+        closing.result(10)
+
+
+def test_closing_a_session_does_not_wait_for_a_broker_that_is_silent(server, client, monkeypatch):
+    monkeypatch.setattr("tubemq_spark.gateway.handlers.consuming._LONGEST_CLOSE_S", 0.1)
+    attach(client, place())
+    with server.faults.hold(Method.PARTITION_REGISTER) as held:
+        client("CloseSession")
+        assert held.wait_for_hits()
+
+
+def test_who_opens_its_session_again_does_not_hear_that_it_has_gone(served, client, slow_to_close):
+    attach(client, place())
+    client.session.epoch += 1
+    client.open()
+    attach(client, place())
+    wait_until(lambda: slow_to_close)
+    assert not client("Heartbeat").events
+
+
+def test_a_silent_session_gives_its_partitions_up(server):
+    with (
+        gateway(server, lease_ms=300, heartbeat_ms=100, housekeeping_ms=20) as served,
+        PlainClient(served.address, "silent") as silent,
+        PlainClient(served.address, "next") as following,
+    ):
+        silent.open()
+        attach(silent, place())
+        wait_until(lambda: len(served.server._consuming) == 0)
+
+        def taken():
+            following.open()
+            return attach(following, place())[0].WhichOneof("result") == "offset"
+
+        wait_until(taken, 10)
+        assert refused(silent, "Fetch").condition == "TUBEMQ_SESSION_UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("Fetch", {}),
+        ("Commit", {"batch": "x"}),
+        ("DetachPartitions", {}),
+        ("AttachPartitions", {}),
+        ("AttachPartitions", {"topics": ["not a topic"]}),
+    ],
+    ids=str,
+)
+def test_calls_that_make_no_sense_are_refused(client, name, fields):
+    assert refused(client, name, **fields).status == "INVALID_ARGUMENT"
+
+
+def test_of_several_partitions_each_has_its_own_answer(client):
+    one, unknown, unaligned = (
+        pb.AttachPartitionsRequest.Wanted(partition=place(broker), offset=offset)
+        for broker, offset in ((1, 0), (9, 0), (2, 1))
+    )
+    answers = client("AttachPartitions", partitions=[one, unknown, unaligned]).partitions
+    assert [answer.WhichOneof("result") for answer in answers] == ["offset", "error", "error"]
+    assert answers[1].error.condition == "TUBEMQ_CONNECT.UNKNOWN"
+    assert answers[2].error.condition == "TUBEMQ_OFFSET_UNALIGNED"
+
+
+def test_a_session_reads_the_topics_that_it_named_first(client):
+    attach(client, place())
+    refusal = refused(
+        client,
+        "AttachPartitions",
+        partitions=[pb.AttachPartitionsRequest.Wanted(partition=place(topic="other"))],
+    )
+    assert refusal.condition == "TUBEMQ_GATEWAY_REQUEST"
+    assert "other" in str(refusal.error)
+
+
+def test_a_parked_fetch_is_answered_when_the_gateway_drains(server):
+    with gateway(server) as served, PlainClient(served.address, "reader") as client:
+        client.open()
+        attach(client, place())
+        thread, found = in_background(lambda: fetch(client, wait_ms=20_000, timeout=30))
+        wait_until(lambda: next(iter(served.server._sessions)).running == 1)
+        served.stop(10_000)
+        thread.join(20)
+        assert found[0].draining
+        assert not found[0].messages
+
+
+def test_only_so_many_fetches_wait_and_the_next_is_told_when_to_try_again(server):
+    with gateway(server, fetches=1) as served, PlainClient(served.address, "reader") as client:
+        client.open()
+        attach(client, place())
+        thread, _ = in_background(lambda: fetch(client))
+        consuming = served.server._consuming
+        wait_until(lambda: consuming.waiting == 1)
+        refusal = refused(client, "Fetch")
+        assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
+        assert refusal.error.parameters["retry_after_ms"] > 0
+        publish(served, b"one")
+        thread.join(20)
+        assert consuming.waiting == 0

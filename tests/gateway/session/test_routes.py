@@ -1,0 +1,211 @@
+"""Routes: a master is asked when what it said is too old, once for all, and not while it is away."""
+
+import concurrent.futures
+import threading
+
+import pytest
+
+from tests.memory_cluster import MemoryCluster
+from tests.waiting import wait_until
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.gateway.session.routes import Routes
+from tubemq_spark.model import TopicPartition
+
+REFRESH_S, EXPIRY_S = 20.0, 300.0
+
+
+class Master(MemoryCluster):
+    """Counts the questions; may be away, or slow."""
+
+    def __init__(self):
+        super().__init__(demo=(2, 2), other=(1, 1))
+        self.asked = []
+        self.away = False
+        self.gate = None
+
+    def layout(self, topics, *, missing_ok=False):
+        self.asked.append(tuple(topics))
+        if self.gate is not None:
+            self.gate.wait(5)
+        if self.away:
+            raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during="asking", tried="m:1")
+        return super().layout(topics, missing_ok=missing_ok)
+
+
+class Clock:
+    now = 0.0
+    read = 0
+
+    def __call__(self):
+        self.read += 1
+        return self.now
+
+
+@pytest.fixture
+def parts():
+    master, clock = Master(), Clock()
+    return master, clock, Routes(master, REFRESH_S, EXPIRY_S, clock)
+
+
+DEMO = TopicPartition("demo", 1, 10_001)
+
+
+def test_what_a_master_said_is_used_until_it_is_too_old(parts):
+    master, clock, routes = parts
+    first = routes.find([DEMO])
+    clock.now += REFRESH_S
+    assert routes.find([DEMO]) == first
+    assert len(master.asked) == 1
+
+    clock.now += 1
+    routes.find([DEMO])
+    assert len(master.asked) == 2
+
+
+def test_a_layout_is_asked_for_and_remembered(parts):
+    master, _, routes = parts
+    routes.layout(["demo", "other"], missing_ok=False)
+    routes.layout(["demo", "other"], missing_ok=False)
+    assert set(routes.find([DEMO, TopicPartition("other", 1, 0)]).partitions) == {
+        DEMO,
+        TopicPartition("other", 1, 0),
+    }
+    assert len(master.asked) == 2
+
+
+def test_what_proved_wrong_is_asked_for_anew(parts):
+    master, _, routes = parts
+    routes.find([DEMO])
+    routes.forget(["demo"])
+    routes.find([DEMO])
+    assert len(master.asked) == 2
+
+
+def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts):
+    master, clock, routes = parts
+    known = routes.find([DEMO])
+    master.away = True
+    clock.now += EXPIRY_S
+    assert routes.find([DEMO]) == known
+
+    clock.now += 1
+    with pytest.raises(TubeMQConnectionError):
+        routes.find([DEMO])
+
+
+@pytest.mark.parametrize("partition", [TopicPartition("demo", 1, 9), TopicPartition("nowhere", 1, 0)])
+def test_a_partition_that_does_not_exist_is_refused(parts, partition):
+    *_, routes = parts
+    with pytest.raises(OptionError, match="TUBEMQ_PARTITION_NOT_LISTED"):
+        routes.find([DEMO, partition])
+
+
+def test_threads_that_ask_at_once_share_one_answer(parts):
+    master, _, routes = parts
+    master.gate = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(5) as threads:
+        found = [threads.submit(routes.find, [DEMO]) for _ in range(5)]
+        master.gate.set()
+        assert len({tuple(one.result().partitions) for one in found}) == 1
+    assert len(master.asked) == 1
+
+
+def test_whoever_wants_the_latest_waits_for_whoever_asks(parts):
+    """A master refuses a group other topics while one of its members asks."""
+    master, _, routes = parts
+    master.gate = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        first = threads.submit(routes.find, [DEMO])
+        wait_until(lambda: master.asked)
+        second = threads.submit(routes.layout, ["other"], missing_ok=False)
+        with pytest.raises(concurrent.futures.TimeoutError):
+            second.result(0.05)
+        assert master.asked == [("demo",)]
+        master.gate.set()
+        assert first.result()
+        assert second.result()
+    assert master.asked == [("demo",), ("other",)]
+
+
+def test_threads_that_waited_in_vain_fail_together(parts):
+    master, clock, routes = parts
+    master.away, master.gate = True, threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        asking = [threads.submit(routes.layout, ["demo"], missing_ok=False) for _ in range(3)]
+        # Each reads it at the start, and once more before it waits.
+        wait_until(lambda: clock.read >= 2 * 3)
+        clock.now += 10
+        master.gate.set()
+        assert {type(one.exception()) for one in asking} == {TubeMQConnectionError}
+    assert master.asked == [("demo",)]
+
+
+def test_a_refresh_asks_for_what_is_used_so_that_nobody_waits_for_it(parts):
+    master, clock, routes = parts
+    routes.find([DEMO])
+    routes.known({"other"})
+    master.asked.clear()
+    clock.now += REFRESH_S - 1
+    routes.refresh()
+    assert master.asked == [("demo", "other")]
+    clock.now += REFRESH_S - 1
+    routes.find([DEMO])
+    assert len(master.asked) == 1
+
+
+def test_what_nobody_uses_any_more_is_forgotten(parts):
+    master, clock, routes = parts
+    routes.known({"other"})
+    clock.now += EXPIRY_S
+    routes.find([DEMO])
+    clock.now += 1
+    master.asked.clear()
+    routes.refresh()
+    assert master.asked == [("demo",)]
+
+
+def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgotten(parts, monkeypatch):
+    monkeypatch.setattr("tubemq_spark.gateway.session.routes._MOST_TOPICS", 2)
+    master, _, routes = parts
+    for topic in ("other", "demo", "third"):
+        routes.known({topic})
+    master.asked.clear()
+    routes.refresh()
+    assert master.asked == [("demo", "third")]
+
+
+def test_a_topic_without_partitions_is_asked_for_again_soon(parts):
+    master, clock, routes = parts
+    routes.known({"third"})
+    clock.now += 4
+    routes.known({"third"})
+    assert len(master.asked) == 1
+    clock.now += 2
+    routes.known({"third"})
+    assert len(master.asked) == 2
+
+
+def test_changes_are_told_once(parts):
+    master, _, routes = parts
+    told = []
+    routes.on_change = lambda *change: told.append(change)
+    routes.find([DEMO])
+    routes.refresh()
+    assert told == []
+    master.partitions["demo"].append(TopicPartition("demo", 1, 10_002))
+    routes.refresh()
+    routes.refresh()
+    assert told == [("demo", 5)]
+
+
+def test_it_is_known_whether_masters_answer(parts):
+    master, _, routes = parts
+    routes.find([DEMO])
+    assert not routes.degraded
+    master.away = True
+    with pytest.raises(TubeMQConnectionError):
+        routes.refresh()
+    assert routes.degraded
+    master.away = False
+    routes.refresh()
+    assert not routes.degraded

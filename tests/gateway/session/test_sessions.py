@@ -1,0 +1,142 @@
+"""Sessions: one for each client id, that of the largest epoch, as long as it gives signs of life."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tubemq_spark.errors import GatewayError
+from tubemq_spark.gateway.session.sessions import Sessions
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+LEASE_S = 30.0
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def made(**settings):
+    clock = Clock()
+    return Sessions(GatewaySettings(master_servers=("m",), node_name="g1", **settings), clock), clock
+
+
+def ref(client_id="reader", epoch=1):
+    return pb.SessionRef(client_id=client_id, epoch=epoch)
+
+
+def opened(sessions, *which):
+    return sessions.open(ref(*which), object, "peer", "Python", "1")
+
+
+def refused(condition, call, *arguments):
+    with pytest.raises(GatewayError) as caught:
+        call(*arguments)
+    assert caught.value.condition == condition
+    return caught.value
+
+
+def test_a_call_of_an_unknown_session_is_refused():
+    sessions, _ = made()
+    opened(sessions)
+    refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref("other"))
+    refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref(epoch=2))
+
+
+def test_a_newer_client_of_the_same_id_fences_the_older_one():
+    sessions, _ = made()
+    older = opened(sessions)
+    newer = opened(sessions, "reader", 2)
+
+    assert older.ended
+    refused("TUBEMQ_SESSION_FENCED", sessions.use, ref())
+    refused("TUBEMQ_SESSION_FENCED", opened, sessions)
+    assert sessions.use(ref(epoch=2)) is newer
+
+
+def test_the_same_client_may_open_its_session_anew():
+    sessions, _ = made()
+    opened(sessions)
+    again = opened(sessions)
+    assert sessions.use(ref()) is again
+    assert len(sessions) == 1
+
+
+def test_a_silent_session_expires_and_one_with_calls_under_way_does_not():
+    sessions, clock = made()
+    silent, busy, fresh = (opened(sessions, name) for name in ("silent", "busy", "fresh"))
+    busy.running = 1
+    clock.now += LEASE_S + 1
+    sessions.use(ref("fresh"))
+
+    assert sessions.expire() == [silent]
+    assert list(sessions) == [busy, fresh]
+    refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref("silent"))
+
+
+def test_a_closed_session_does_not_close_its_successor():
+    sessions, _ = made()
+    older = opened(sessions)
+    newer = opened(sessions, "reader", 2)
+    sessions.close(older)
+    assert list(sessions) == [newer]
+
+
+def test_there_are_only_so_many_and_a_refusal_says_when_to_try_again():
+    sessions, _ = made(sessions=2)
+    opened(sessions, "a")
+    opened(sessions, "b")
+    assert refused("TUBEMQ_GATEWAY_BUSY", opened, sessions, "c").parameters["retry_after_ms"] > 0
+    opened(sessions, "b", 2)
+
+
+def test_a_client_without_a_name_is_refused():
+    sessions, _ = made()
+    refused("TUBEMQ_GATEWAY_REQUEST", opened, sessions, " ")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"), st.integers(1, 3), st.sampled_from(["open", "use", "wait", "close"])
+        ),
+        max_size=20,
+    )
+)
+def test_only_the_newest_of_an_id_is_served(steps):
+    sessions, clock = made()
+    model = {}
+    for name, epoch, what in steps:
+        current = model.get(name)
+        if what == "wait":
+            clock.now += LEASE_S + 1
+            sessions.expire()
+            model.clear()
+        elif what == "open":
+            if current is not None and current > epoch:
+                refused("TUBEMQ_SESSION_FENCED", opened, sessions, name, epoch)
+            else:
+                opened(sessions, name, epoch)
+                model[name] = epoch
+        elif current == epoch:
+            session = sessions.use(ref(name, epoch))
+            if what == "close":
+                sessions.close(session)
+                del model[name]
+        else:
+            fenced = current is not None and current > epoch
+            refused(f"TUBEMQ_SESSION_{'FENCED' if fenced else 'UNKNOWN'}", sessions.use, ref(name, epoch))
+        assert {one.client_id: one.epoch for one in sessions} == model
+
+
+def test_all_are_told_of_an_end_whatever_one_of_them_does(caplog):
+    sessions, _ = made()
+    told = []
+    sessions.on_end += [lambda _: 1 // 0, told.append]
+    session = opened(sessions)
+    sessions.close(session)
+    assert told == [session]
+    assert "was not taken note of" in caplog.text

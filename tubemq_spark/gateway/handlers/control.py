@@ -1,0 +1,190 @@
+"""Sessions, routes and offsets: short questions and short answers."""
+
+from typing import Final
+
+from tubemq_spark.errors import OptionError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.gateway.handlers.consuming import Consuming
+from tubemq_spark.gateway.session.calls import Call, Calls
+from tubemq_spark.gateway.session.routes import with_missing
+from tubemq_spark.gateway.session.sessions import Sessions
+from tubemq_spark.gateway.session.upstream import Access, Upstream
+from tubemq_spark.gateway.session.workers import Workers
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import StoreBounds, StoreId
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+
+_PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
+"""Errors of a broker after which a master is asked anew where it is."""
+
+
+class Control:
+    """Serves the short calls of sessions."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        sessions: Sessions,
+        upstream: Upstream,
+        workers: Workers,
+        waiting: Workers,
+        calls: Calls,
+        consuming: Consuming,
+    ) -> None:
+        """Use ``workers`` for what is answered soon, and ``waiting`` for what may take minutes."""
+        self._settings = settings
+        self._sessions = sessions
+        self._upstream = upstream
+        self._workers = workers
+        self._waiting = waiting
+        self._calls = calls
+        self._consuming = consuming
+        self.capabilities: tuple[str, ...] = ()
+        """The methods that this gateway serves."""
+
+    # Sessions: no thread, so that load cannot make one expire.
+
+    async def open_session(self, request: pb.OpenSessionRequest, call: Call) -> pb.OpenSessionResponse:
+        """Open a session under the id that its client chose."""
+        call.session = self._sessions.open(
+            request.session,
+            lambda: self._upstream.access(request.settings),
+            call.context.peer(),
+            request.language,
+            request.version,
+        )
+        return pb.OpenSessionResponse(
+            lease_ms=self._settings.lease_ms,
+            heartbeat_ms=self._settings.heartbeat_ms,
+            max_message_bytes=self._settings.max_message_bytes,
+            gateway=self._settings.name,
+            capabilities=self.capabilities,
+        )
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
+        """Take a sign of life; tell what has happened and was not told yet."""
+        inbox = call.owner().inbox
+        inbox.seen(request.seen)
+        return pb.HeartbeatResponse(
+            lease_ms=self._settings.lease_ms,
+            draining=self._calls.draining,
+            events=inbox.pending(),
+            gateway=self._settings.name,
+        )
+
+    async def close_session(self, _: pb.CloseSessionRequest, call: Call) -> pb.CloseSessionResponse:
+        """End a session; calls of it that are under way come to their end.
+
+        Its partitions are free then, unless a broker does not answer.
+        """
+        session = call.owner()
+        session.closed_by_client = True
+        self._sessions.close(session)
+        await self._consuming.closed(session, call)
+        return pb.CloseSessionResponse()
+
+    # Topics.
+
+    async def query_route(self, request: pb.QueryRouteRequest, call: Call) -> pb.QueryRouteResponse:
+        """Say where partitions are; a master is asked unless an older answer will do."""
+        access, topics = call.owner().access, tuple(request.topics)
+
+        def ask() -> pb.QueryRouteResponse:
+            routes = access.routes
+            if request.max_age_ms and request.missing_ok and routes.age_ms(topics) <= request.max_age_ms:
+                layout = with_missing(routes.known(topics), topics)
+            else:
+                layout = routes.layout(topics, missing_ok=request.missing_ok)
+            made = values.layout_to_proto(layout)
+            made.age_ms = routes.age_ms(topics)
+            return made
+
+        return await self._workers.run(ask)
+
+    async def list_topics(self, _: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
+        """Name all topics."""
+        access = call.owner().access
+        return await self._workers.run(lambda: pb.ListTopicsResponse(topics=sorted(access.cluster.topics())))
+
+    async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
+        """Refuse a topic that does not exist, or wait until it can be published to."""
+        cluster = call.owner().access.cluster
+        if request.publishable:
+            await self._waiting.run(lambda: cluster.await_publishable(request.topic))
+        else:
+            await self._workers.run(lambda: cluster.refuse_unknown_topic(request.topic))
+        return pb.CheckTopicResponse()
+
+    # Offsets.
+
+    async def query_bounds(self, request: pb.QueryBoundsRequest, call: Call) -> pb.QueryBoundsResponse:
+        """Say where stores begin and end; brokers that are away are part of the answer."""
+        access = call.owner().access
+        return await self._workers.run(lambda: _bounds(access, request))
+
+    async def query_first_readable(
+        self, request: pb.QueryFirstReadableRequest, call: Call
+    ) -> pb.PartitionOffsets:
+        """Say where the first record is that can still be read."""
+        access = call.owner().access
+
+        def ask() -> pb.PartitionOffsets:
+            begins = {
+                values.partition_from_proto(one.partition): values.bounds_from_proto(one.bounds)
+                for one in request.begins
+            }
+            found = access.cluster.first_readable(access.routes.find(begins), begins)
+            return pb.PartitionOffsets(offsets=values.offsets_to_proto(found))
+
+        return await self._workers.run(ask)
+
+    async def query_group_positions(
+        self, request: pb.QueryGroupPositionsRequest, call: Call
+    ) -> pb.PartitionOffsets:
+        """Say where the session's group stands."""
+        access = call.owner().access
+
+        def ask() -> pb.PartitionOffsets:
+            partitions = [values.partition_from_proto(one) for one in request.partitions]
+            found = access.cluster.group_positions(access.routes.find(partitions))
+            return pb.PartitionOffsets(offsets=values.offsets_to_proto(found))
+
+        return await self._workers.run(ask)
+
+    async def query_stored_offsets(
+        self, request: pb.QueryStoredOffsetsRequest, call: Call
+    ) -> pb.QueryStoredOffsetsResponse:
+        """Say where groups stand, without being one."""
+        cluster, group = call.owner().access.cluster, request.group if request.HasField("group") else None
+        return await self._workers.run(
+            lambda: values.stored_offsets_to_proto(cluster.stored_offsets(group, tuple(request.topics)))
+        )
+
+    async def reset_offsets(self, request: pb.ResetOffsetsRequest, call: Call) -> pb.ResetOffsetsResponse:
+        """Move the session's group."""
+        access = call.owner().access
+
+        def move() -> pb.ResetOffsetsResponse:
+            positions = values.offsets_from_proto(request.positions)
+            failures = access.cluster.move_group(access.routes.find(positions), positions)
+            return values.reset_failures_to_proto(failures)
+
+        return await self._workers.run(move)
+
+
+def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsResponse:
+    stores = values.stores_from_proto(request.stores)
+    layout = access.routes.known({store.topic for store in stores})
+    found = access.cluster.bounds(
+        layout,
+        [store for store in stores if store in layout.stores],
+        flushed=request.flushed,
+        timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else None,
+    )
+    failures: dict[StoreId, TubeMQError] = {**found.failures}
+    access.routes.forget(
+        {store.topic for store, error in found.failures.items() if isinstance(error, _PROVES_OLD)}
+    )
+    for store in stores:
+        if store not in found.known and store not in failures:
+            failures[store] = OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=store)
+    return values.store_bounds_to_proto(StoreBounds(found.known, failures), stores)

@@ -1,0 +1,159 @@
+"""Groups and their members, as the masters' administration API knows them.
+
+The gateway keeps no list of its own: its sessions are some of a group's members, and others are at other
+gateways or come without one. What a master said is used for a moment, and answers say how old it is.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, Final, TypeVar
+
+from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.metadata.any_master import ask_a_master
+from tubemq_spark.errors import GatewayError
+from tubemq_spark.gateway.session.calls import Call
+from tubemq_spark.gateway.session.upstream import Access
+from tubemq_spark.gateway.session.workers import Workers
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net.deadline import Clock
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+_FRESH_S: Final = 5.0
+_PAGE: Final = 1_000
+_MOST_KEPT: Final = 1_000
+
+Item = TypeVar("Item")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Told:
+    """What a master said."""
+
+    value: Any
+    at: float
+
+
+class Members:
+    """Serves ``ListMembers`` and ``ListGroups``; used in the event loop."""
+
+    def __init__(self, settings: GatewaySettings, workers: Workers, clock: Clock = time.monotonic) -> None:
+        """Ask nobody yet."""
+        self._web = settings.web_servers
+        self._new_groups = settings.new_groups
+        self._workers = workers
+        self._clock = clock
+        self._told: dict[Hashable, _Told] = {}
+
+    async def list_members(self, request: pb.ListMembersRequest, call: Call) -> pb.ListMembersResponse:
+        """Name the members of a group, and what each holds."""
+        access = call.owner().access
+        group = request.group or access.config.group
+        told = await self._ask(("members", group), lambda: self._members(access, group))
+        items = {item["consumerId"]: item for item in told.value["data"]}
+        page, more = _page(items, request.page_size, request.after)
+        return pb.ListMembersResponse(
+            members=[_member(item) for item in page],
+            topics=told.value["topicSet"],
+            more=more,
+            age_ms=self._age_ms(told),
+            policy=told.value["policy"],
+        )
+
+    async def admit(self, access: Access) -> None:
+        """Return when sessions may consume in a group.
+
+        Raises:
+            GatewayError: TubeMQ does not know the group, and the settings want that.
+            TubeMQError: no master says whether it does.
+        """
+        if not self._new_groups:
+            group = access.config.group
+            await self._ask(("members", group), lambda: self._members(access, group))
+
+    async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
+        """Name the groups that have members, or those of them that read a topic."""
+        timeout_s = call.owner().access.config.rpc_timeout_ms / 1000
+        told = await self._ask(("groups", request.topic), lambda: self._groups(request.topic, timeout_s))
+        page, more = _page(
+            {item["consumeGroup"]: item for item in told.value}, request.page_size, request.after
+        )
+        groups = [
+            pb.ListGroupsResponse.Group(
+                name=item["consumeGroup"], topics=item["topicSet"], members=item["consumerNum"]
+            )
+            for item in page
+        ]
+        return pb.ListGroupsResponse(groups=groups, more=more, age_ms=self._age_ms(told))
+
+    async def _ask(self, what: Hashable, ask: Callable[[], Any]) -> _Told:
+        told = self._told.get(what)
+        if told is None or self._clock() - told.at > _FRESH_S:
+            answer = await self._workers.run(ask)
+            self._told.pop(what, None)
+            told = self._told[what] = _Told(answer, self._clock())
+            if len(self._told) > _MOST_KEPT:
+                del self._told[next(iter(self._told))]
+        return told
+
+    def _members(self, access: Access, group: str) -> dict[str, Any]:
+        """Return what a master says of a group.
+
+        Raises:
+            GatewayError: nobody knows it.
+        """
+        timeout_s = access.config.rpc_timeout_ms / 1000
+
+        def ask(admin: MasterAdmin) -> dict[str, Any]:
+            return {
+                **admin.consumer_group(group),
+                "policy": _policy(admin.group_control(group), admin.consume_controls(group)),
+            }
+
+        found = ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
+        # A master answers for a group that it does not know as for one without members.
+        if not found["data"] and not access.cluster.stored_offsets(group).known:
+            raise GatewayError("TUBEMQ_GROUP_NOT_FOUND", group=group)
+        return found
+
+    def _groups(self, topic: str, timeout_s: float) -> list[dict[str, Any]]:
+        def ask(admin: MasterAdmin) -> list[dict[str, Any]]:
+            return admin.online_groups(topic or None)
+
+        return ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
+
+    def _age_ms(self, told: _Told) -> int:
+        return int((self._clock() - told.at) * 1000)
+
+
+def _page(items: dict[str, Item], size: int, after: str) -> tuple[list[Item], bool]:
+    names = [name for name in sorted(items) if name > after]
+    size = min(size or _PAGE, _PAGE)
+    return [items[name] for name in names[:size]], len(names) > size
+
+
+def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.GroupPolicy:
+    changes = [item["modifyDate"] for item in ([] if control is None else [control]) + topics]
+    made = pb.GroupPolicy(changed=max(changes, default=""))
+    if control is not None:
+        made.flow_control = bool(control["flowCtrlEnable"])
+        made.flow_rules = json.dumps(control["flowCtrlInfo"])
+        made.brokers_per_consumer = max(0, control["alwdBrokerClientRate"])
+    for item in topics:
+        made.topics.add(
+            topic=item["topicName"],
+            consume=bool(item["consumeEnable"]),
+            reason=item["disableCsmRsn"],
+            filters=item["filterConds"].strip(",") if item["filterEnable"] else "",
+        )
+    return made
+
+
+def _member(item: dict[str, Any]) -> pb.ListMembersResponse.Member:
+    made = pb.ListMembersResponse.Member(client_id=item["consumerId"])
+    for part in item["parInfo"]:
+        made.partitions.add(
+            topic=part["topicName"], partition_id=int(part["partId"]), broker=part["brokerAddr"]
+        )
+    return made

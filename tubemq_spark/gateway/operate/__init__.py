@@ -1,0 +1,1 @@
+"""Numbers, and the pages that show them."""

@@ -1,0 +1,113 @@
+"""What a gateway counts, in Prometheus' text format; ``docs/gateway-metrics.md`` lists it."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final, TypeAlias, cast
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.gateway.operate.overview import DIRECTIONS
+from tubemq_spark.gateway.operate.web import Application
+
+Made: TypeAlias = Any
+"""A metric of Prometheus' client, which is imported late."""
+
+_PREFIX: Final = "tubemq_gateway_"
+_BYTES: Final = (0, *(1 << power for power in range(16, 41, 4)))
+_SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
+
+
+def _prometheus() -> ModuleType:
+    try:
+        import prometheus_client
+    except ImportError:
+        raise OptionError("TUBEMQ_GATEWAY_MISSING", package="prometheus_client") from None
+    return prometheus_client
+
+
+class Metrics:
+    """The numbers of one gateway."""
+
+    def __init__(self) -> None:
+        """Count from 0; serve nothing yet."""
+        prometheus = _prometheus()
+        self.registry = prometheus.CollectorRegistry()
+        self.labels: dict[str, tuple[str, ...]] = {}
+        """The labels of those that have some, by the name without ``_total``."""
+        self._calls = self._made(prometheus.Counter, "calls", "Calls that ended", "method", "status")
+        self._seconds = self._made(
+            prometheus.Histogram, "call_seconds", "How long calls took", "method", buckets=_SECONDS
+        )
+        self._rows = self._made(prometheus.Counter, "rows", "Messages that passed", "direction")
+        self._bytes = self._made(
+            prometheus.Counter,
+            "bytes",
+            "Bytes of messages that passed, attributes and numbers included",
+            "direction",
+        )
+        self._losses = self._made(prometheus.Counter, "losses", "Losses that readers were told of", "kind")
+        self._expired = self._made(
+            prometheus.Counter,
+            "sessions_expired",
+            "Sessions that were silent for longer than their lease",
+        )
+        self._behind = self._made(
+            prometheus.Histogram,
+            "behind_bytes",
+            "How much data stores held behind what was read",
+            buckets=_BYTES,
+        )
+        self._hooks = self._made(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
+        self._watched: dict[str, Callable[[], float]] = {}
+        self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
+        """How many messages and bytes have passed, by direction."""
+
+    def _made(self, kind: Callable[..., Any], name: str, text: str, *labels: str, **more: object) -> Made:
+        full = f"{_PREFIX}{name}"
+        if labels:
+            self.labels[full] = labels
+        return kind(full, text, labels, registry=self.registry, **more)
+
+    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show a number that is asked for when somebody looks."""
+        self._made(_prometheus().Gauge, name, text).set_function(value)
+        self._watched[text] = value
+
+    def watched(self) -> dict[str, int]:
+        """Return these numbers as they are now, by their texts."""
+        return {text: int(value()) for text, value in self._watched.items()}
+
+    def ended(self, method: str, status: str, seconds: float) -> None:
+        """Count a call."""
+        self._calls.labels(method, status).inc()
+        self._seconds.labels(method).observe(seconds)
+
+    def passed(self, direction: str, rows: int, size: int) -> None:
+        """Count messages that were ``read`` or ``published``."""
+        self._rows.labels(direction).inc(rows)
+        self._bytes.labels(direction).inc(size)
+        had_rows, had_bytes = self.totals[direction]
+        self.totals[direction] = had_rows + rows, had_bytes + size
+
+    def lost(self, kind: str) -> None:
+        """Count a loss."""
+        self._losses.labels(kind).inc()
+
+    def expired(self, sessions: int) -> None:
+        """Count sessions that were silent for too long."""
+        self._expired.inc(sessions)
+
+    def behind(self, size: int) -> None:
+        """Note how much a reader has still to read."""
+        self._behind.observe(size)
+
+    def hook_failed(self) -> None:
+        """Count a hook that raised."""
+        self._hooks.inc()
+
+    def text(self) -> str:
+        """Return all numbers as Prometheus reads them."""
+        return str(_prometheus().generate_latest(self.registry).decode())
+
+    def application(self) -> Application:
+        """Return what serves all numbers over HTTP, in the format that is asked for."""
+        return cast("Application", _prometheus().make_wsgi_app(self.registry))

@@ -1,0 +1,1 @@
+"""What every call goes through, and what calls share."""

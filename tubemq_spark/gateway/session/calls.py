@@ -1,0 +1,323 @@
+"""What each call goes through: its session, its errors, metrics and the access log.
+
+**Never silence.** Whatever happens in a call, its client gets a status: that of its error, with the error
+itself in a trailer; INTERNAL for a mistake of ours, which is logged with its traceback. That comes before the
+deadline of the client, who otherwise would learn nothing of the reason; a client that names no deadline has
+the usual one of the method. What a thread still does then comes to its end, and nobody waits for it.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import logging
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from tubemq_spark.errors import GatewayError, TubeMQError
+from tubemq_spark.gateway.operate.metrics import Metrics
+from tubemq_spark.gateway.session.guard import Guard
+from tubemq_spark.gateway.session.sessions import Session, Sessions
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, to_proto, unexpected
+from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, Method
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway.statuses import Status, status_of
+
+logger = logging.getLogger(__name__)
+access_log = logging.getLogger("tubemq_spark.gateway.access")
+
+_ALWAYS: Final = frozenset(
+    {
+        "Heartbeat",
+        "SessionEvents",
+        "CloseSession",
+        "Commit",
+        "DetachPartitions",
+        "DescribeGateway",
+        "ListSessions",
+    }
+)
+"""Served while the gateway drains too."""
+_WITHOUT_SESSION: Final = frozenset({"OpenSession", "DescribeGateway", "ListSessions"})
+USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
+    "Heartbeat": 3.0,
+    "CloseSession": 5.0,
+    "QueryRoute": 30.0,
+    "ListTopics": 30.0,
+    "QueryBounds": 30.0,
+    "QueryFirstReadable": 60.0,
+    "QueryGroupPositions": 30.0,
+    "QueryStoredOffsets": 30.0,
+    "ResetOffsets": 30.0,
+    "Publish": 150.0,
+    "CheckTopic": 150.0,
+    "AttachPartitions": 60.0,
+    "DetachPartitions": 30.0,
+    "Fetch": 25.0,
+    "Commit": 30.0,
+    "ListMembers": 30.0,
+    "ListGroups": 30.0,
+}
+"""How long a call may take whose client names no deadline: what settings usually allow TubeMQ."""
+_RESERVE_S: Final = 0.2
+"""How much earlier than its client's deadline a call is answered, or half of what is left."""
+_MOST_TOPICS: Final = 1_024
+"""How many topics a call may name."""
+_SHOWN_TEXT: Final = 1_000
+"""How much of an error's text goes into the status; the trailer has all of it."""
+_STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
+
+Request: TypeAlias = Any
+"""A message, or a stream of messages."""
+Answer: TypeAlias = Any
+"""A message, or None at the end of a stream."""
+Servicer = Callable[[Request, grpc.aio.ServicerContext], Awaitable[Message | None]]
+Handler = Callable[[Request, "Call"], Awaitable[Any]]
+"""Serves a call: takes its request or its stream of requests; returns the response, unless it is a stream."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Call:
+    """One call under way."""
+
+    method: Method
+    context: grpc.aio.ServicerContext
+    """gRPC's side of it."""
+    session: Session | None = None
+    client: str = ""
+    """Who calls, as the policy names it."""
+    rows: int = 0
+    """How many messages it moved, for the access log."""
+
+    async def read(self) -> Request | None:
+        """Return the next message of the client's stream; None at its end.
+
+        Raises:
+            MalformedMessageError: the bytes are not one.
+        """
+        data = await self.context.read()
+        return _parsed(self.method, data) if isinstance(data, bytes) else None
+
+    def owner(self) -> Session:
+        """Return the session of a call that needs one."""
+        if self.session is None:
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="it names no session")
+        return self.session
+
+
+class Hook(Protocol):
+    """What whoever embeds a gateway wants to know of each call; both are called in the event loop."""
+
+    def before(self, call: Call) -> None:
+        """Called when a call has come."""
+
+    def after(self, call: Call, status: str, seconds: float) -> None:
+        """Called when it has ended; with its messages (``rows``), its status and how long it took."""
+
+
+class Calls:
+    """Binds the handlers of a gateway to gRPC."""
+
+    def __init__(self, settings: GatewaySettings, sessions: Sessions, metrics: Metrics) -> None:
+        """Serve nothing yet."""
+        self._gateway = settings.name
+        self._log_every = settings.access_log_every
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._sessions = sessions
+        self._metrics = metrics
+        self.guard = Guard(settings.name, settings.policy)
+        """Who may call, and what."""
+        self.hooks: list[Hook] = []
+        """Called with each call; what they raise is logged and counted, and changes nothing."""
+        self.draining = False
+        """Whether the gateway is about to stop."""
+
+    def refuse_when_draining(self) -> None:
+        """Return while the gateway serves.
+
+        Raises:
+            GatewayError: it is about to stop.
+        """
+        if self.draining:
+            raise GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway)
+
+    def generic_handler(self, handlers: dict[str, Handler]) -> grpc.GenericRpcHandler:
+        """Return what gRPC calls; methods of the service without a handler are unimplemented."""
+        bound = {}
+        for name, given in handlers.items():
+            method, handler = METHODS[name], self._guarded(name, given)
+            # What comes are bytes, so that it is us who say what is wrong with them. Streams that only give
+            # convert in their own thread.
+            if method.takes_stream:
+                bound[name] = grpc.stream_stream_rpc_method_handler(
+                    self._stream(method, handler), None, method.response.SerializeToString
+                )
+            elif method.gives_stream:
+                bound[name] = grpc.unary_stream_rpc_method_handler(self._stream(method, handler), None, None)
+            else:
+                bound[name] = grpc.unary_unary_rpc_method_handler(
+                    self._unary(method, handler), None, method.response.SerializeToString
+                )
+        return grpc.method_handlers_generic_handler(SERVICE, bound)
+
+    @contextlib.contextmanager
+    def within(self, call: Call, session: Session) -> Iterator[Session]:
+        """Give a call its session, which does not expire meanwhile."""
+        self.guard.check_owner(session, call.client)
+        call.session = session
+        session.running += 1
+        try:
+            yield session
+        finally:
+            session.running -= 1
+            self._sessions.seen(session)
+
+    def _guarded(self, name: str, handler: Handler) -> Handler:
+        """Return a handler that is only called where the policy allows it."""
+        guard = self.guard
+
+        async def handle(request: Request, call: Call) -> Answer:
+            session = call.session
+            # Of streams, whose handlers say which session it is; and of calls that open one.
+            if session is None and isinstance(ref := getattr(request, "session", None), pb.SessionRef):
+                session = self._sessions.known(ref.client_id)
+                if session is not None:
+                    guard.check_owner(session, call.client)
+            guard.check(name, request, call.client, session)
+            answer = await handler(request, call)
+            if name == "OpenSession":
+                call.owner().owner = call.client
+            if answer is not None:
+                guard.leave_out(name, answer, call.client)
+            return answer
+
+        return handle
+
+    def _unary(self, method: Method, handler: Handler) -> Servicer:
+        name = method.name
+
+        async def serve(data: bytes, context: grpc.aio.ServicerContext) -> Message:
+            async with self._answered(method, context) as call:
+                request = _parsed(method, data)
+                if name in _WITHOUT_SESSION:
+                    return cast("Message", await handler(request, call))
+                with self.within(call, self._sessions.use(request.session)):
+                    async with _in_time(name, context):
+                        return cast("Message", await handler(request, call))
+
+        return serve
+
+    def _stream(self, method: Method, handler: Handler) -> Servicer:
+        async def serve(data: object, context: grpc.aio.ServicerContext) -> None:
+            async with self._answered(method, context) as call:
+                await handler(_parsed(method, data) if isinstance(data, bytes) else None, call)
+
+        return serve
+
+    @contextlib.asynccontextmanager
+    async def _answered(self, method: Method, context: grpc.aio.ServicerContext) -> AsyncIterator[Call]:
+        name, call = method.name, Call(method, context)
+        began, status, failure = time.monotonic(), "OK", None
+        self._tell(lambda hook: hook.before(call))
+        try:
+            if name not in _ALWAYS:
+                self.refuse_when_draining()
+            call.client = self.guard.client_of(context)
+            yield call
+        except asyncio.CancelledError:
+            status = "CANCELLED"
+            raise
+        except Exception as error:  # noqa: BLE001 (an answer, whatever it is)
+            failure = _as_error(name, error)
+            status = status_of(failure).name
+            await abort(context, failure)
+        finally:
+            seconds = time.monotonic() - began
+            self._metrics.ended(name, status, seconds)
+            self._log(call, status, seconds, failure)
+            self._tell(lambda hook: hook.after(call, status, seconds))
+
+    def _tell(self, tell: Callable[[Hook], object]) -> None:
+        for hook in self.hooks:
+            try:
+                tell(hook)
+            except Exception:  # (a mistake of somebody else's must not be the client's trouble)
+                self._metrics.hook_failed()
+                logger.exception("a hook failed")
+
+    def _log(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
+        name = call.method.name
+        number = next(self._numbers[name])
+        if failure is None and (not self._log_every or number % self._log_every):
+            return
+        access_log.info(
+            "%s %s by %s (%s): %d rows in %.1f ms%s",
+            name,
+            status,
+            call.session.client_id if call.session else "no session",
+            call.context.peer(),
+            call.rows,
+            seconds * 1000,
+            f"; {failure}" if failure else "",
+        )
+
+
+def _parsed(method: Method, data: bytes) -> Request:
+    """Return the message of a request.
+
+    Raises:
+        MalformedMessageError: the bytes are not one, or it has more items than a call may have.
+    """
+    try:
+        found = method.request.FromString(data)
+    except DecodeError as error:
+        raise MalformedMessageError(f"its bytes are no {method.request.DESCRIPTOR.name}") from error
+    topics = len(getattr(found, "topics", ()))
+    if topics > _MOST_TOPICS:
+        raise MalformedMessageError(f"it names {topics} topics, and {_MOST_TOPICS} is the most")
+    return found
+
+
+@contextlib.asynccontextmanager
+async def _in_time(name: str, context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
+    """End a call a little before its client does.
+
+    Raises:
+        GatewayError: its time is over.
+    """
+    left: float | None = context.time_remaining()
+    left = USUAL_DEADLINES_S.get(name) if left is None else left - min(_RESERVE_S, left / 2)
+    limit = asyncio.timeout(left)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        waited_ms = round((left or 0) * 1000)
+        raise GatewayError("TUBEMQ_GATEWAY_DEADLINE", method=name, waited_ms=waited_ms) from None
+
+
+def _as_error(name: str, error: Exception) -> TubeMQError:
+    if isinstance(error, TubeMQError):
+        return error
+    if isinstance(error, MalformedMessageError):
+        return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=str(error))
+    logger.error("a call of %s failed because of a mistake in the gateway", name, exc_info=error)
+    return unexpected(error)
+
+
+async def abort(context: grpc.aio.ServicerContext, error: TubeMQError) -> None:
+    """End a call with the status of an error, and the error in a trailer."""
+    text = str(error)
+    shown = text if len(text) <= _SHOWN_TEXT else text[:_SHOWN_TEXT] + "..."
+    trailers = ((ERROR_TRAILER, to_proto(error).SerializeToString()),)
+    await context.abort(_STATUSES[Status(status_of(error)).value], shown, trailers)

@@ -1,0 +1,172 @@
+"""Who the gateway's clients are.
+
+A session belongs to the client id that its client chose; the gateway gives it nothing that another gateway
+would need. Used in the event loop only.
+
+**States of a session.**
+
+- *open*: in ``_sessions`` under its client id; each call refreshes ``seen_at``;
+- *ended*: closed by its client, silent for longer than its lease, or fenced. It never comes back, but its
+  client may open another one under the same id.
+
+**Invariants.**
+
+- There is at most one session for each client id: that of the largest epoch that was ever seen while it
+  lived.
+- A call names client id and epoch. With a smaller epoch than that of the session it is refused as fenced, so
+  the older one of two clients with one id cannot go on; with any other that is not the session's, the session
+  is not known.
+- A session that has calls under way does not expire.
+"""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tubemq_spark.errors import GatewayError
+from tubemq_spark.gateway.session.inbox import Inbox
+from tubemq_spark.gateway.session.upstream import Access
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net.deadline import Clock
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_ID: Final = 1_024
+"""As for TubeMQ's clients (TBaseConstants.META_MAX_CLIENT_ID_LENGTH)."""
+
+
+@dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
+class Session:
+    """One client, as long as it gives signs of life."""
+
+    client_id: str
+    epoch: int
+    access: Access
+    """TubeMQ, as this client sees it."""
+    peer: str
+    language: str
+    version: str
+    opened_at: float
+    seen_at: float
+    """When it last gave a sign, in seconds of the clock."""
+    running: int = 0
+    """How many of its calls are under way."""
+    calls: int = 0
+    """How many calls it has made."""
+    ended: bool = False
+    closed_by_client: bool = False
+    """Whether it has ended because its client wanted that."""
+    inbox: Inbox = dataclasses.field(default_factory=Inbox)
+    """What it is to be told."""
+    owner: str = ""
+    """The client of the policy that opened it."""
+    attached: set[str] = dataclasses.field(default_factory=set)
+    """Topics of partitions that it was allowed to attach; only with a policy."""
+
+
+class Sessions:
+    """All sessions of a gateway."""
+
+    def __init__(self, settings: GatewaySettings, clock: Clock = time.monotonic) -> None:
+        """Have none yet."""
+        self._gateway = settings.name
+        self._lease_s = settings.lease_ms / 1000
+        self._most = settings.sessions
+        self._clock = clock
+        self._sessions: dict[str, Session] = {}
+        self.on_end: list[Callable[[Session], object]] = []
+        """Called with each session that has ended."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        """Return them in the order of their client ids."""
+        return iter([self._sessions[name] for name in sorted(self._sessions)])
+
+    def open(
+        self, ref: pb.SessionRef, access: Callable[[], Access], peer: str, language: str, version: str
+    ) -> Session:
+        """Open a session; one of the same id and epoch is opened anew, an older one is fenced.
+
+        Raises:
+            GatewayError: the id is blank, there are too many sessions, or a newer one is open.
+            OptionError: by ``access``.
+        """
+        if not ref.client_id.strip():
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has no client_id")
+        if len(ref.client_id) > _LONGEST_ID:
+            what = f"its client_id has {len(ref.client_id)} characters, and {_LONGEST_ID} is the most"
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
+        older = self._sessions.get(ref.client_id)
+        if older is not None and older.epoch > ref.epoch:
+            raise self._fenced(ref, older)
+        if older is None and len(self._sessions) >= self._most:
+            raise GatewayError(
+                "TUBEMQ_GATEWAY_BUSY",
+                gateway=self._gateway,
+                what=f"it has {self._most} sessions",
+                retry_after_ms=int(self._lease_s * 1000),
+            )
+        now = self._clock()
+        opened = Session(ref.client_id, ref.epoch, access(), peer, language, version, now, now)
+        if older is not None:
+            self.close(older)
+        self._sessions[ref.client_id] = opened
+        return opened
+
+    def known(self, client_id: str) -> Session | None:
+        """Return the session of an id, if there is one; no sign of life."""
+        return self._sessions.get(client_id)
+
+    def use(self, ref: pb.SessionRef) -> Session:
+        """Return the session of a call, which counts as a sign of life.
+
+        Raises:
+            GatewayError: it is not known here, or it has given way to a newer one.
+        """
+        found = self._sessions.get(ref.client_id)
+        if found is not None and found.epoch > ref.epoch:
+            raise self._fenced(ref, found)
+        if found is None or found.epoch != ref.epoch:
+            raise GatewayError("TUBEMQ_SESSION_UNKNOWN", gateway=self._gateway, session=ref.client_id)
+        found.seen_at = self._clock()
+        found.calls += 1
+        return found
+
+    def seen(self, session: Session) -> None:
+        """Note a sign of life."""
+        session.seen_at = self._clock()
+
+    def close(self, session: Session) -> None:
+        """End a session."""
+        if session.ended:
+            return
+        session.ended = True
+        del self._sessions[session.client_id]
+        for tell in self.on_end:
+            try:
+                tell(session)
+            except Exception:  # (the others have to be told all the same)
+                logger.exception("the end of the session %s was not taken note of", session.client_id)
+
+    def expire(self) -> list[Session]:
+        """End the sessions that were silent for too long, and return them."""
+        too_old = self._clock() - self._lease_s
+        silent = [one for one in self._sessions.values() if not one.running and one.seen_at < too_old]
+        for session in silent:
+            self.close(session)
+        return silent
+
+    def age_ms(self, moment: float) -> int:
+        """Return how long ago a moment of the clock was."""
+        return int((self._clock() - moment) * 1000)
+
+    def _fenced(self, ref: pb.SessionRef, newer: Session) -> GatewayError:
+        return GatewayError(
+            "TUBEMQ_SESSION_FENCED", session=ref.client_id, epoch=ref.epoch, newer=newer.epoch
+        )

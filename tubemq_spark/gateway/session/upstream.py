@@ -1,0 +1,120 @@
+"""TubeMQ, as sessions see it: by the client package, over one pool of connections for the whole gateway.
+
+Sessions with equal settings share what is known of routes. Producers have connections of their own, which are
+kept for the next one that publishes with equal settings.
+"""
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.master import lists as master_lists
+from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.cluster import wire
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.cluster.kept_producers import KeptProducers
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.gateway.session.routes import Routes
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+_FIRST_CONTACT_MS: Final = 3_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Access:
+    """TubeMQ under one set of settings."""
+
+    config: ClientConfig
+    cluster: Cluster
+    routes: Routes
+
+
+class Upstream:
+    """Opens TubeMQ for sessions; threads may share it."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        """Reach no server yet."""
+        self._settings = settings
+        self._base = settings.client_config()
+        self._pool = ChannelPool(self._base.connect_timeout_ms)
+        self._producers = KeptProducers(self._pool)
+        self._lock = threading.Lock()
+        self._known: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
+        self.on_route_change: Callable[[Access, str, int], object] = lambda _access, _topic, _partitions: None
+        """Called, in whatever thread, when a topic has other partitions than before, or elsewhere."""
+
+    def access(self, asked: pb.SessionSettings) -> Access:
+        """Return TubeMQ for what a session asks for; asks no server.
+
+        Raises:
+            OptionError: a setting makes no sense.
+        """
+        config = wire.settings_from_proto(asked, self._base)
+        with self._lock:
+            found = self._known.get(config)
+            if found is None:
+                settings = self._settings
+                cluster = DirectCluster(config, self._pool, self._producers, settings.web_servers)
+                routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
+                found = self._known[config] = Access(config, cluster, routes)
+                routes.on_change = self._telling(found)
+            return found
+
+    def accesses(self) -> list[Access]:
+        """Return those that sessions use now."""
+        with self._lock:
+            return list(self._known.values())
+
+    @property
+    def degraded(self) -> bool:
+        """Whether no master answered when one was asked last."""
+        return any(access.routes.degraded for access in self.accesses())
+
+    def consumer(
+        self, access: Access, topics: Iterable[str], client_id: str, on_loss: LossPolicy
+    ) -> AssignedConsumer:
+        """Return a new consumer under the settings and the client id of a session; asks no server.
+
+        Raises:
+            OptionError: a topic's name cannot be one.
+        """
+        types = {topic: access.config.message_types for topic in topics if access.config.message_types}
+        subscription = Subscription.of(topics, types)
+        waits = dataclasses.replace(access.config.consumer, not_found_wait_ms=self._settings.poll_ms)
+        config = dataclasses.replace(access.config, consumer=waits)
+        return AssignedConsumer(config, self._pool, subscription, client_id=client_id, on_loss=on_loss)
+
+    def _telling(self, access: Access) -> Callable[[str, int], None]:
+        # Not a reference that would keep it: the access has the routes.
+        known = weakref.ref(access)
+
+        def tell(topic: str, partitions: int) -> None:
+            if (found := known()) is not None:
+                self.on_route_change(found, topic, partitions)
+
+        return tell
+
+    def contact(self) -> TubeMQConnectionError | None:
+        """Connect to a master; return why none can be reached, or None."""
+        failure = None
+        for master in master_lists.current(self._base.masters):
+            try:
+                self._pool.get(master, _FIRST_CONTACT_MS, self._base.tls)
+            except TubeMQConnectionError as error:
+                failure = error
+            else:
+                return None
+        return failure
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._producers.close_idle()
+        self._pool.close()
