@@ -1,8 +1,10 @@
 """What the package promises as a whole."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,31 @@ def test_unit_tests_and_integration_tests_share_only_the_testkit(package, others
     assert files
     for path in files:
         assert others.isdisjoint(name.partition(".")[0] for name in imported_by(path)), path
+
+
+def pictures():
+    """Yield each picture of layers in DESIGN.md: of each line what stands left of the explanation."""
+    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+    for picture in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield [re.split(r" {2,}", line)[0] for line in picture.splitlines()]
+
+
+def test_the_pictures_of_layers_are_the_contracts():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = {c["containers"][0]: c["layers"] for c in contracts["contracts"] if c["type"] == "layers"}
+    drawn = [layers[f"tubemq_spark{part}"] for part in ("", ".client", ".embedded")]
+    assert list(pictures()) == drawn
+
+
+def test_no_folder_of_the_package_has_more_than_25_modules():
+    package = ROOT / "tubemq_spark"
+    sizes = {
+        folder: len([path for path in folder.glob("*.py") if not path.stem.endswith(("_pb2", "__init__"))])
+        for folder in (package, *(path for path in package.rglob("*") if path.is_dir()))
+    }
+    assert {str(folder): size for folder, size in sizes.items() if size > 25} == {}
+
+
+def test_the_client_has_at_most_twenty_rooms_on_one_level():
+    rooms = [path for path in (ROOT / "tubemq_spark" / "client").iterdir() if not path.name.startswith("__")]
+    assert len(rooms) <= 20, sorted(path.name for path in rooms)

@@ -96,10 +96,3 @@ def run(arguments: argparse.Namespace) -> int:
 def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def main() -> int:
-    """Run ``tubemq-gateway``, which is ``tubemq-spark gateway``."""
-    from tubemq_spark.cli.main import main as run_command
-
-    return run_command(["gateway", *sys.argv[1:]])

@@ -42,18 +42,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="tubemq-spark",
         description="TubeMQ with Apache Spark: produce and consume messages, look at topics and offsets, "
-        "run an "
-        "embedded server, a gateway or a demo, verify what was written.",
+        "run an embedded server, a gateway or a demo, verify what was written.",
     )
     parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    embedded.add_command(commands)
-    gateway.add_command(commands)
-    demo.add_command(commands)
-    for command in (produce, consume, topics, offsets):
+    for command in (embedded, gateway, demo, produce, consume, topics, offsets, receipts):
         command.add_command(commands)
-    receipts.add_command(commands)
     return parser
 
 
@@ -75,3 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (TubeMQError, OSError) as error:
         sys.stderr.write(f"tubemq-spark: {error}\n")
         return WRONG_ARGUMENTS if isinstance(error, OptionError) else FAILED
+
+
+def run_gateway() -> int:
+    """Run ``tubemq-gateway``, which is ``tubemq-spark gateway``."""
+    return main(["gateway", *sys.argv[1:]])

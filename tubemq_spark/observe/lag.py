@@ -48,6 +48,19 @@ class TopicLag:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class QueryLag:
+    """How far one source of a query is behind."""
+
+    query: str
+    """The query's name, or its id when it has none."""
+    source: int
+    """The source's place in the query, from 0, other kinds of sources counted."""
+    at: float
+    """When it was so, in seconds since 1970."""
+    topics: tuple[TopicLag, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Point:
     """Where a store ended, and how far it was read, in index bytes."""
 

@@ -5,7 +5,6 @@ it knows comes from the offsets in the events. What it must not do is fail or ta
 the events of all queries. Spark tells the events of a run in order, its end last.
 """
 
-import dataclasses
 import logging
 import math
 import threading
@@ -20,7 +19,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from tubemq_spark.observe.lag import SourceHistory, TopicLag
+from tubemq_spark.observe.lag import QueryLag, SourceHistory, TopicLag
 from tubemq_spark.observe.progress import moment, source_offsets
 
 if TYPE_CHECKING:
@@ -30,19 +29,6 @@ logger = logging.getLogger(__name__)
 
 _LOG_SECONDS: Final = 60.0
 _TOPICS_LOGGED: Final = 5
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class QueryLag:
-    """How far one source of a query is behind."""
-
-    query: str
-    """The query's name, or its id when it has none."""
-    source: int
-    """The source's place in the query, from 0, other kinds of sources counted."""
-    at: float
-    """When it was so, in seconds since 1970."""
-    topics: tuple[TopicLag, ...]
 
 
 class _Query:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Self
 
 from tubemq_spark.errors import OptionError
+from tubemq_spark.observe.lag import QueryLag
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
-
-    from tubemq_spark.observe.listener import QueryLag
 
 try:
     import prometheus_client
@@ -28,7 +27,7 @@ _LABELS: Final = ("query", "source", "topic")
 class _LagCollector(Collector):
     """Makes the metrics of the moment."""
 
-    def __init__(self, lags: Callable[[], "Iterable[QueryLag]"]) -> None:
+    def __init__(self, lags: Callable[[], Iterable[QueryLag]]) -> None:
         self._lags = lags
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
@@ -70,7 +69,7 @@ class _LagCollector(Collector):
 class Metrics:
     """Serves lags; a context manager whose end closes the server."""
 
-    def __init__(self, lags: Callable[[], "Iterable[QueryLag]"]) -> None:
+    def __init__(self, lags: Callable[[], Iterable[QueryLag]]) -> None:
         self.collector = _LagCollector(lags)
         """To be registered with a registry of your own."""
         self._registry = CollectorRegistry(auto_describe=False)
