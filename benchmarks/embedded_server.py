@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bare_fetch import fetching, only_partition
-from integration_tests.produce import client_config
 from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.server_process import ServerProcess
+from integration_tests.rig.produce import client_config
+from integration_tests.rig.server_process import ServerProcess
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.cluster.config import ClusterConfig

@@ -38,8 +38,8 @@ import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
-from integration_tests.produce import client_config
-from integration_tests.server_process import ServerProcess
+from integration_tests.rig.produce import client_config
+from integration_tests.rig.server_process import ServerProcess
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig

@@ -27,7 +27,7 @@ from benchmarks.growing.measuring import Growth
 from benchmarks.growing.topics import FULL, QUICK
 from benchmarks.spark import ROOT, session
 from benchmarks.turns import screen
-from integration_tests.server_process import ServerProcess
+from integration_tests.rig.server_process import ServerProcess
 from tubemq_spark.protocol import speedups
 
 

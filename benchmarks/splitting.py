@@ -22,8 +22,8 @@ from rich.console import Console
 from benchmarks.meter import SECONDS, SERVER_CPU, SPARK_CPU, SparkMeter
 from benchmarks.report import Line, Section
 from benchmarks.spark import session
-from integration_tests.produce import client_config
-from integration_tests.server_process import ServerProcess
+from integration_tests.rig.produce import client_config
+from integration_tests.rig.server_process import ServerProcess
 from tubemq_spark.client import TubeMQClient
 
 TOPIC = "long_range"

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.spark import session
-from integration_tests.servers import Server, embedded_server, real_server
+from integration_tests.rig.servers import Server, embedded_server, real_server
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.model import Endpoint
 

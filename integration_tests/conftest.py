@@ -10,14 +10,14 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from integration_tests import faulty_clusters, runs
-from integration_tests.gateways import two_gateways
 from integration_tests.real import load
 from integration_tests.real.availability import REQUIRED_VARIABLE, is_required, require_real_tubemq
 from integration_tests.real.client_jars import VERSIONS
 from integration_tests.real.cluster import SHORT_LIVED_VARIABLE
 from integration_tests.real.fixtures import java_client, java_clients, real_brokers, real_tubemq
-from integration_tests.servers import (
+from integration_tests.rig import faulty_clusters, runs
+from integration_tests.rig.gateways import two_gateways
+from integration_tests.rig.servers import (
     embedded_server,
     real_server,
     secured_embedded_server,

@@ -5,7 +5,7 @@ Nothing is changed here: the servers are those of all tests.
 
 import pytest
 
-from integration_tests.admin_answers import DEPLOYED, PROPERTIES, STAMP, WHO, done, refused, shape
+from integration_tests.rig.admin_answers import DEPLOYED, PROPERTIES, STAMP, WHO, done, refused, shape
 
 BROKER = {"brokerId": int, "brokerIp": str, "brokerPort": int, "brokerWebPort": int, "brokerTLSPort": int}
 RUN_STATUS = {

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from integration_tests.raw_client import RawClient
 from integration_tests.real.waiting import wait_until
+from integration_tests.rig.raw_client import RawClient
 from tubemq_spark.errors import AdminError
 
 HISTORY_TOPIC = "__offset_history__"

@@ -6,8 +6,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from integration_tests.admin_answers import WHO, refused, shape
 from integration_tests.real.config_files import ADMIN_TOKEN
+from integration_tests.rig.admin_answers import WHO, refused, shape
 
 MODIFY = "admin_modify_topic_info"
 LETTERS = "value must begin with a letter, can only contain English letters, numbers, and underscores"

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from integration_tests.admin_answers import DEPLOYED, PROPERTIES, STAMP, WHO, done, refused, shape
+from integration_tests.rig.admin_answers import DEPLOYED, PROPERTIES, STAMP, WHO, done, refused, shape
 
 MODIFY = "admin_modify_topic_info"
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from integration_tests.produce import produce, produce_numbers
-from integration_tests.queries import Collected, read_stream, run, start
 from integration_tests.real.waiting import wait_until
-from integration_tests.samples import Sample
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.queries import Collected, read_stream, run, start
+from integration_tests.rig.samples import Sample
+from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.timeout(300)
 

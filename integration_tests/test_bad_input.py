@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, read, read_stream, refusal, run, write
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, read, read_stream, refusal, run, write
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 pytestmark = pytest.mark.sampled

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from integration_tests.produce import produce, produce_numbers
-from integration_tests.queries import numbers, read
-from integration_tests.samples import samples
-from integration_tests.servers import SHAPES, partitions
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.queries import numbers, read
+from integration_tests.rig.samples import samples
+from integration_tests.rig.servers import SHAPES, partitions
+from integration_tests.rig.truth import assert_same_rows
 
 
 @pytest.mark.parametrize("shape", SHAPES)

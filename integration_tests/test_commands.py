@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from integration_tests.real.waiting import wait_until
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.cli import main as cli
 
 ROWS = 3_000

@@ -13,12 +13,12 @@ from collections import Counter
 
 import pytest
 
-from integration_tests.faulty_clusters import partitions
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
 from integration_tests.real.waiting import wait_until
-from integration_tests.runs import form
+from integration_tests.rig.faulty_clusters import partitions
+from integration_tests.rig.runs import form
 from testkit.forwarder import Forwarder
 from tubemq_spark.client import ClientConfig, ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient

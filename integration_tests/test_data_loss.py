@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, losses, numbers, read, read_stream, refusal, run
-from integration_tests.servers import VOLATILE_TOPIC
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, refusal, run
+from integration_tests.rig.servers import VOLATILE_TOPIC
 
 TOLERANT = {"failOnDataLoss": "false"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.queries import read, read_stream, write
+from integration_tests.rig.queries import read, read_stream, write
 
 pytestmark = pytest.mark.any_server
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from integration_tests.runs import form
+from integration_tests.rig.runs import form
 
 
 @pytest.mark.spark

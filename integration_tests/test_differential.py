@@ -27,7 +27,7 @@ from integration_tests.differential.requests import filing, reading_files, seque
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.waiting import wait_until
-from integration_tests.runs import choose_seed
+from integration_tests.rig.runs import choose_seed
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec as EmbeddedSpec
 
 SEQUENCES = int(os.environ.get("TUBEMQ_DIFFERENTIAL_SEQUENCES", "100"))

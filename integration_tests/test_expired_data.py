@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from integration_tests.produce import client_config, cluster_of, produce_numbers
-from integration_tests.queries import Collected, losses, numbers, read, read_stream, run, start
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
 from integration_tests.real.waiting import wait_until
-from integration_tests.servers import await_files, server_of
-from integration_tests.store_check import first_offset_from, logs
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import client_config, cluster_of, produce_numbers
+from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, run, start
+from integration_tests.rig.servers import await_files, server_of
+from integration_tests.rig.store_check import first_offset_from, logs
+from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 

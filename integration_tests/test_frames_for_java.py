@@ -10,10 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from integration_tests.queries import write
 from integration_tests.real.java_client import Subscription
-from integration_tests.runs import form
-from integration_tests.servers import server_of
+from integration_tests.rig.queries import write
+from integration_tests.rig.runs import form
+from integration_tests.rig.servers import server_of
 
 pytestmark = [pytest.mark.timeout(900)]
 

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from integration_tests.faulty_clusters import behind_proxies
 from integration_tests.real.waiting import wait_until
+from integration_tests.rig.faulty_clusters import behind_proxies
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 

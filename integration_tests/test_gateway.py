@@ -7,13 +7,13 @@ import time
 import grpc
 import pytest
 
-from integration_tests.gateways import two_gateways
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, numbers, read, read_stream, run, start, write
 from integration_tests.real.config_files import ADMIN_TOKEN
 from integration_tests.real.waiting import wait_until
-from integration_tests.steady_load import steady_load
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.gateways import two_gateways
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, numbers, read, read_stream, run, start, write
+from integration_tests.rig.steady_load import steady_load
+from integration_tests.rig.truth import assert_same_rows
 from testkit.certificates import Authority
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.gateway.background import BackgroundGateway

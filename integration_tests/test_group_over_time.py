@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.produce import client_config
 from integration_tests.real.java_client import Subscription
 from integration_tests.real.waiting import wait_until
-from integration_tests.runs import form
+from integration_tests.rig.produce import client_config
+from integration_tests.rig.runs import form
 from tubemq_spark.client import TubeMQClient
 
 pytestmark = pytest.mark.timeout(1_200)

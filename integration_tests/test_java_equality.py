@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from integration_tests.queries import read, read_stream, to_files, write
 from integration_tests.real.java_client import OutgoingMessage
-from integration_tests.runs import form
-from integration_tests.samples import samples
-from integration_tests.servers import SHAPES
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.queries import read, read_stream, to_files, write
+from integration_tests.rig.runs import form
+from integration_tests.rig.samples import samples
+from integration_tests.rig.servers import SHAPES
+from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.timeout(300)
 

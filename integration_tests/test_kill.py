@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration_tests.jobs import batches, end_of_log, kill, rows_written, running_job, wait_for_batch
-from integration_tests.produce import produce_numbers
-from integration_tests.runs import form
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.jobs import batches, end_of_log, kill, rows_written, running_job, wait_for_batch
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.runs import form
+from integration_tests.rig.truth import assert_same_rows
 
 KILLS_PER_JOB = form(short=3, long=5)
 

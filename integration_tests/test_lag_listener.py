@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, read_stream, start
 from integration_tests.real.waiting import wait_until
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, read_stream, start
 from tubemq_spark.observe import LagListener
 
 pytestmark = pytest.mark.timeout(300)

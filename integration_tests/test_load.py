@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration_tests.queries import read, read_stream, to_files
-from integration_tests.runs import form
-from integration_tests.servers import SHAPES, partitions
+from integration_tests.rig.queries import read, read_stream, to_files
+from integration_tests.rig.runs import form
+from integration_tests.rig.servers import SHAPES, partitions
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration_tests.produce import client_config, cluster_of, produce_numbers
-from integration_tests.queries import Collected, read, read_stream, run
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import client_config, cluster_of, produce_numbers
+from integration_tests.rig.queries import Collected, read, read_stream, run
+from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.splitting import split_ranges

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from integration_tests import notebook
+from integration_tests.rig import notebook
 
 THROUGHPUT, LAG = (31, 119, 180), (255, 127, 14)
 """Red, green and blue of the two curves."""

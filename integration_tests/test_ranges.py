@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import pytest
 
-from integration_tests.produce import client_config, cluster_of, produce_numbers
-from integration_tests.runs import chance_of
-from integration_tests.servers import SHAPES
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import client_config, cluster_of, produce_numbers
+from integration_tests.rig.runs import chance_of
+from integration_tests.rig.servers import SHAPES
+from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.model import OffsetRange

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from integration_tests.queries import refusal
 from integration_tests.real.availability import require_real_tubemq
+from integration_tests.rig.queries import refusal
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from integration_tests.servers import USER
+from integration_tests.rig.servers import USER
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.changing_cluster import await_files
-from integration_tests.jobs import batches, end_of_log, kill, running_job, wait_for_batch
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, run
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.runs import chance_of, form
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.changing_cluster import await_files
+from integration_tests.rig.jobs import batches, end_of_log, kill, running_job, wait_for_batch
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, run
+from integration_tests.rig.runs import chance_of, form
+from integration_tests.rig.truth import assert_same_rows
 from integration_tests.wheel.environment import Environment
 from integration_tests.wheel.servers import spark_cluster
 from tubemq_spark.embedded.server import EmbeddedTubeMQ

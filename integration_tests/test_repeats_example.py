@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import numbers, read
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import numbers, read
+from integration_tests.rig.truth import assert_same_rows
 
 PAGE = Path(__file__).parents[1] / "docs" / "repeats.md"
 

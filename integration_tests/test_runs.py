@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from integration_tests import runs
+from integration_tests.rig import runs
 from testkit.git import ROOT
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from integration_tests.jobs import end_of_log, rows_written, running_job
-from integration_tests.produce import produce_numbers
 from integration_tests.real.waiting import wait_until
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.jobs import end_of_log, rows_written, running_job
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.truth import assert_same_rows
 from integration_tests.wheel.environment import Environment
 from integration_tests.wheel.servers import spark_cluster
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import numbers, read, refusal, run
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import numbers, read, refusal, run
+from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.any_server
 

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, progress, read_stream, run, start
 from integration_tests.real.waiting import wait_until
-from integration_tests.servers import partitions
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, progress, read_stream, run, start
+from integration_tests.rig.servers import partitions
+from integration_tests.rig.truth import assert_same_rows
 
 PATIENCE_SECONDS = 90
 

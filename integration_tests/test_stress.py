@@ -12,15 +12,15 @@ from collections import Counter
 
 import pytest
 
-from integration_tests.changing_cluster import ChangingEmbedded, ChangingJava
-from integration_tests.jobs import batches, end_of_log, kill, rows_written, start_job, stop_job
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, start
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.waiting import wait_until
-from integration_tests.runs import chance_of, form
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.changing_cluster import ChangingEmbedded, ChangingJava
+from integration_tests.rig.jobs import batches, end_of_log, kill, rows_written, start_job, stop_job
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, start
+from integration_tests.rig.runs import chance_of, form
+from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 RECREATION_SECONDS = form(short=8, long=60)

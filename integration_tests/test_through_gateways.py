@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.conftest import BOTH_SERVERS, THROUGH_GATEWAYS
-from integration_tests.runs import LONG_VARIABLE
+from integration_tests.rig.runs import LONG_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 MAIN_TESTS = {"test_batch_read.py": 10, "test_stream_read.py": 6, "test_sinks.py": 6, "test_kill.py": 1}

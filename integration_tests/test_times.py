@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from integration_tests.produce import produce, produce_numbers
-from integration_tests.queries import Collected, numbers, read, read_stream, refusal, run
-from integration_tests.samples import Sample
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.queries import Collected, numbers, read, read_stream, refusal, run
+from integration_tests.rig.samples import Sample
+from integration_tests.rig.truth import assert_same_rows
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.queries import refusal
+from integration_tests.rig.queries import refusal
 from testkit.certificates import Authority
 
 ROWS = 1_000

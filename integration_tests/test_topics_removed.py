@@ -2,11 +2,11 @@
 
 import pytest
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, losses, progress, read_stream, refusal, run, start
 from integration_tests.real.waiting import wait_until
-from integration_tests.servers import server_of
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, losses, progress, read_stream, refusal, run, start
+from integration_tests.rig.servers import server_of
+from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 PATIENCE_SECONDS = 60

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from integration_tests.produce import produce_numbers
-from integration_tests.queries import Collected, numbers, read, read_stream, refusal, run
-from integration_tests.servers import UNFLUSHED_TOPIC
-from integration_tests.truth import assert_same_rows
+from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.queries import Collected, numbers, read, read_stream, refusal, run
+from integration_tests.rig.servers import UNFLUSHED_TOPIC
+from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.timeout(300)
 

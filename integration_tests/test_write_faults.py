@@ -11,7 +11,8 @@ import time
 import pytest
 
 from integration_tests.conftest import BOTH_SERVERS
-from integration_tests.faulty_clusters import (
+from integration_tests.real.availability import require_real_tubemq
+from integration_tests.rig.faulty_clusters import (
     LONG,
     JavaCluster,
     behind_proxies,
@@ -21,10 +22,9 @@ from integration_tests.faulty_clusters import (
     partitions,
     records,
 )
-from integration_tests.real.availability import require_real_tubemq
-from integration_tests.runs import form
-from integration_tests.write_faults import Writing, while_writing
-from integration_tests.write_outcomes import Asking
+from integration_tests.rig.runs import form
+from integration_tests.rig.write_faults import Writing, while_writing
+from integration_tests.rig.write_outcomes import Asking
 from testkit.forwarder import Forwarder, Link
 from testkit.master_relay import MasterRelay
 from tubemq_spark.client import BrokerAdmin, ClientConfig

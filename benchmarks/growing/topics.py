@@ -7,7 +7,7 @@ from typing import Final
 from rich.progress import Progress
 
 from benchmarks.turns import screen
-from integration_tests.produce import client_config
+from integration_tests.rig.produce import client_config
 from tubemq_spark.client import TubeMQClient
 
 ROWS_TOPIC: Final = "rows"

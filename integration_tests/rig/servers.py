@@ -11,8 +11,8 @@ from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings, TlsStores
 from integration_tests.real.java_config import Login
 from integration_tests.real.waiting import wait_until
-from integration_tests.runs import Size
-from integration_tests.store_check import logs
+from integration_tests.rig.runs import Size
+from integration_tests.rig.store_check import logs
 from testkit.certificates import STORE_PASSWORD, Authority
 from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.embedded.config.settings import EmbeddedSettings

@@ -3,7 +3,7 @@
 from typing import Final, Protocol
 
 from integration_tests.real.cluster import RealTubeMQ
-from integration_tests.servers import await_files
+from integration_tests.rig.servers import await_files
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 

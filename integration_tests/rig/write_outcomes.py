@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
 from integration_tests.real.waiting import wait_until
-from integration_tests.write_faults import GRACE_S, Found
+from integration_tests.rig.write_faults import GRACE_S, Found
 from tubemq_spark.client import ClientConfig, Record, SendResult, ThreadedProducer, TubeMQClient
 from tubemq_spark.errors import ProduceError, TubeMQError
 

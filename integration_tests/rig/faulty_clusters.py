@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import ServerSettings
 from integration_tests.real.waiting import wait_until
-from integration_tests.runs import form
+from integration_tests.rig.runs import form
 from testkit.forwarder import Forwarder, Link
 from testkit.master_relay import MasterRelay
 from tubemq_spark.client import BrokerAdmin, Record

@@ -1,6 +1,6 @@
 """Runs the notebook of ``examples/``; as a program it keeps what the notebook shows.
 
-    python -m integration_tests.notebook
+    python -m integration_tests.rig.notebook
 
 writes the notebook with its output, and the picture of the site's page on monitoring.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 import nbformat
 from nbclient import NotebookClient
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 NOTEBOOK: Final = ROOT / "examples" / "throughput_and_lag.ipynb"
 PICTURE: Final = ROOT / "docs" / "throughput-and-lag.png"
 _SECONDS: Final = 180

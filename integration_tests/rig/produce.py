@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from integration_tests.samples import Sample
+from integration_tests.rig.samples import Sample
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig

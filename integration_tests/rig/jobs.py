@@ -17,7 +17,7 @@ from typing import Final
 
 Job = subprocess.Popen[bytes]
 
-PROGRAM: Final = Path(__file__).parent / "programs" / "stream_to_files.py"
+PROGRAM: Final = Path(__file__).parents[1] / "programs" / "stream_to_files.py"
 START_SECONDS: Final = 300
 _SHOWN: Final = 5_000
 """How much of a job's log a failure shows, in characters."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from integration_tests.servers import Server
+from integration_tests.rig.servers import Server
 from tubemq_spark.errors import CONDITIONS
 
 Spark = Any

@@ -1,0 +1,1 @@
+"""What the integration tests share: servers, queries, jobs, what is written and what must come out."""
