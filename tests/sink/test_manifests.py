@@ -321,7 +321,7 @@ def test_the_view_needs_the_folder_and_no_cluster():
 
 def test_kept_manifests_are_shown():
     """What earlier releases have written."""
-    folder = Path(__file__).parents[1] / "manifests"
+    folder = Path(__file__).parents[1] / "files" / "manifests"
     rows = read_view({"view": "receipts", "receiptsPath": str(folder)})
     assert {(row["outcome"], row["count"], row["checksum"]) for row in rows} == {
         ("written", 5_000_000, (1 << 53) + 1),

@@ -9,7 +9,7 @@ from tubemq_spark.cli import main as cli
 from tubemq_spark.cli.connection import PASSWORD_VARIABLE, cluster_config
 from tubemq_spark.model import Endpoint
 
-KEPT = Path(__file__).parents[2] / "manifests"
+KEPT = Path(__file__).parents[2] / "files" / "manifests"
 
 
 def told(capsys, *arguments):
