@@ -148,7 +148,7 @@ bench-produce: java $(STAMP) ## our producer and df.write beside TubeMQ's own lo
 bench-consume: java $(STAMP) ## our group consumer beside TubeMQ's own load consumer, in turns (needs Maven)
 	$(BIN)/python benchmarks/consume.py $(ARGS)
 
-bench-growth: java $(STAMP) ## what queries cost against their work, drawn as docs/growth.svg; ARGS=--quick to try it
+bench-growth: java $(STAMP) ## what queries cost against their work, drawn as docs/spark/growth.svg; ARGS=--quick to try it
 	$(BIN)/python benchmarks/growth.py $(ARGS)
 
 bench-planning: $(STAMP) ## what a stream's questions cost the driver; ARGS="--idle-stores 400" for an idle stream

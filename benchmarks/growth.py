@@ -1,6 +1,6 @@
 """What queries cost against how much work they have: a picture for the docs, and each line's slope.
 
-    make bench-growth                               # draws docs/growth.svg
+    make bench-growth                               # draws docs/spark/growth.svg
     make bench-growth ARGS="--quick"                # under a minute, draws build/growth.svg
 
 CPU is that of Spark's whole process tree, with the embedded server in a process of its own. All reads are
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="little work and one round, to try the program")
     parser.add_argument("--rounds", type=int, default=3, help="that count")
     parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them")
-    parser.add_argument("--output", type=Path, help="where to draw; by default docs/growth.svg")
+    parser.add_argument("--output", type=Path, help="where to draw; by default docs/spark/growth.svg")
     arguments = parser.parse_args()
     quick, rounds = arguments.quick, 1 if arguments.quick else arguments.rounds
     curves = measure(quick=quick, warm_ups=0 if quick else arguments.warm_ups, rounds=rounds)
@@ -72,7 +72,7 @@ def main() -> None:
         f"PySpark {pyspark.__version__}, {twin} twin; medians of {rounds} rounds, shaded: least to greatest. "
         "Dotted: fixed cost + cost per unit. Circles: knees."
     )
-    output = arguments.output or ROOT / ("build" if quick else "docs") / "growth.svg"
+    output = arguments.output or ROOT / ("build" if quick else "docs/spark") / "growth.svg"
     draw(curves, output, caption)
     show(curves)
     screen.print(f"drew {output}")

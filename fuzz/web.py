@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fuzz import mutations
 from fuzz.corpus import ODD_NUMBERS, ODD_TEXTS
 
-_PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "admin-api.md"
+_PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "testing" / "admin-api.md"
 _CALLS: Final = tuple(
     sorted(set(re.findall(r"^\| `(\w+)` \|", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)))
 )

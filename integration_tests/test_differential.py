@@ -3,7 +3,7 @@
 There are two embedded ones: one is set to do what the Java one does with messages in memory, or in files,
 the other has its default settings. All live for the whole module and get every call in the same order, so
 that their logs stay alike. What may differ is in ``differential/allowed.py`` and, argued, in
-docs/embedded-differences.md.
+docs/testing/embedded-differences.md.
 
 ``TUBEMQ_DIFFERENTIAL_SEQUENCES`` (100) and ``TUBEMQ_SEED`` (by the commit) ask for longer or other runs.
 The Java broker keeps the messages of some 5000 sequences in memory; more need several seeds.

@@ -10,7 +10,7 @@ from integration_tests.differential.compare import OPAQUE, compare
 from tubemq_spark.protocol.pb import broker_pb2
 
 ROOT = Path(__file__).parent.parent
-TABLE = (ROOT / "docs" / "embedded-differences.md").read_text(encoding="utf-8")
+TABLE = (ROOT / "docs" / "testing" / "embedded-differences.md").read_text(encoding="utf-8")
 KEPT = json.loads((ROOT / "integration_tests" / "differential" / "kept.json").read_text(encoding="utf-8"))
 
 

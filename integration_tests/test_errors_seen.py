@@ -12,7 +12,7 @@ import pytest
 from integration_tests.seen.mistakes import MISTAKES
 from integration_tests.seen.output import KEPT, run
 
-TROUBLESHOOTING = Path(__file__).parents[1] / "docs" / "troubleshooting.md"
+TROUBLESHOOTING = Path(__file__).parents[1] / "docs" / "reference" / "troubleshooting.md"
 SHOWN_ON_THE_PAGE = "wrong_port"
 MOST_LINES = 20
 KEPT_WITH = "4.3"

@@ -1,4 +1,4 @@
-"""The table of ``docs/guarantees.md`` through Spark: a few cells always, all of them nightly.
+"""The table of ``docs/guarantees/guarantees.md`` through Spark: a few cells always, all of them nightly.
 
 The same cells below Spark are in ``tests/guarantees``. What a test expects is what the cell says.
 """

@@ -1,4 +1,4 @@
-"""The example of ``docs/repeats.md`` is run as it stands there."""
+"""The example of ``docs/spark/repeats.md`` is run as it stands there."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import numbers, read
 from integration_tests.rig.truth import assert_same_rows
 
-PAGE = Path(__file__).parents[1] / "docs" / "repeats.md"
+PAGE = Path(__file__).parents[1] / "docs" / "spark" / "repeats.md"
 
 
 def code_blocks(page):

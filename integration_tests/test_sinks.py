@@ -114,7 +114,7 @@ def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
 
 
 def test_writing_on_a_thread_without_an_active_session(spark, server):
-    """Spark does not find Python data sources there; docs/cluster.md says what helps.
+    """Spark does not find Python data sources there; docs/spark/cluster.md says what helps.
 
     Should this fail with a new Spark: the page can do without.
     """

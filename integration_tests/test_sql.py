@@ -1,4 +1,4 @@
-"""TubeMQ from SQL: what `docs/sql.md` says, in statements."""
+"""TubeMQ from SQL: what `docs/spark/sql.md` says, in statements."""
 
 import pytest
 
@@ -123,7 +123,7 @@ def test_a_stream_from_a_table(spark, server, topic, table, tmp_path):
 
 @pytest.mark.parametrize("clause", ["OPTIONS", "TBLPROPERTIES"])
 def test_the_options_of_a_table_do_not_reach_the_source(spark, server, topic, table, clause):
-    """Should this fail with a new Spark: docs/sql.md can say that they do."""
+    """Should this fail with a new Spark: docs/spark/sql.md can say that they do."""
     name = table(f"(value string) USING tubemq {clause} ({listed(server, subscribe=topic, topic=topic)})")
 
     condition, sentence = refusal(spark.table(name).collect)

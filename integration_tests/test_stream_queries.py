@@ -173,7 +173,7 @@ def test_batches_are_joined_and_united_with_themselves(spark, server):
 
 
 def test_triggers_that_spark_has_for_sources_in_java_only(spark, server, tmp_path):
-    """Should this fail with a new Spark, docs/cluster.md says something that is no longer true."""
+    """Should this fail with a new Spark, docs/spark/cluster.md says something that is no longer true."""
 
     def begin(mode, **trigger):
         writer = read_stream(spark, server, server.fresh_topic()).writeStream.format("console")

@@ -7,7 +7,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing" / "testing.md"
 
 
 @pytest.mark.nightly

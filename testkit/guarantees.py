@@ -1,11 +1,11 @@
-"""The table of ``docs/guarantees.md`` as data: what must happen when something goes wrong."""
+"""The table of ``docs/guarantees/guarantees.md`` as data: what must happen when something goes wrong."""
 
 import dataclasses
 import re
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "guarantees.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "guarantees" / "guarantees.md"
 HEADING: Final = "## What happens when something goes wrong"
 
 GOES_ON: Final = "goes on"

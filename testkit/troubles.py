@@ -1,4 +1,4 @@
-"""The troubles in the table of ``docs/guarantees.md``, inflicted on a cluster of three brokers."""
+"""The troubles in the table of ``docs/guarantees/guarantees.md``, inflicted on a cluster of three brokers."""
 
 import contextlib
 import dataclasses

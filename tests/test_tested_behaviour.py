@@ -6,7 +6,7 @@ import pytest
 
 from tests.test_parity import ROOT, node_exists
 
-PAGE = ROOT / "docs" / "tested-behaviour.md"
+PAGE = ROOT / "docs" / "guarantees" / "tested-behaviour.md"
 SECTIONS = [
     *("Streaming", "Batch", "Planning", "Data loss", "Writing"),
     *("What no Kafka source needs", "Mistakes of other clients"),

@@ -1,10 +1,10 @@
-"""Write docs/columns.md from the table of columns; a unit test compares the two."""
+"""Write docs/reference/columns.md from the table of columns; a unit test compares the two."""
 
 from pathlib import Path
 
 from tubemq_spark.spark.columns import READ, UNPACKED, WRITTEN
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "columns.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "columns.md"
 
 READING = """\
 # Columns
@@ -29,8 +29,8 @@ The schema may name any of these columns in any order, each with this type.
 
 ## Reading unpacked bodies
 
-With `payload=inlong`, [each message in a body is a row](inlong.md). These columns differ or are added; the
-others say the same in all rows of a body.
+With `payload=inlong`, [each message in a body is a row](../spark/inlong.md). These columns differ or are
+added; the others say the same in all rows of a body.
 
 | column | type | what it holds |
 |---|---|---|

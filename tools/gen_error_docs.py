@@ -1,4 +1,4 @@
-"""Write docs/errors.md from the table of errors; a unit test compares the two."""
+"""Write docs/reference/errors.md from the table of errors; a unit test compares the two."""
 
 import re
 import string
@@ -9,8 +9,8 @@ from tubemq_spark.errors import CONDITIONS
 from tubemq_spark.protocol.errcodes import refusals
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGE: Final = ROOT / "docs" / "errors.md"
-TROUBLESHOOTING: Final = ROOT / "docs" / "troubleshooting.md"
+PAGE: Final = ROOT / "docs" / "reference" / "errors.md"
+TROUBLESHOOTING: Final = ROOT / "docs" / "reference" / "troubleshooting.md"
 
 HEAD: Final = """\
 # Errors

@@ -1,4 +1,4 @@
-"""Write docs/gateway.md from the settings of the gateway; a unit test compares the two."""
+"""Write docs/gateway/gateway.md from the settings of the gateway; a unit test compares the two."""
 
 import dataclasses
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tubemq_spark.gateway.loading import ENVIRONMENT_PREFIX
 from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway" / "gateway.md"
 
 HEAD = """\
 # Gateway
@@ -130,7 +130,7 @@ no master can be reached and `require_master` is set.
 
 ## Other clients
 
-[gateway.proto](../tubemq_spark/protocol/gateway/gateway.proto) describes the service,
+[gateway.proto](../../tubemq_spark/protocol/gateway/gateway.proto) describes the service,
 `tubemq.gateway.v1.Gateway`. The gateway also serves gRPC's health service, reflection and, with
 `channelz` and the extra `gateway-channelz`, a view of its connections:
 
@@ -202,7 +202,7 @@ up to `route_expiry_ms`; health stays `SERVING`, and `DescribeGateway` and a met
 degraded.
 
 With `metrics` the gateway serves its numbers for Prometheus, a status page for people, and a health check:
-[Metrics of a gateway](gateway-metrics.md).
+[Metrics of a gateway](metrics.md).
 
 ## Size
 

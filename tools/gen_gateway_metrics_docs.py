@@ -1,4 +1,4 @@
-"""Write docs/gateway-metrics.md from the metrics of the gateway; a unit test compares the two."""
+"""Write docs/gateway/metrics.md from the metrics of the gateway; a unit test compares the two."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from prometheus_client import Metric
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway-metrics.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway" / "metrics.md"
 
 HEAD = """\
 # Metrics of a gateway

@@ -1,11 +1,11 @@
-"""Write docs/options.md from the table of options; a unit test compares the two."""
+"""Write docs/reference/options.md from the table of options; a unit test compares the two."""
 
 from pathlib import Path
 from typing import Any
 
 from tubemq_spark.options.table import CLUSTER_VIEWS, ENGINE_KEYS, REFUSED, TABLE, Mode, OptionSpec
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "options.md"
 
 MODES = {
     Mode.BATCH_READ: "batch",
@@ -32,7 +32,7 @@ source.
 - An option that has no effect causes a warning: one for reading in a write, or one for streams in a batch
   read. In a view it is an error.
 - *In* says where an option has an effect: a batch read, a stream read, a write of either kind, or one of the
-  [views](views.md) by its name. An option in **bold** is required there.
+  [views](../spark/views.md) by its name. An option in **bold** is required there.
 
 """
 
@@ -64,7 +64,8 @@ KAFKA = """
 ## Coming from Kafka
 
 This release does not support these options of Spark's Kafka source, nor any other that begins with
-`kafka.`. The error says what to do instead. [Coming from Kafka](coming-from-kafka.md) compares them all.
+`kafka.`. The error says what to do instead. [Coming from Kafka](../spark/coming-from-kafka.md)
+compares them all.
 
 | option | instead |
 |---|---|

@@ -1,11 +1,11 @@
-"""Write docs/views.md from the columns of the views; a unit test compares the two."""
+"""Write docs/spark/views.md from the columns of the views; a unit test compares the two."""
 
 from pathlib import Path
 
 from tubemq_spark.options import View
 from tubemq_spark.source.views.table import VIEWS
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "views.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark" / "views.md"
 
 HEAD = """\
 # Views
@@ -96,8 +96,9 @@ mean nothing. A group that reads through a checkpoint has an offset only with `c
 LOSSES = """
 ## losses
 
-What was passed over? One row per gap in the [ledger of losses](guarantees.md#the-ledger-of-losses) that
-`lossLedger` names. TubeMQ is not asked, so `connection` is not needed.
+What was passed over? One row per gap in the
+[ledger of losses](../guarantees/guarantees.md#the-ledger-of-losses) that `lossLedger` names. TubeMQ is not
+asked, so `connection` is not needed.
 
 ```python
 view = spark.read.format("tubemq").option("view", "losses")

@@ -20,11 +20,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 OUTSIDE: Final = {
     "README.md": "index.md",
-    "DESIGN.md": "design.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "CHANGELOG.md": "changelog.md",
-    "benchmarks/README.md": "benchmarks.md",
-    "examples/README.md": "examples.md",
+    "DESIGN.md": "project/design.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "benchmarks/README.md": "project/benchmarks.md",
+    "examples/README.md": "testing/examples.md",
 }
 """Files of the repository, and the pages that they are."""
 _LINK: Final = re.compile(r"(!?\[(?:[^\]]*)\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")

@@ -25,7 +25,7 @@ except ModuleNotFoundError:  # PySpark 3.5 has no data sources in Python
 class TubeMQDataSource(DataSource):
     """``format("tubemq")``: read and write TubeMQ topics, in batches and as streams.
 
-    Options are refused here, at ``load()``, before anything runs; ``docs/options.md`` lists them. The
+    Options are refused here, at ``load()``, before anything runs; docs/reference/options.md lists them. The
     packages behind it are imported late, because Spark imports this class for every Python data source.
     """
 

@@ -1,4 +1,4 @@
-"""The differences that are as they should be, as data; each id is a row of docs/embedded-differences.md."""
+"""The differences that are as they should be; each id is a row of docs/testing/embedded-differences.md."""
 
 import dataclasses
 import itertools

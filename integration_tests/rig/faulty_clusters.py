@@ -246,7 +246,8 @@ def java_cluster() -> Iterator[JavaCluster]:
     """Start two brokers of the Java TubeMQ.
 
     By default a broker acknowledges what it has in memory, and what it has not written yet dies with it:
-    docs/guarantees.md, "What TubeMQ itself can lose". These write first, so that no row may be missing.
+    docs/guarantees/guarantees.md, "What TubeMQ itself can lose". These write first, so that no row may be
+    missing.
     """
     topics = dict.fromkeys(_TOPICS, TopicSpec(_STORES))
     settings = ServerSettings(use_memory_store=False)

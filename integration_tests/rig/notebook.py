@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 
 ROOT: Final = Path(__file__).parents[2]
 NOTEBOOK: Final = ROOT / "examples" / "throughput_and_lag.ipynb"
-PICTURE: Final = ROOT / "docs" / "throughput-and-lag.png"
+PICTURE: Final = ROOT / "docs" / "spark" / "throughput-and-lag.png"
 _SECONDS: Final = 180
 """For one cell."""
 _PNG: Final = "image/png"

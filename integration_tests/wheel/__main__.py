@@ -140,7 +140,7 @@ def _check_description(wheel: Path) -> None:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         description = archive.read(name).decode()
     dead = re.findall(r"\]\((?!\w+:)[^)]*\)", description)
-    if dead or "docs/options.md" not in description:
+    if dead or "docs/reference/options.md" not in description:
         raise FailedError(f"links to files, or no description: {dead}")
 
 

@@ -11,7 +11,7 @@ import tubemq_spark.client
 from tubemq_spark import errors
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TlsConfig, urls
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sdk-names.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "client" / "sdk-names.md"
 _NAME = re.compile(r"`([A-Z]\w+)(?:\.(\w+))?(?:\((\w+)\))?`")
 
 

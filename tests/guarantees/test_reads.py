@@ -1,4 +1,4 @@
-"""The reading half of the table in ``docs/guarantees.md``: each cell done to three brokers, below Spark.
+"""The reading half of docs/guarantees/guarantees.md: each cell done to three brokers, below Spark.
 
 What a test expects is what the cell says, nothing else.
 """

@@ -1,4 +1,4 @@
-"""The writing half of the table in ``docs/guarantees.md``: each cell done to three brokers, below Spark.
+"""The writing half of docs/guarantees/guarantees.md: each cell done to three brokers, below Spark.
 
 What a test expects is what the cell says, nothing else.
 """

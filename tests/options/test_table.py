@@ -104,8 +104,8 @@ def test_all_settings_of_a_kafka_client_are_refused(key):
         ("group", "did you mean 'tubemq.group'?"),
         ("rpctimeoutms", "did you mean 'tubemq.rpcTimeoutMs'?"),
         ("tubemq.user", "did you mean 'tubemq.username'?"),
-        ("zzz", "see docs/options.md for all options."),
-        ("", "see docs/options.md for all options."),
+        ("zzz", "see docs/reference/options.md for all options."),
+        ("", "see docs/reference/options.md for all options."),
     ],
 )
 def test_an_unknown_option_names_the_nearest(key, advice):

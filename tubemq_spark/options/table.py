@@ -1,8 +1,8 @@
 """The one table of options: what users may write, where it has an effect, and what else is said about it.
 
-The parser, the reference page (``docs/options.md``) and the "did you mean" come from here. A new option is a
-constant, its line in ``TABLE``, and a field of ``ReadOptions`` or ``WriteOptions`` that ``parsed.py`` fills;
-then ``make docs``.
+The parser, the reference page (docs/reference/options.md) and the "did you mean" come from here. A new option
+is a constant, its line in ``TABLE``, and a field of ``ReadOptions`` or ``WriteOptions`` that ``parsed.py``
+fills; then ``make docs``.
 """
 
 import dataclasses
@@ -218,7 +218,7 @@ GATEWAYS: Final = OptionSpec(
     _ALL,
     "Gateways to go through, in place of `tubemq.master.servers`: driver and executors then connect to them "
     "only. When one is away, the next one is used. The options `tubemq.tls.*` are then about these "
-    "connections. The default port is 11911. See [Gateway](gateway.md).",
+    "connections. The default port is 11911. See [Gateway](../gateway/gateway.md).",
     default_doc="none: masters and brokers are reached directly",
 )
 GATEWAY_TOKEN: Final = OptionSpec(
@@ -267,7 +267,8 @@ TLS: Final = OptionSpec(
     BOOLEAN,
     _ALL,
     "Whether masters and brokers are reached over TLS. `tubemq.master.servers` then names TLS ports, and the "
-    "masters tell those of the brokers. Certificates are always verified. See [Security](security.md).",
+    "masters tell those of the brokers. Certificates are always verified. "
+    "See [Security](../spark/security.md).",
     default=False,
 )
 TLS_CA: Final = OptionSpec(
@@ -366,8 +367,8 @@ VIEW: Final = OptionSpec(
     "view",
     choice(View),
     _READS | CLUSTER_VIEWS | {Mode.LOSSES_VIEW, Mode.RECEIPTS_VIEW},
-    "What a batch read returns: the `messages`, or a [view](views.md) of something else. A view refuses "
-    "options that have no effect in it, and a stream refuses views.",
+    "What a batch read returns: the `messages`, or a [view](../spark/views.md) of something else. A view "
+    "refuses options that have no effect in it, and a stream refuses views.",
     View.MESSAGES,
 )
 CHECKPOINT: Final = OptionSpec(
@@ -460,7 +461,8 @@ MAX_BYTES: Final = OptionSpec(
     "About the most bytes in a micro-batch, values and attributes, such as `64m`; alone or with "
     "`maxOffsetsPerTrigger`, and divided in the same way. A broker does not say how large messages are, so "
     "the driver reads the first ones of what comes next, of each store, and takes the rest for as large: "
-    "the limit is met as far as that is so. See [how precise](guarantees.md#limits-of-a-micro-batch).",
+    "the limit is met as far as that is so. "
+    "See [how precise](../guarantees/guarantees.md#limits-of-a-micro-batch).",
     default_doc="no limit",
 )
 MIN_OFFSETS: Final = OptionSpec(
@@ -528,18 +530,18 @@ VISIBILITY: Final = OptionSpec(
     _READS,
     "How far a query reads. A broker acknowledges messages from memory, and writes them to its disk some "
     "seconds later: a crash takes what is only in memory, also what was read from there, and [gives its "
-    "offsets to other messages](guarantees.md#what-tubemq-itself-can-lose). `flushed` leaves messages alone "
-    "until they are on the disk; `latest` is the end of what is there.",
+    "offsets to other messages](../guarantees/guarantees.md#what-tubemq-itself-can-lose). `flushed` "
+    "leaves messages alone until they are on the disk; `latest` is the end of what is there.",
     Visibility.MEMORY,
 )
 LOSS_LEDGER: Final = OptionSpec(
     "lossLedger",
     FOLDER,
     _READS | {Mode.LOSSES_VIEW},
-    "A folder in which to write down, once, each gap that `failOnDataLoss=false` passes over, see "
-    "[the ledger of losses](guarantees.md#the-ledger-of-losses). The driver and all executors must be able "
-    "to write to it; if one cannot, the query fails. With `failOnDataLoss=true` nothing is passed over, so "
-    "it has no effect. Credentials in a URI are not shown. The view `losses` reads this folder.",
+    "A folder in which to write down, once, each gap that `failOnDataLoss=false` passes over, see [the "
+    "ledger of losses](../guarantees/guarantees.md#the-ledger-of-losses). The driver and all executors must"
+    " be able to write to it; if one cannot, the query fails. With `failOnDataLoss=true` nothing is passed "
+    "over, so it has no effect. Credentials in a URI are not shown. The view `losses` reads this folder.",
     default_doc="none",
 )
 TYPES: Final = OptionSpec(
@@ -555,8 +557,8 @@ PAYLOAD: Final = OptionSpec(
     choice(PayloadFormat),
     _READS,
     "What the bodies of messages are. `raw` gives them as they are. `inlong` unpacks what InLong's data "
-    "proxies packed: [each message in a body is a row](inlong.md). Offsets and limits count bodies all the "
-    "same.",
+    "proxies packed: [each message in a body is a row](../spark/inlong.md). Offsets and limits count bodies "
+    "all the same.",
     PayloadFormat.RAW,
 )
 PARSE_MODE: Final = OptionSpec(
@@ -701,11 +703,11 @@ RECEIPTS_PATH: Final = OptionSpec(
     "receiptsPath",
     FOLDER,
     _WRITES | {Mode.RECEIPTS_VIEW},
-    "A folder for [manifests](receipts.md): a small file per micro-batch or batch write that says where its "
-    "rows are stored, with counts and checksums. A micro-batch of a streaming write that has a manifest is "
-    "not sent again. The driver must be able to write to the folder, and all executors to read it; if one "
-    "cannot, the query fails. Credentials in a URI are not shown. The view `receipts` and the command "
-    "`tubemq-spark receipts verify` read this folder.",
+    "A folder for [manifests](../spark/receipts.md): a small file per micro-batch or batch write that says "
+    "where its rows are stored, with counts and checksums. A micro-batch of a streaming write that has a "
+    "manifest is not sent again. The driver must be able to write to the folder, and all executors to read "
+    "it; if one cannot, the query fails. Credentials in a URI are not shown. The view `receipts` and the "
+    "command `tubemq-spark receipts verify` read this folder.",
     default_doc="none",
 )
 SEND_WINDOW_MESSAGES: Final = OptionSpec(
@@ -871,4 +873,4 @@ def _nearest(lower: str) -> str:
     if without_prefix is not None:
         return f"did you mean '{without_prefix.name}'?"
     names = (option.name for option in _BY_KEY.values())
-    return did_you_mean(lower, names) or "see docs/options.md for all options."
+    return did_you_mean(lower, names) or "see docs/reference/options.md for all options."

@@ -3,7 +3,7 @@
 A new column is one entry here. To be read, it needs a function in ``source/arrow.py`` that builds it, or in
 ``source/unpacking.py`` if it differs among the messages in a body. To be written, it has to be taken from the
 frame in ``sink/columns.py``, and needs a place in the messages of ``protocol/send_batch.py``. The page
-docs/columns.md is written from this table (``make docs``).
+docs/reference/columns.md is written from this table (``make docs``).
 """
 
 import dataclasses

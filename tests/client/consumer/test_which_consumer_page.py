@@ -16,7 +16,7 @@ from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "which-consumer.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "client" / "which-consumer.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tubemq_spark.client import SendResult, TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "producer.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "client" / "producer.md"
 
 
 def test_the_examples_do_what_they_say():

@@ -7,7 +7,7 @@ import pytest
 
 from tests.embedded.web import ask
 
-PAGE = Path(__file__).parents[3] / "docs" / "admin-api.md"
+PAGE = Path(__file__).parents[3] / "docs" / "testing" / "admin-api.md"
 
 
 def table(section):

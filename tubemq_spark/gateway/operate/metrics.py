@@ -1,4 +1,4 @@
-"""What a gateway counts, in Prometheus' text format; ``docs/gateway-metrics.md`` lists it."""
+"""What a gateway counts, in Prometheus' text format; ``docs/gateway/metrics.md`` lists it."""
 
 from collections.abc import Callable
 from types import ModuleType

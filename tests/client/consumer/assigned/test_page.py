@@ -6,7 +6,7 @@ from pathlib import Path
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "assigned-consumer.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "client" / "assigned-consumer.md"
 
 
 def test_the_examples_do_what_they_say():

@@ -7,7 +7,7 @@ from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 
 CONNECTS = re.compile(r'TubeMQClient\.connect\("127\.0\.0\.1:8715", group="(\w+)"\)')
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "group-consumer.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "client" / "group-consumer.md"
 
 
 def test_the_examples_do_what_they_say():
