@@ -1,36 +1,24 @@
 """Errors read as one sentence with a next step, and survive the way from a task to the driver."""
 
 import importlib.util
-import inspect
 import pickle
 import re
-import string
 from pathlib import Path
 
 import pytest
 
+from testkit.conditions import CLASSES, parameters_of
 from tubemq_spark import errors
 from tubemq_spark.errors import CONDITIONS, TubeMQError
 
 GENERATOR = Path(__file__).resolve().parents[1] / "tools" / "gen_error_docs.py"
 
-CLASSES = [
-    value
-    for _, value in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(value, TubeMQError) and value.__module__ == errors.__name__
-]
 
 ENDED_BY_THEIR_PARAMETER = {"TUBEMQ_OPTION_UNKNOWN", "TUBEMQ_URL_KEY"}
 """Its advice is a question or a sentence."""
 
 each_condition = pytest.mark.parametrize("condition", sorted(CONDITIONS))
 each_class = pytest.mark.parametrize("error_class", CLASSES, ids=lambda value: value.__name__)
-
-
-def parameters_of(condition: str) -> dict[str, str]:
-    """Return a value for every parameter of a condition's text."""
-    names = {name for _, name, _, _ in string.Formatter().parse(CONDITIONS[condition]) if name is not None}
-    return {name: f"<{name}>" for name in names}
 
 
 @each_condition

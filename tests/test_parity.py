@@ -1,15 +1,15 @@
 """Checks of docs/parity.csv: every id is there once, and every done row names real tests."""
 
-import ast
 import csv
-import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from testkit.git import ROOT
+from testkit.node_ids import node_exists
+
 TABLE = ROOT / "docs" / "parity.csv"
 HEADER = ["id", "capability", "status", "where", "tests", "note"]
 STATUSES = {"done", "open", "n/a"}
@@ -29,30 +29,6 @@ def read_table(path: Path) -> tuple[list[str], list[Row]]:
     with path.open(newline="", encoding="utf-8") as file:
         header, *lines = csv.reader(file, strict=True)
     return header, [dict(zip(header, cells, strict=True)) for cells in lines]
-
-
-@functools.cache
-def parse(path: Path) -> ast.Module:
-    """Return the syntax tree of a test file, without importing it."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-
-
-def node_exists(node_id: str, root: Path) -> bool:
-    """Tell whether `path::[Class::]name` names a test function; a `[param]` is ignored."""
-    path, *names = node_id.partition("[")[0].split("::")
-    file = root / path
-    if not names or file.suffix != ".py" or not file.is_file():
-        return False
-    body: Sequence[ast.stmt] = parse(file).body
-    *classes, test = names
-    for name in classes:
-        found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
-        if not found:
-            return False
-        body = found[-1].body
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [node.name for node in body if isinstance(node, kinds)]
-    return test.startswith("test") and test in functions
 
 
 def place_exists(place: str, root: Path) -> bool:

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.test_parity import ROOT, node_exists
+from testkit.git import ROOT
+from testkit.node_ids import node_exists
 
 PAGE = ROOT / "docs" / "guarantees" / "tested-behaviour.md"
 SECTIONS = [

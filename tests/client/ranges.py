@@ -5,7 +5,7 @@ import time
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
-from tubemq_spark.model import OffsetRange, RangeRequest, Route, StoreId, TopicPartition
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 
@@ -63,3 +63,14 @@ SMALL = Limits(file_entries=4, memory_entries=3, segment_entries=5)
 
 def values(start, end):
     return [b"value %d" % number for number in range(start, end)]
+
+
+def config_of(server, **changes):
+    settings = {
+        "masters": (Endpoint.parse(server.master),),
+        "rpc_timeout_ms": 5_000,
+        "fetch_timeout_ms": 5_000,
+        "lease_wait_ms": 5_000,
+        **changes,
+    }
+    return ClientConfig(group="etl", **settings).validate()

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from testkit.children import forks, in_child
 from tests.client.assigned import client_of, consumer_of
-from tests.client.producer.test_producers_and_processes import forks, in_child
 from tests.waiting import wait_until
 from tubemq_spark.client import open_clients
 from tubemq_spark.client.registry import Registry

@@ -5,7 +5,7 @@ import threading
 
 from tests.client.aio.running import SECONDS
 from tests.client.assigned import TOPIC
-from tests.client.consumer.group.test_consumer import client_of as blocking_client_of
+from tests.client.members import client_of as blocking_client_of
 from tubemq_spark.client.aio import AsyncTubeMQClient
 
 PARTITIONS = 12

@@ -5,10 +5,10 @@ import contextlib
 
 import pytest
 
+from testkit.children import forks, in_child
 from tests.client.aio.consuming import PARTITIONS, assigned, client_of, take, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
-from tests.client.producer.test_producers_and_processes import forks, in_child
 from tubemq_spark.client.consumer.states import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, RpcError

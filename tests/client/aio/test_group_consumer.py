@@ -5,11 +5,11 @@ import collections
 
 import pytest
 
+from testkit.children import forks, in_child
 from tests.client.aio.consuming import PARTITIONS, client_of, member, take, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
-from tests.client.consumer.group.test_consumer import member as blocking_member, refuse
-from tests.client.producer.test_producers_and_processes import forks, in_child
+from tests.client.members import member as blocking_member, refuse
 from tubemq_spark.client import BoundStart
 from tubemq_spark.client.consumer.states import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ

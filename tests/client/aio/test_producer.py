@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from testkit.children import forks, in_child
 from tests.client.aio.running import SECONDS, coroutine, until
-from tests.client.producer.test_producers_and_processes import forks, in_child
 from tests.client.scripted_cluster import HANG_UP, SILENT, STORE, refuse, scripted_cluster
 from tubemq_spark.client import SendBatch, TubeMQClient, open_clients
 from tubemq_spark.client.aio import AsyncTubeMQClient

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tests.client.assigned import TOPIC, client_of, consumer_of, partition
-from tests.client.consumer.group.test_consumer import member, shares
+from tests.client.members import member, shares
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.protocol.constants import Method, OpType
 

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from tests.client.reader.test_range_on_faults import config
+from tests.client.ranges import config_of
 from tests.waiting import wait_until
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.threaded import ThreadedProducer
@@ -37,7 +37,7 @@ def pool():
 def producer_of(server, pool, kind=Producer, **settings):
     """A producer that a test may leave broken; closing it takes no longer either."""
     settings = {"rpc_timeout_ms": NEVER_MS, "delivery_timeout_ms": TIME_MS, **settings}
-    with contextlib.closing(kind(config(server, **settings), pool)) as producer:
+    with contextlib.closing(kind(config_of(server, **settings), pool)) as producer:
         yield producer
 
 
@@ -85,7 +85,7 @@ def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, pool):
         producer.send("demo", b"x")
         producer.flush()
         # Of the heartbeat, too:
-        producer._session._config = config(server, rpc_timeout_ms=NEVER_MS, heartbeat_period_ms=20)
+        producer._session._config = config_of(server, rpc_timeout_ms=NEVER_MS, heartbeat_period_ms=20)
         producer._session._caller._config = producer._session._config
         held = server.faults.hold(Method.PRODUCER_HEARTBEAT)
         wait_until(lambda: held.hits == 1)
@@ -93,7 +93,7 @@ def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, pool):
             producer.send("other", b"x")
         producer.send("demo", b"y")
         producer.flush()
-        producer._session._config = config(server, rpc_timeout_ms=500)  # of closing
+        producer._session._config = config_of(server, rpc_timeout_ms=500)  # of closing
     assert server.stats().messages_in == 2
     assert held.hits == 1
 

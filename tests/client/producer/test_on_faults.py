@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from tests.client.reader.test_range_on_faults import config
+from tests.client.ranges import config_of
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.client.metadata.bounds import store_bounds
@@ -40,7 +40,7 @@ def hurry(_):
 
 def produce(server, pool, values=SENT, **changes):
     """Return how often a message was sent again."""
-    with Producer(config(server, **changes), pool, hurry) as producer:
+    with Producer(config_of(server, **changes), pool, hurry) as producer:
         for value in values:
             producer.send(TOPIC, value)
         producer.flush()
@@ -49,7 +49,7 @@ def produce(server, pool, values=SENT, **changes):
 
 def stored(server, pool):
     """Return how often each message is there."""
-    settings = config(server)
+    settings = config_of(server)
     with BalanceSession(settings, pool, (TOPIC,)) as session:
         partitions, token = session.layout().partitions, session.visit_token
     stores = {partition.store_id: endpoint for partition, endpoint in partitions.items()}
@@ -123,7 +123,7 @@ def test_a_refusal_for_good_stops_everything_behind_it(server, pool):
 
 
 def test_a_producer_the_master_forgot_registers_again(server, pool):
-    with Producer(config(server), pool, hurry) as producer:
+    with Producer(config_of(server), pool, hurry) as producer:
         producer.send(TOPIC, b"before")
         producer.flush()
         server.faults.forget_clients()
@@ -149,7 +149,7 @@ def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server,
 
 def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, pool):
     rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT)
-    with Producer(config(server, delivery_timeout_ms=300), pool) as producer:
+    with Producer(config_of(server, delivery_timeout_ms=300), pool) as producer:
         with pytest.raises(TubeMQConnectionError) as caught:
             producer.send(TOPIC, SENT[0])
         assert caught.value.retriable
@@ -166,8 +166,8 @@ def test_the_second_master_is_asked_when_the_first_is_a_standby(server, pool):
         masters = (Endpoint.parse(standby.master), Endpoint.parse(server.master))
         produce(server, pool, masters=masters)
         assert standby.stats().messages_in == 0
-        assert fresh_visit_token(config(server, masters=masters), pool) is not None
-        with BalanceSession(config(server, masters=masters), pool, (TOPIC,)) as session:
+        assert fresh_visit_token(config_of(server, masters=masters), pool) is not None
+        with BalanceSession(config_of(server, masters=masters), pool, (TOPIC,)) as session:
             assert {partition.store_id.store for partition in session.layout().partitions} == {0, 1}
     assert stored(server, pool) == dict.fromkeys(SENT, 1)
 

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from testkit.children import forks, in_child
 from tests.client.producer.test_send_batch import batch_of
 from tests.client.scripted_cluster import SILENT, STORE, scripted_cluster
 from tests.waiting import wait_until
@@ -16,32 +17,12 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError
 
 SECONDS = 20
-forks = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 
 @pytest.fixture
 def cluster():
     with scripted_cluster(2, demo="1:1:1,2:1:1#") as made:
         yield made
-
-
-def in_child(check):
-    """Run a function in a forked child, and fail with what it failed with."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        text = ""
-        try:
-            check()
-        except BaseException as error:  # noqa: BLE001 - the parent raises it
-            text = repr(error) or "failed"
-        os.write(writer, text.encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    assert not text, text
 
 
 def assert_refused(condition, *calls):

@@ -4,9 +4,8 @@ import contextlib
 
 import pytest
 
-from tests.client.ranges import ROW, TOPIC, hurry, partition, values, values_of
+from tests.client.ranges import ROW, TOPIC, config_of, hurry, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -40,19 +39,8 @@ def dense():
         yield running
 
 
-def config(server, **changes):
-    settings = {
-        "masters": (Endpoint.parse(server.master),),
-        "rpc_timeout_ms": 5_000,
-        "fetch_timeout_ms": 5_000,
-        "lease_wait_ms": 5_000,
-        **changes,
-    }
-    return ClientConfig(group="etl", **settings).validate()
-
-
 def write(server, numbers, partitions=1):
-    with ChannelPool() as pool, Producer(config(server), pool) as producer:
+    with ChannelPool() as pool, Producer(config_of(server), pool) as producer:
         for number in numbers:
             producer.send(TOPIC, b"value %d" % number, partition=(1, number % partitions))
 
@@ -62,7 +50,7 @@ def batches(server, start=0, end=COUNT * ROW, on_loss=fail_on_loss, token=0, **c
         OffsetRange(partition(), start, end), Route(Endpoint.parse(server.broker), token), own_store=False
     )
     with ChannelPool() as pool:
-        yield from read_range(config(server, **changes), pool, work, on_loss, hurry)
+        yield from read_range(config_of(server, **changes), pool, work, on_loss, hurry)
 
 
 def read(server, *bounds, **more):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.embedded.wire import BrokerClient
+from tests.waiting import wait_until
 from tubemq_spark.embedded.broker import leases
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
@@ -29,13 +30,6 @@ def five(broker):
     """A broker with five messages in the one partition of ``demo``."""
     broker.send(*numbered(5))
     return broker
-
-
-def wait_until(true, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 # --- the example of the specification

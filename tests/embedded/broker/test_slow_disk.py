@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 
-from tests.embedded.broker.test_consume import wait_until
+from tests.waiting import wait_until
 from tubemq_spark.embedded import failure_log
 from tubemq_spark.embedded.server import EmbeddedSettings
 

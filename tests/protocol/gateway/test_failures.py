@@ -5,8 +5,8 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
+from testkit.conditions import CLASSES, parameters_of
 from tests import strategies as own
-from tests.test_errors import CLASSES, parameters_of
 from tubemq_spark.errors import CONDITIONS, GatewayError, ProduceError, RemoteProtocolError, TubeMQError
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from testkit.children import forks, in_child
 from tests.client.assigned import (
     ROW,
     TOPIC,
@@ -18,7 +19,6 @@ from tests.client.assigned import (
     produce,
     take,
 )
-from tests.client.producer.test_producers_and_processes import forks, in_child
 from tests.embedded.web import TOKEN, ask, change
 from tests.waiting import wait_until
 from tubemq_spark.client import Batch, Confirmed, ConsumePosition, PartitionStatus, TubeMQClient

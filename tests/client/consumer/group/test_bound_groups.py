@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from tests.client.assigned import ROW, TOPIC, numbered, produce
-from tests.client.consumer.group.test_consumer import member
+from tests.client.members import member
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ

@@ -6,20 +6,19 @@ import threading
 
 import pytest
 
+from testkit.children import forks, in_child
 from tests.client.assigned import TOPIC, numbered, produce
-from tests.client.producer.test_producers_and_processes import forks, in_child
+from tests.client.members import PARTITIONS, client_of, member, refuse, shares
 from tests.waiting import wait_until
-from tubemq_spark.client import BoundStart, ConsumePosition, ConsumerConfig, TubeMQClient
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client import BoundStart, ConsumePosition
 from tubemq_spark.client.consumer.states import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, OptionError, RpcError
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
 ROW = 28
-PARTITIONS = 12
 
 
 @pytest.fixture
@@ -27,39 +26,6 @@ def server():
     settings = EmbeddedSettings(balance_period_ms=100)
     with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
         yield running
-
-
-def client_of(server, group="etl", **changes):
-    consumer = {
-        "ready_wait_ms": 5_000,
-        "not_found_wait_ms": 20,
-        "rebalance_wait_ms": 300,
-        "pause_after_misses_ms": 200,
-    }
-    consumer |= {name: changes.pop(name) for name in set(changes) & set(ConsumerConfig.__dataclass_fields__)}
-    consumer.setdefault("consume_position", ConsumePosition.FIRST)
-    quick = {"heartbeat_period_ms": 100, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
-    settings = {**quick, **changes, "consumer": ConsumerConfig(**consumer)}
-    return TubeMQClient(ClientConfig((Endpoint.parse(server.master),), group, **settings))
-
-
-@contextlib.contextmanager
-def member(server, group="etl", **changes):
-    asked = {name: changes.pop(name) for name in ("message_types", "start", "on_loss") if name in changes}
-    with client_of(server, group, **changes) as client, client.group_consumer(TOPIC, **asked) as consumer:
-        yield consumer
-
-
-def shares(*members):
-    """Wait until the members share all partitions evenly; return what each has."""
-
-    def is_even():
-        held = [set(consumer.connected) for consumer in members]
-        sizes = {len(of_one) for of_one in held}
-        return sum(map(len, held)) == PARTITIONS == len(set().union(*held)) and max(sizes) - min(sizes) <= 1
-
-    wait_until(is_even, seconds=20)
-    return [set(consumer.connected) for consumer in members]
 
 
 def drain(consumer, values, wanted, lock=None):
@@ -271,12 +237,6 @@ def test_a_refused_request_loses_nothing(server, method, code):
             with contextlib.suppress(RpcError):
                 consumer.confirm(batch)
     assert rule.hits == 2
-
-
-def refuse(server):
-    """Let the master forget a member, and take it in no more."""
-    server.faults.answer(Method.CONSUMER_REGISTER, ErrCode.CONSUME_GROUP_FORBIDDEN)
-    server.faults.answer(Method.CONSUMER_HEARTBEAT, ErrCode.HB_NO_NODE)
 
 
 def test_a_master_that_refuses_is_told_and_everything_is_given_back(server):

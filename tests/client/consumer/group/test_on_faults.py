@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from tests.client.consumer.group.test_consumer import PARTITIONS, client_of, member, shares
+from tests.client.members import PARTITIONS, client_of, member, shares
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
