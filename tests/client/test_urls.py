@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from testkit.certificates import Authority
-from tubemq_spark.client import consumer_config, urls
+from tubemq_spark.client import urls
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
@@ -22,6 +22,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import ServerTls, TlsConfig, TlsVersion
+from tubemq_spark.settings.fields import settings_of
 
 MASTERS = (Endpoint("m1", 8715), Endpoint("m2", 9000))
 SECRET = "sq&uib=a%d+vozz"
@@ -190,7 +191,7 @@ def test_a_key_that_is_not_known_is_told_the_nearest(key, told):
 @pytest.mark.parametrize(("key", "ours"), urls.GO_KEYS.items())
 def test_keys_of_the_go_sdk_are_told_ours(key, ours):
     assert f"the key '{key}', which is not known; did you mean '{ours}'?" in str(refusal(url(f"{key}=1")))
-    assert ours in urls._KNOWN
+    assert ours in urls._KINDS
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,6 @@ def test_masters_that_are_no_addresses_are_refused(masters):
         ("rpc_timeout_ms=0", "rpc_timeout_ms"),
         ("rpc_timeout_ms=86400001", "rpc_timeout_ms"),
         ("rollback=yes", "rollback"),
-        ("rollback=True", "rollback"),
         ("consume_position=-1", "consume_position"),
         ("partitioner=random", "partitioner"),
         ("tls=1", "tls"),
@@ -319,7 +319,11 @@ consumers = st.builds(
     consume_position=st.sampled_from(ConsumePosition),
     rollback=st.booleans(),
     confirm_locally=st.booleans(),
-    **{name: st.integers(*bounds) for name, bounds in consumer_config._BOUNDS.items()},
+    **{
+        name: st.integers(*map(int, re.findall(r"-?\d+", each.kind.expected)))
+        for name, each in settings_of(ConsumerConfig).items()
+        if "whole number" in each.kind.expected
+    },
 )
 
 

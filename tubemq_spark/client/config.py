@@ -5,11 +5,25 @@ from typing import Final
 
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, bad_partitioner
-from tubemq_spark.client.settings import DAY_MS, Bounds, bad_setting, require_booleans, require_whole_numbers
 from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
+from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
+from tubemq_spark.settings.kinds import (
+    BOOLEAN,
+    GROUP,
+    GROUPS,
+    MASTERS,
+    MAX_INT,
+    MAX_LONG,
+    MESSAGE_TYPES,
+    MILLISECONDS,
+    PAUSE_MS,
+    VERBATIM,
+    choice,
+    integer,
+)
 
 DEFAULT_GROUP: Final = "tubemq_spark"
 DEFAULT_READER_GROUPS: Final = 16
@@ -20,44 +34,84 @@ DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000
 class ClientConfig:
     """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out passwords."""
 
-    masters: tuple[Endpoint, ...]
-    group: str
-    username: str | None = None
-    password: str | None = dataclasses.field(default=None, repr=False)
+    masters: tuple[Endpoint, ...] = setting(
+        MASTERS, "the masters of the TubeMQ cluster. The active one is found automatically"
+    )
+    group: str = setting(GROUP, "the consumer group, for the cluster's access control and monitoring")
+    username: str | None = setting(VERBATIM, "the user's name, for clusters that require a login", None)
+    password: str | None = setting(
+        VERBATIM, "the user's password. Only a signature made with it is sent", None, secret=True
+    )
     tls: TlsConfig | None = None
     """How to speak TLS with masters and brokers; ``masters`` are then their TLS ports. None: without TLS."""
-    rpc_timeout_ms: int = 10_000
-    connect_timeout_ms: int = 3_000
-    heartbeat_period_ms: int = 13_000
-    register_attempts: int = 5
-    register_retry_ms: int = 1_000
-    reader_groups: tuple[str, ...] = ()
-    """The groups under which partitions are leased for reading; by default ``<group>_r00`` to ``_r15``."""
-    message_types: tuple[str, ...] = ()
-    """Read only messages of these types; none means all. The master is told, since it may allow a group only
-    some."""
-    lease_wait_ms: int = 45_000
-    """How long to wait for a free reader group; a dead reader's lease lives for 35 s with the settings TubeMQ
-    ships (``consumerRegTimeoutMs``), and the first request after that is refused as well."""
-    fetch_timeout_ms: int = 600_000
-    """How long reading a range may make no progress before it fails, whatever the cause. Longer than a
-    broker's restart: a range that is planned has to be read, or its query fails."""
-    delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS
-    """How long a message that a producer accepted may take until a broker has stored it, and how long a
-    producer waits for its masters and for a topic's partitions. A broker that restarts accepts messages again
-    after 35 s."""
-    retry_ambiguous: bool = True
-    """Whether a message that a broker may have stored, although it did not say so, is sent again. Otherwise
-    it fails. What was certainly not stored is sent again in any case."""
-    partitioner: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN
-    """How a producer chooses the partitions of messages that do not name one."""
-    max_in_flight: int = 512
-    """Messages a producer sends before it waits for an answer."""
-    max_in_flight_bytes: int = 16 << 20
-    linger_ms: int = 1
-    """How long a message of a threaded producer may wait for others that are then sent together with it."""
-    checksums: bool = False
-    """Whether the receipts of a producer have checksums, which cost it time for each byte of a body."""
+    rpc_timeout_ms: int = setting(
+        MILLISECONDS, "how long a master or a broker may take to answer a request, in milliseconds", 10_000
+    )
+    connect_timeout_ms: int = setting(
+        MILLISECONDS, "how long connecting to a server may take, in milliseconds", 3_000
+    )
+    heartbeat_period_ms: int = setting(MILLISECONDS, "how often masters and brokers get a heartbeat", 13_000)
+    register_attempts: int = setting(integer(1, 1_000), "how often a registration is tried", 5)
+    register_retry_ms: int = setting(PAUSE_MS, "the pause before the next try", 1_000)
+    reader_groups: tuple[str, ...] = setting(
+        GROUPS,
+        "the groups under which tasks read. A broker lets only one client of a group read a partition at a "
+        "time; with several groups, retried tasks and other queries need not wait. Name them if the cluster "
+        "admits only groups that it knows",
+        (),
+    )
+    message_types: tuple[str, ...] = setting(
+        MESSAGE_TYPES,
+        "read only messages of these types. Brokers leave out the others; offsets and limits count them all "
+        "the same",
+        (),
+    )
+    # A dead reader's lease lives for 35 s with the settings TubeMQ ships (consumerRegTimeoutMs), and the
+    # first request after that is refused as well.
+    lease_wait_ms: int = setting(PAUSE_MS, "how long to wait for a free reader group", 45_000)
+    # Longer than a broker's restart: a range that is planned has to be read, or its query fails.
+    fetch_timeout_ms: int = setting(
+        MILLISECONDS,
+        "how long a read may make no progress, whatever the cause, before it fails, in milliseconds. A "
+        "broker that is away is waited for that long",
+        600_000,
+    )
+    delivery_timeout_ms: int = setting(
+        MILLISECONDS,
+        "how long a message may take until a broker has stored it, in milliseconds, whatever goes wrong on "
+        "the way: brokers or masters that are away, refuse or do not answer, topics that cannot be "
+        "published to. Then it fails. A broker that restarts can be written to again after about 35 s",
+        DEFAULT_DELIVERY_TIMEOUT_MS,
+    )
+    retry_ambiguous: bool = setting(
+        BOOLEAN,
+        "whether a message that may be stored although no broker said so is sent again: its answer was "
+        "lost, did not come in time, or told of a failure while storing. Sending it again may store it "
+        "twice, and loses none. With `false` it fails instead (`TUBEMQ_SEND_FAILED.AMBIGUOUS`); what was "
+        "certainly not stored is sent again all the same",
+        default=True,
+    )
+    partitioner: BuiltInPartitioner | CustomPartitioner = setting(
+        choice(BuiltInPartitioner),
+        "how messages without a key and without a partition are spread: with `roundRobin` the partitions "
+        "take turns, of up to 32 messages; with `sticky` a producer sends to one partition, until its "
+        "broker fails or falls behind, and then to the next",
+        BuiltInPartitioner.ROUND_ROBIN,
+    )
+    max_in_flight: int = setting(integer(1, MAX_INT), "how many messages a producer may have in flight", 512)
+    max_in_flight_bytes: int = setting(
+        integer(1, MAX_LONG), "how many bytes of messages a producer may have in flight", 16 << 20
+    )
+    linger_ms: int = setting(
+        PAUSE_MS,
+        "how long a message of a producer may wait for others that are then sent together with it",
+        1,
+    )
+    checksums: bool = setting(
+        BOOLEAN,
+        "whether the receipts of a producer have checksums, which cost it time for each byte of a body",
+        default=False,
+    )
     consumer: ConsumerConfig = dataclasses.field(default_factory=ConsumerConfig)
     """The settings of group consumers and assigned consumers."""
 
@@ -80,8 +134,7 @@ class ClientConfig:
             raise bad_setting(
                 "username", "given alone" if self.username else "missing", "given with the password"
             )
-        require_whole_numbers(self, _BOUNDS)
-        require_booleans(self, "retry_ambiguous", "checksums")
+        require_fitting(self, apart_from=_WITH_RULES)
         if not isinstance(self.partitioner, BuiltInPartitioner) and not callable(
             getattr(self.partitioner, "choose", None)
         ):
@@ -93,24 +146,15 @@ class ClientConfig:
         return self
 
 
+_WITH_RULES: Final = frozenset(
+    {"masters", "group", "username", "password", "reader_groups", "message_types", "partitioner"}
+)
+"""The settings that ``validate`` checks one by one."""
+
+
 def default_reader_groups(group: str, size: int = DEFAULT_READER_GROUPS) -> tuple[str, ...]:
     """Return the names ``<group>_r00``, ``<group>_r01`` and so on.
 
     They are few and fixed because a broker keeps an offset entry for every name for 20 days.
     """
     return tuple(f"{group}_r{number:02d}" for number in range(size))
-
-
-_BOUNDS: Final[Bounds] = {
-    "rpc_timeout_ms": (1, DAY_MS),
-    "connect_timeout_ms": (1, DAY_MS),
-    "heartbeat_period_ms": (1, DAY_MS),
-    "register_attempts": (1, 1_000),
-    "register_retry_ms": (0, DAY_MS),
-    "lease_wait_ms": (0, DAY_MS),
-    "fetch_timeout_ms": (1, DAY_MS),
-    "delivery_timeout_ms": (1, DAY_MS),
-    "max_in_flight": (1, (1 << 31) - 1),
-    "linger_ms": (0, DAY_MS),
-    "max_in_flight_bytes": (1, (1 << 63) - 1),
-}

@@ -8,14 +8,9 @@ import dataclasses
 import enum
 from typing import Final, Self
 
-from tubemq_spark.client.settings import (
-    DAY_MS,
-    Bounds,
-    bad_setting,
-    require_booleans,
-    require_whole_numbers,
-)
 from tubemq_spark.protocol.constants import ReadStatus
+from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
+from tubemq_spark.settings.kinds import BOOLEAN, DAY_MS, MILLISECONDS, PAUSE_MS, choice, integer
 
 WITHOUT_LIMIT: Final = -1
 """A wait that only ends when what is waited for has come, or the consumer is closed."""
@@ -65,33 +60,68 @@ _READ_STATUSES: Final = {
 class ConsumerConfig:
     """How a consumer waits, confirms and gives partitions up. The defaults are those of TubeMQ's clients."""
 
-    consume_position: ConsumePosition = ConsumePosition.LATEST
-    confirm_timeout_ms: int = 60_000
-    """How long the user may take to confirm a batch. Then the booking ends, and the context is refused."""
-    rollback: bool = True
-    """Whether a batch that was not confirmed in time counts as not consumed, so that it is served again.
-    Otherwise it counts as consumed."""
-    ready_wait_ms: int = 60_000
-    """How long a fetch waits for a partition that can be read; -1: until there is one, 0: not at all."""
-    not_found_wait_ms: int = 400
-    """How long a partition rests after its end was reached, unless a flow control rule says otherwise."""
-    rebalance_wait_ms: int = 3_000
-    """How long a partition that is to be given up waits for the confirmation of its last batch."""
-    shutdown_wait_ms: int = 10_000
-    """How long closing a group consumer waits for a rebalance that is under way."""
-    report_interval: int = 6
-    """After so many heartbeats without it, the next one tells the master what is held."""
-    misses_before_pause: int = 5
-    """After so many heartbeats in a row that failed, the next one is sent after ``pause_after_misses_ms``."""
-    pause_after_misses_ms: int = 20_000
-    """Shorter than the 30 s after which a master forgets a member: TubeMQ's clients wait for 60 s, and lose
-    the registration by that. Without effect when ``heartbeat_period_ms`` is longer."""
-    confirm_locally: bool = False
-    """Whether a confirmation of an assigned consumer goes out with the partition's next fetch, and not at
-    once. It saves a request per batch; a consumer that is killed in between reads the batch again."""
-    layout_period_ms: int = 10_000
-    """How often an assigned consumer asks the master at most where partitions are; in between it tells what
-    it knows."""
+    consume_position: ConsumePosition = setting(
+        choice(ConsumePosition),
+        "where a partition begins that the group has not read before",
+        ConsumePosition.LATEST,
+    )
+    confirm_timeout_ms: int = setting(
+        MILLISECONDS,
+        "how long the user may take to confirm a batch. Then the booking ends, and the context is refused",
+        60_000,
+    )
+    rollback: bool = setting(
+        BOOLEAN,
+        "whether a batch that was not confirmed in time counts as not consumed, so that it is served again. "
+        "Otherwise it counts as consumed",
+        default=True,
+    )
+    ready_wait_ms: int = setting(
+        integer(WITHOUT_LIMIT, DAY_MS),
+        "how long a fetch waits for a partition that can be read; -1: until there is one, 0: not at all",
+        60_000,
+    )
+    not_found_wait_ms: int = setting(
+        PAUSE_MS,
+        "how long a partition rests after its end was reached, unless a flow control rule says otherwise",
+        400,
+    )
+    rebalance_wait_ms: int = setting(
+        PAUSE_MS,
+        "how long a partition that is to be given up waits for the confirmation of its last batch",
+        3_000,
+    )
+    shutdown_wait_ms: int = setting(
+        PAUSE_MS, "how long closing a group consumer waits for a rebalance that is under way", 10_000
+    )
+    report_interval: int = setting(
+        integer(1, 1_000),
+        "after so many heartbeats without it, the next one tells the master which partitions the consumer "
+        "has",
+        6,
+    )
+    misses_before_pause: int = setting(
+        integer(1, 1_000),
+        "after so many heartbeats in a row that failed, the next one is sent after `pause_after_misses_ms`",
+        5,
+    )
+    # Shorter than the 30 s after which a master forgets a member: TubeMQ's clients wait for 60 s, and lose
+    # the registration by that.
+    pause_after_misses_ms: int = setting(
+        integer(0, 29_000), "that pause; without effect when `heartbeat_period_ms` is longer", 20_000
+    )
+    confirm_locally: bool = setting(
+        BOOLEAN,
+        "whether a confirmation of an assigned consumer goes out with the partition's next fetch, and not "
+        "at once. It saves a request per batch; a consumer that is killed in between reads the batch again",
+        default=False,
+    )
+    layout_period_ms: int = setting(
+        PAUSE_MS,
+        "how often an assigned consumer asks the master at most where partitions are; in between it repeats "
+        "the last answer",
+        10_000,
+    )
 
     def validate(self) -> Self:
         """Return the settings if they are valid.
@@ -99,21 +129,5 @@ class ConsumerConfig:
         Raises:
             OptionError: one of them is not; the text names it.
         """
-        if not isinstance(self.consume_position, ConsumePosition):
-            raise bad_setting("consume_position", repr(self.consume_position), "a ConsumePosition")
-        require_booleans(self, "rollback", "confirm_locally")
-        require_whole_numbers(self, _BOUNDS)
+        require_fitting(self)
         return self
-
-
-_BOUNDS: Final[Bounds] = {
-    "confirm_timeout_ms": (1, DAY_MS),
-    "ready_wait_ms": (WITHOUT_LIMIT, DAY_MS),
-    "not_found_wait_ms": (0, DAY_MS),
-    "rebalance_wait_ms": (0, DAY_MS),
-    "shutdown_wait_ms": (0, DAY_MS),
-    "report_interval": (1, 1_000),
-    "misses_before_pause": (1, 1_000),
-    "pause_after_misses_ms": (0, 29_000),
-    "layout_period_ms": (0, DAY_MS),
-}

@@ -4,9 +4,9 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol
 
-from tubemq_spark.client.settings import bad_setting
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.settings.fields import bad_setting
 
 
 class BuiltInPartitioner(enum.Enum):

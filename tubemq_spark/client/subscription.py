@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from tubemq_spark.client.settings import bad_setting, require_booleans, require_whole_numbers
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
@@ -16,10 +15,12 @@ from tubemq_spark.protocol.names import (
     TOPIC_NAME_RULE,
 )
 from tubemq_spark.protocol.packed_strings import is_packable
+from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
+from tubemq_spark.settings.kinds import BOOLEAN, MAX_INT, VERBATIM, integer
 
 _LONGEST_SESSION_KEY: Final = 1024
 _MOST_TOPICS: Final = 1024
-_MOST_MEMBERS: Final = (1 << 31) - 1
+_MEMBERS: Final = integer(1, MAX_INT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +30,15 @@ class BoundStart:
     All members must give the same session key, member count and choice between offsets.
     """
 
-    session_key: str
-    """Distinguishes this start of the group from others."""
-    source_count: int
-    """How many members the group will have."""
+    session_key: str = setting(VERBATIM, "distinguishes this start of the group from others")
+    source_count: int = setting(_MEMBERS, "how many members the group will have")
     offsets: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
-    """Where partitions start, in index bytes; those that nobody names start where the group stands."""
-    select_big: bool = True
-    """Of several offsets that members name for a partition, the largest counts, or the smallest."""
+    """Where partitions start, in index bytes; the others start where the group stands."""
+    select_big: bool = setting(
+        BOOLEAN,
+        "of several offsets that members name for a partition, whether the largest counts, or the smallest",
+        default=True,
+    )
 
     def validate(self, topics: Collection[str]) -> Self:
         """Return the start if it is valid for these topics.
@@ -49,8 +51,7 @@ class BoundStart:
         if not is_packable(key) or len(key) > _LONGEST_SESSION_KEY:
             rule = f"1 to {_LONGEST_SESSION_KEY} characters without : # @ , ="
             raise bad_setting("session_key", repr(key), rule)
-        require_whole_numbers(self, {"source_count": (1, _MOST_MEMBERS)})
-        require_booleans(self, "select_big")
+        require_fitting(self, apart_from=("session_key",))
         for partition, offset in self.offsets.items():
             if partition.topic not in topics:
                 raise bad_setting(
@@ -68,10 +69,8 @@ class Node:
     partitions that a consumer takes is the user's choice.
     """
 
-    source_count: int
-    """How many consumers the group has."""
-    node_id: int
-    """The number of this one, from 0 on."""
+    source_count: int = setting(_MEMBERS, "how many consumers the group has")
+    node_id: int = setting(integer(0, MAX_INT), "the number of this one, from 0 on")
 
     def validate(self) -> Self:
         """Return the node if there can be one.
@@ -79,8 +78,9 @@ class Node:
         Raises:
             OptionError: a number is out of its range; the text names it.
         """
-        require_whole_numbers(self, {"source_count": (1, _MOST_MEMBERS)})
-        require_whole_numbers(self, {"node_id": (0, self.source_count - 1)})
+        require_fitting(self)
+        if self.node_id >= self.source_count:
+            raise bad_setting("node_id", self.node_id, f"a whole number from 0 to {self.source_count - 1}")
         return self
 
 

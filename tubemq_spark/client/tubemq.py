@@ -19,7 +19,6 @@ from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.threaded import ThreadedProducer
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.records import Record, records
-from tubemq_spark.client.settings import bad_setting
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.errors import OptionError
@@ -28,6 +27,7 @@ from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.settings.fields import bad_setting
 
 
 class TubeMQClient:

@@ -15,30 +15,28 @@ No error shows the value of a password, nor a text in which one could be hidden.
 import dataclasses
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.client.config import DEFAULT_GROUP, ClientConfig
-from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
-from tubemq_spark.client.partitioners import by_name
-from tubemq_spark.client.settings import bad_setting
+from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.tls import TlsConfig, TlsVersion
+from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.settings.fields import Value, bad_setting, settings_of
+from tubemq_spark.settings.kinds import BOOLEAN, TOPICS, Kind, items
 from tubemq_spark.settings.suggest import did_you_mean
 
 _SCHEME: Final = "tubemq://"
 _PRINTABLE_KEY: Final = re.compile(r"[\w.]{1,64}", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NOT_IN_ADDRESSES: Final = re.compile("[@=&]")
-_INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _TYPES_OF: Final = "message_types."
-_TLS: Final = "tls_"
-_SECRETS: Final = frozenset({"password", "tls_key_password"})
+_TLS_PREFIX: Final = "tls_"
 
-Values = Mapping[str, str]
+Values = Mapping[str, Value]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,18 +58,14 @@ def parse_url(url: str) -> UrlSettings:
             names the key, and for one that is not known the nearest that is.
     """
     head, _, query = url.strip().partition("?")
-    values = _values(query)
+    values = {key: _value(key, text) for key, text in _texts(query).items()}
     tls = _tls(values)
-    changes: dict[str, Any] = {
-        key: _CLIENT_KEYS[key](key, text) for key, text in values.items() if key in _CLIENT_KEYS
-    }
-    consumer = {key: _CONSUMER_KEYS[key](key, text) for key, text in values.items() if key in _CONSUMER_KEYS}
-    changes.setdefault("group", DEFAULT_GROUP)
+    consumer = {key: value for key, value in values.items() if key in _CONSUMER}
     config = ClientConfig(
         _masters(head, DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT),
         tls=tls,
         consumer=ConsumerConfig(**consumer),
-        **changes,
+        **{"group": DEFAULT_GROUP, **{key: value for key, value in values.items() if key in _CLIENT}},
     )
     return UrlSettings(config.validate(), _subscription(values), _node(values))
 
@@ -87,8 +81,17 @@ def _masters(head: str, default_port: int) -> tuple[Endpoint, ...]:
     return tuple(Endpoint.parse(address, default_port) for address in addresses.split(","))
 
 
-def _values(query: str) -> dict[str, str]:
-    """Return the values by key, decoded."""
+def _value(key: str, text: str) -> Value:
+    if key.startswith(_TYPES_OF) or (key in _MAY_BE_BLANK and not text):
+        return items(text)
+    value = _KINDS[key].parse(text)
+    if value is None:
+        raise bad_setting(key, repr(text) if text else "blank", _KINDS[key].expected)
+    return value
+
+
+def _texts(query: str) -> dict[str, str]:
+    """Return the texts by key, decoded."""
     values: dict[str, str] = {}
     for number, item in enumerate(query.split("&") if query else (), 1):
         encoded_key, equals, text = item.partition("=")
@@ -115,7 +118,7 @@ def _decoded(text: str, number: int) -> str:
 
 
 def _is_known(key: str) -> bool:
-    return key in _KNOWN or (key.startswith(_TYPES_OF) and len(key) > len(_TYPES_OF))
+    return key in _KINDS or (key.startswith(_TYPES_OF) and len(key) > len(_TYPES_OF))
 
 
 def _unknown(key: str, number: int, *, hidden: bool) -> OptionError:
@@ -130,100 +133,27 @@ def _unknown(key: str, number: int, *, hidden: bool) -> OptionError:
 def _advice(key: str) -> str:
     if key in GO_KEYS:
         return f"did you mean '{GO_KEYS[key]}'?"
-    return did_you_mean(key, _KNOWN) or f"these are: {', '.join(sorted(_KNOWN))}."
+    return did_you_mean(key, _KINDS) or f"these are: {', '.join(sorted(_KINDS))}."
 
 
 def _malformed(problem: str) -> OptionError:
     return OptionError("TUBEMQ_URL_MALFORMED", problem=problem)
 
 
-# The kinds of values.
-
-
-def _text(key: str, text: str) -> str:
-    if not text:
-        raise bad_setting(key, "blank", "some text")
-    return text
-
-
-def _integer(key: str, text: str) -> int:
-    if not _INTEGER.fullmatch(text):
-        raise bad_setting(key, repr(text), "a whole number")
-    return int(text)
-
-
-def _boolean(key: str, text: str) -> bool:
-    if text not in {"true", "false"}:
-        raise bad_setting(key, repr(text), "true or false")
-    return text == "true"
-
-
-def _list(key: str, text: str) -> tuple[str, ...]:  # noqa: ARG001  the kinds have one signature
-    return tuple(filter(None, map(str.strip, text.split(","))))
-
-
-def _tls_version(key: str, text: str) -> TlsVersion:
-    try:
-        return TlsVersion(text)
-    except ValueError:
-        raise bad_setting(key, repr(text), " or ".join(version.value for version in TlsVersion)) from None
-
-
-Kind = Callable[[str, str], Any]
-
-_CLIENT_KEYS: Final[dict[str, Kind]] = {
-    "group": _text,
-    "username": _text,
-    "password": _text,
-    "reader_groups": _list,
-    "message_types": _list,
-    "partitioner": lambda _, text: by_name(text),
-    "retry_ambiguous": _boolean,
-    "checksums": _boolean,
-    **dict.fromkeys(
-        (
-            "rpc_timeout_ms",
-            "connect_timeout_ms",
-            "heartbeat_period_ms",
-            "register_attempts",
-            "register_retry_ms",
-            "lease_wait_ms",
-            "fetch_timeout_ms",
-            "delivery_timeout_ms",
-            "max_in_flight",
-            "max_in_flight_bytes",
-            "linger_ms",
-        ),
-        _integer,
-    ),
+_CLIENT: Final = {name: each for name, each in settings_of(ClientConfig).items() if name != "masters"}
+_CONSUMER: Final = settings_of(ConsumerConfig)
+_TLS: Final = settings_of(TlsConfig)
+_KINDS: Final[dict[str, Kind[Any]]] = {
+    **{name: each.kind for name, each in (_CLIENT | _CONSUMER).items()},
+    **{_TLS_PREFIX + name: each.kind for name, each in _TLS.items()},
+    **{name: each.kind for name, each in (settings_of(BoundStart) | settings_of(Node)).items()},
+    "tls": BOOLEAN,
+    "topics": TOPICS,
 }
-_CONSUMER_KEYS: Final[dict[str, Kind]] = {
-    "consume_position": lambda _, text: ConsumePosition.of(text),
-    "rollback": _boolean,
-    "confirm_locally": _boolean,
-    **dict.fromkeys(
-        (
-            "confirm_timeout_ms",
-            "ready_wait_ms",
-            "not_found_wait_ms",
-            "rebalance_wait_ms",
-            "shutdown_wait_ms",
-            "report_interval",
-            "misses_before_pause",
-            "pause_after_misses_ms",
-            "layout_period_ms",
-        ),
-        _integer,
-    ),
+_SECRETS: Final = {name for name, each in _CLIENT.items() if each.secret} | {
+    _TLS_PREFIX + name for name, each in _TLS.items() if each.secret
 }
-_TLS_KEYS: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("ca_file", "cert_file", "key_file", "key_password", "server_name"), _text),
-    "min_version": _tls_version,
-}
-_ASKED_KEYS: Final = frozenset({"topics", "session_key", "source_count", "select_big", "node_id"})
-_KNOWN: Final = frozenset(
-    {*_CLIENT_KEYS, *_CONSUMER_KEYS, *_ASKED_KEYS, "tls", *(_TLS + key for key in _TLS_KEYS)}
-)
+_MAY_BE_BLANK: Final = frozenset({"reader_groups", "message_types"})
 
 GO_KEYS: Final[dict[str, str]] = {
     "readTimeout": "rpc_timeout_ms",
@@ -262,29 +192,19 @@ GO_KEYS: Final[dict[str, str]] = {
 
 def _tls(values: Values) -> TlsConfig | None:
     """Return how to speak TLS: any setting about it switches it on, unless ``tls`` says otherwise."""
-    found = {
-        name: kind(_TLS + name, values[_TLS + name])
-        for name, kind in _TLS_KEYS.items()
-        if _TLS + name in values
-    }
-    wanted = _boolean("tls", values["tls"]) if "tls" in values else bool(found)
-    return TlsConfig(**found) if wanted else None
+    settings = {name: values[_TLS_PREFIX + name] for name in _TLS if _TLS_PREFIX + name in values}
+    return TlsConfig(**settings) if values.get("tls", bool(settings)) else None
 
 
 def _subscription(values: Values) -> Subscription | None:
-    own = {
-        key.removeprefix(_TYPES_OF): _list(key, text)
-        for key, text in values.items()
-        if key.startswith(_TYPES_OF)
-    }
+    own = {key.removeprefix(_TYPES_OF): types for key, types in values.items() if key.startswith(_TYPES_OF)}
     start = _start(values)
     if "topics" not in values:
         for key in values:
             if key == "session_key" or key.startswith(_TYPES_OF):
                 raise bad_setting("topics", "missing", f"given with {key}")
         return None
-    topics = _list("topics", values["topics"])
-    of_all = _list("message_types", values.get("message_types", ""))
+    topics, of_all = values["topics"], values.get("message_types", ())
     types = {**(dict.fromkeys(topics, of_all) if of_all else {}), **own}
     return Subscription.of(topics, types, start)
 
@@ -297,9 +217,7 @@ def _start(values: Values) -> BoundStart | None:
     if "source_count" not in values:
         raise bad_setting("source_count", "missing", "given with session_key")
     return BoundStart(
-        values["session_key"],
-        _integer("source_count", values["source_count"]),
-        select_big=_boolean("select_big", values.get("select_big", "true")),
+        values["session_key"], values["source_count"], select_big=values.get("select_big", True)
     )
 
 
@@ -312,5 +230,4 @@ def _node(values: Values) -> Node | None:
         raise bad_setting("node_id", "given with session_key", "given to assigned consumers only")
     if "source_count" not in values:
         raise bad_setting("source_count", "missing", "given with node_id")
-    numbers = (_integer(key, values[key]) for key in ("source_count", "node_id"))
-    return Node(*numbers).validate()
+    return Node(values["source_count"], values["node_id"]).validate()

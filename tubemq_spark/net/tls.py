@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from tubemq_spark.errors import OptionError
+from tubemq_spark.settings.fields import setting
+from tubemq_spark.settings.kinds import HOST, PATH, VERBATIM, choice
 
 logger = logging.getLogger(__name__)
 
@@ -56,17 +58,32 @@ _MINIMUM: Final = {
 class TlsConfig:
     """How a client speaks TLS. Picklable; files are read where a connection is made; safe to log."""
 
-    ca_file: str | None = None
-    """The certificates of the CAs to trust, in PEM; None: those that the system trusts."""
-    cert_file: str | None = None
-    """This client's certificate and its chain, in PEM, for servers that ask for one."""
-    key_file: str | None = None
-    """The private key, in PEM; None: it is in ``cert_file`` as well."""
-    key_password: str | None = dataclasses.field(default=None, repr=False)
-    """Of an encrypted key."""
-    server_name: str | None = None
-    """The name that the certificates of all servers must have; None: the host that each is reached at."""
-    min_version: TlsVersion = TlsVersion.V1_2
+    ca_file: str | None = setting(
+        PATH,
+        "the certificates of the CAs that issued those of the servers, in PEM (default: those that the "
+        "system trusts)",
+        None,
+    )
+    cert_file: str | None = setting(
+        PATH,
+        "the certificate to show to servers that ask for one (mutual TLS), in PEM, followed by its chain",
+        None,
+    )
+    key_file: str | None = setting(
+        PATH, "the private key of that certificate, in PEM (default: in the same file)", None
+    )
+    key_password: str | None = setting(
+        VERBATIM, "the password of the private key, if it is encrypted", None, secret=True
+    )
+    server_name: str | None = setting(
+        HOST,
+        "the name that the certificates of all masters and brokers must have, where it is not the host they "
+        "are reached at",
+        None,
+    )
+    min_version: TlsVersion = setting(
+        choice(TlsVersion), "the oldest version of TLS to accept", TlsVersion.V1_2
+    )
 
     def validate(self) -> "TlsConfig":
         """Return the settings if their files can be used here.

@@ -1,0 +1,166 @@
+"""Kinds of values: how a text becomes a value, and the words for what it must be."""
+
+import dataclasses
+import enum
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, OFFSET_HISTORY_TOPIC
+from tubemq_spark.protocol.names import (
+    GROUP_NAME,
+    GROUP_NAME_RULE,
+    LONGEST_MESSAGE_TYPE,
+    MOST_MESSAGE_TYPES,
+    TOPIC_NAME,
+    TOPIC_NAME_RULE,
+)
+from tubemq_spark.protocol.packed_strings import is_packable
+from tubemq_spark.settings.suggest import did_you_mean
+
+T = TypeVar("T")
+E = TypeVar("E", bound=enum.Enum)
+
+DAY_MS: Final = 86_400_000
+"""No wait is longer: a longer one is most likely a mistaken unit."""
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
+_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
+TOPIC_PATTERN: Final = re.compile(rf"{TOPIC_NAME.pattern}|{OFFSET_HISTORY_TOPIC}", TOPIC_NAME.flags)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind of value."""
+
+    expected: str
+    """What the text must be, as words that follow "must be"."""
+    parse: Callable[[str], T | None]
+    """Make a value of the text; None when the text is not what is expected."""
+    show: Callable[[T], str] = str
+    """Make the text that is parsed to a value."""
+    shown: Callable[[str], str] = str
+    """Make a text of the user's, right or wrong, safe to show."""
+    words: tuple[str, ...] = ()
+    """All texts that are expected, where these are a few words: a misspelt one is told the nearest."""
+
+    def expected_instead_of(self, text: str) -> str:
+        """Return what the text must be, with the word that a misspelt one most likely stands for."""
+        closest = did_you_mean(text.strip(), self.words)
+        return f"{self.expected} ({closest})" if closest else self.expected
+
+    def fits(self, value: T) -> bool:
+        """Tell whether a value is of this kind: the text that shows it is then parsed to the same value."""
+        try:
+            parsed = self.parse(self.show(value))
+        except (AttributeError, TypeError, ValueError):
+            return False
+        return parsed is not None and type(parsed) is type(value) and parsed == value
+
+
+def integer(lowest: int, highest: int) -> Kind[int]:
+    """Return the kind of whole numbers from ``lowest`` to ``highest``."""
+
+    def parse(text: str) -> int | None:
+        if not _INTEGER.fullmatch(text.strip()):
+            return None
+        value = int(text)
+        return value if lowest <= value <= highest else None
+
+    return Kind(f"a whole number from {lowest} to {highest}", parse)
+
+
+def choice(values: type[E]) -> Kind[E]:
+    """Return the kind of one of an enum's values, in any case."""
+    return _choice({value.value: value for value in values}, lambda value: str(value.value))
+
+
+def one_of(*words: str) -> Kind[str]:
+    """Return the kind of one of some words, in any case."""
+    return _choice({word: word for word in words}, str)
+
+
+def _choice(values: Mapping[str, T], show: Callable[[T], str]) -> Kind[T]:
+    by_lower_case = {word.lower(): value for word, value in values.items()}
+    *others, last = values
+    return Kind(
+        f"{', '.join(others)} or {last}",
+        lambda text: by_lower_case.get(text.strip().lower()),
+        show,
+        words=tuple(values),
+    )
+
+
+def addresses(default_port: int) -> Kind[tuple[Endpoint, ...]]:
+    """Return the kind of one or more servers, each with the default port unless it names another."""
+
+    def parse(text: str) -> tuple[Endpoint, ...] | None:
+        try:
+            return tuple(Endpoint.parse(item, default_port) for item in items(text)) or None
+        except OptionError:
+            return None
+
+    return Kind("host:port addresses separated by commas", parse, show_list)
+
+
+def name(pattern: re.Pattern[str], expected: str) -> Kind[str]:
+    """Return the kind of names of one pattern."""
+    return Kind(expected, lambda text: text.strip() if pattern.fullmatch(text.strip()) else None)
+
+
+def names(pattern: re.Pattern[str], expected: str, *, fewest: int = 1) -> Kind[tuple[str, ...]]:
+    """Return the kind of lists of such names, separated by commas."""
+
+    def parse(text: str) -> tuple[str, ...] | None:
+        listed = items(text)
+        fit = len(listed) >= fewest and all(pattern.fullmatch(item) for item in listed)
+        return listed if fit else None
+
+    return Kind(expected, parse, show_list)
+
+
+def _parse_message_types(text: str) -> tuple[str, ...] | None:
+    types = items(text)
+    fit = all(len(item) <= LONGEST_MESSAGE_TYPE and is_packable(item) for item in types)
+    return types if types and fit and len(types) <= MOST_MESSAGE_TYPES else None
+
+
+def items(text: str) -> tuple[str, ...]:
+    """Cut a comma list; blanks are dropped, and so are repetitions."""
+    return tuple(dict.fromkeys(stripped for item in text.split(",") if (stripped := item.strip())))
+
+
+def show_list(values: Sequence[object]) -> str:
+    """Return the comma list of values."""
+    return ",".join(str(value) for value in values)
+
+
+BOOLEAN: Final[Kind[bool]] = Kind(
+    "true or false",
+    lambda text: _BOOLEANS.get(text.strip().lower()),
+    lambda value: str(value).lower(),
+)
+VERBATIM: Final = Kind("some text", lambda text: text or None)
+"""Taken as it is, blanks included."""
+TEXT: Final = Kind("a text that is not blank", lambda text: text.strip() or None)
+PATH: Final = Kind("the path of a file", lambda text: text or None)
+MILLISECONDS: Final = integer(1, DAY_MS)
+PAUSE_MS: Final = integer(0, DAY_MS)
+HOST: Final = name(_HOST, "the name or the address of a host")
+TOPIC: Final = name(TOPIC_PATTERN, f"a topic name: {TOPIC_NAME_RULE}")
+TOPICS: Final = names(TOPIC_PATTERN, f"topic names separated by commas, each {TOPIC_NAME_RULE}", fewest=0)
+"""May come out empty: what that means is for the option to say."""
+GROUP: Final = name(GROUP_NAME, f"a group name: {GROUP_NAME_RULE}")
+GROUPS: Final = names(GROUP_NAME, f"group names separated by commas, each {GROUP_NAME_RULE}")
+MASTERS: Final = addresses(DEFAULT_MASTER_PORT)
+MESSAGE_TYPES: Final = Kind(
+    f"message types separated by commas, at most {MOST_MESSAGE_TYPES}, each of at most "
+    f"{LONGEST_MESSAGE_TYPE} characters without : # @ or =",
+    _parse_message_types,
+    show_list,
+)
