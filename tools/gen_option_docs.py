@@ -1,9 +1,11 @@
 """Write docs/reference/options.md from the table of options; a unit test compares the two."""
 
 from pathlib import Path
-from typing import Any
 
-from tubemq_spark.options.table import CLUSTER_VIEWS, ENGINE_KEYS, REFUSED, TABLE, Mode, OptionSpec
+from tubemq_spark.options.names import ENGINE_KEYS, REFUSED
+from tubemq_spark.options.option import Option
+from tubemq_spark.options.table import NAMED
+from tubemq_spark.options.values import CLUSTER_VIEWS, Mode
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "options.md"
 
@@ -85,22 +87,22 @@ def page() -> str:
 
 def _options() -> str:
     rows = ["| option | value | default | in | meaning |", "|---|---|---|---|---|"]
-    rows += [_row(spec) for spec in TABLE]
+    rows += [_row(option) for option in NAMED.values()]
     return "\n".join(rows) + "\n"
 
 
-def _row(spec: OptionSpec[Any]) -> str:
-    name = f"**`{spec.name}`**" if spec.example else f"`{spec.name}`"
-    where = ", ".join(word for mode, word in MODES.items() if mode in spec.modes)
+def _row(option: Option) -> str:
+    name = f"**`{option.name}`**" if option.example else f"`{option.name}`"
+    where = ", ".join(word for mode, word in MODES.items() if mode in option.modes)
     where = where.replace(ALL_VIEWS, "views")
-    meaning = f"{spec.doc} For example `{spec.example}`." if spec.example else spec.doc
-    return f"| {name} | {spec.kind.expected} | {_default(spec)} | {where} | {meaning} |"
+    meaning = f"{option.doc} For example `{option.example}`." if option.example else option.doc
+    return f"| {name} | {option.kind.expected} | {_default(option)} | {where} | {meaning} |"
 
 
-def _default(spec: OptionSpec[Any]) -> str:
-    if spec.default_doc:
-        return spec.default_doc
-    return "none" if spec.default is None else f"`{spec.show(spec.default)}`"
+def _default(option: Option) -> str:
+    if option.default_doc:
+        return option.default_doc
+    return "none" if option.default is None else f"`{option.show(option.default)}`"
 
 
 def _refused() -> str:

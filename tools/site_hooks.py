@@ -35,13 +35,13 @@ def on_pre_build(config: MkDocsConfig) -> None:  # noqa: ARG001 - mkdocs passes 
     """Refuse generated pages that are not what their generators write, and options that nobody explained."""
     # mkdocs imports this file by its path, and leaves out those that its imports need.
     sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
-    from tubemq_spark.options.table import TABLE
+    from tubemq_spark.options.table import NAMED
 
     for generator in sorted((ROOT / "tools").glob("gen_*.py")):
         tool = importlib.import_module(generator.stem)
         if tool.PAGE.read_text(encoding="utf-8") != tool.page():
             raise PluginError(f"{tool.PAGE.name} is not up to date; run: make docs")
-    bare = [spec.name for spec in TABLE if not spec.doc.strip()]
+    bare = [name for name, option in NAMED.items() if not option.doc.strip()]
     if bare:
         raise PluginError(f"options without documentation: {', '.join(bare)}")
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from tubemq_spark.errors import InLongMsgError, OptionError
 from tubemq_spark.options import ParseMode
-from tubemq_spark.options.table import PARSE_MODE
+from tubemq_spark.options.table import NAMED
 from tubemq_spark.source.unpacking import ATTRIBUTES, TIME, Unpacked, unpack_bodies
 from tubemq_spark.spark.columns import UNPACKED
 
@@ -53,7 +53,7 @@ def parse_inlong_msg(value: "ColumnOrName", mode: str = ParseMode.PERMISSIVE.val
         OptionError: there is no such mode.
         InLongMsgError: in the query: a body is malformed, and the mode is ``FAILFAST``.
     """
-    return _function(PARSE_MODE.read(mode))(value)
+    return _function(NAMED["mode"].read(mode))(value)
 
 
 def register_functions(spark: SparkSession) -> None:
@@ -86,10 +86,8 @@ def _parse_in_sql(value: pa.Array, mode: pa.Array = None) -> pa.Array:
         return _parse(value, ParseMode.PERMISSIVE)
     modes = mode.unique().to_pylist()
     if len(modes) != 1 or modes[0] is None:
-        raise OptionError(
-            "TUBEMQ_OPTION_VALUE", option=PARSE_MODE.name, value=modes, expected="the same in all rows"
-        )
-    return _parse(value, PARSE_MODE.read(modes[0]))
+        raise OptionError("TUBEMQ_OPTION_VALUE", option="mode", value=modes, expected="the same in all rows")
+    return _parse(value, NAMED["mode"].read(modes[0]))
 
 
 def _parse(bodies: pa.Array, mode: ParseMode) -> pa.Array:

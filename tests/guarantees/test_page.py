@@ -7,7 +7,7 @@ from testkit.guarantees import PAGE, cells
 from testkit.troubles import TROUBLES
 from tests.guarantees import test_reads, test_writes
 from tubemq_spark.errors import CONDITIONS
-from tubemq_spark.options import table
+from tubemq_spark.options.table import NAMED
 
 
 def test_the_page_has_a_row_for_every_trouble():
@@ -32,9 +32,13 @@ def test_a_cell_without_meaning_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [table.FETCH_TIMEOUT, table.FETCH_ATTEMPTS, table.FETCH_RETRY, table.RPC_TIMEOUT],
-    ids=lambda spec: spec.name,
+    "name",
+    [
+        "tubemq.fetchTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "tubemq.rpcTimeoutMs",
+    ],
 )
-def test_the_page_tells_an_option_s_default(spec):
-    assert f"`{spec.name}` ({spec.default})" in PAGE.read_text()
+def test_the_page_tells_an_option_s_default(name):
+    assert f"`{name}` ({NAMED[name].default})" in PAGE.read_text()

@@ -1,36 +1,14 @@
-import enum
-
 import pytest
 from hypothesis import given, strategies as st
 
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.files.folder_uri import FolderUri
-from tubemq_spark.model import Endpoint
 from tubemq_spark.options import kinds
-
-topics = st.from_regex(r"\A[a-zA-Z][a-zA-Z0-9_]{1,20}\Z")
-groups = st.from_regex(r"\A[a-zA-Z][a-zA-Z0-9_-]{1,20}\Z")
-servers = st.builds(
-    Endpoint, st.sampled_from(["localhost", "10.1.2.3", "tubemq-0.example.org"]), st.integers(1, 65535)
-)
-
-
-def lists(items, fewest=1):
-    return st.lists(items, min_size=fewest, max_size=4, unique=True).map(tuple)
 
 
 @given(
     st.one_of(
-        st.integers(-5, 7).map(lambda value: (kinds.integer(-5, 7), value)),
-        st.booleans().map(lambda value: (kinds.BOOLEAN, value)),
-        st.text(min_size=1).map(lambda value: (kinds.VERBATIM, value)),
-        topics.map(lambda value: (kinds.TOPIC, value)),
-        lists(topics, 0).map(lambda value: (kinds.TOPICS, value)),
-        groups.map(lambda value: (kinds.GROUP, value)),
-        lists(groups).map(lambda value: (kinds.GROUPS, value)),
-        lists(servers).map(lambda value: (kinds.SERVERS, value)),
-        lists(st.from_regex(r"\A[a-z_0-9]{1,9}\Z")).map(lambda value: (kinds.MESSAGE_TYPES, value)),
         st.integers(0, 10**11).map(lambda value: (kinds.DURATION, value)),
         st.integers(1, 2**63 - 1).map(lambda value: (kinds.size(2**63 - 1), value)),
         st.sampled_from(["/a/b", "hdfs://n:8020/a", "s3://b/a"]).map(
@@ -42,20 +20,6 @@ def lists(items, fewest=1):
 def test_what_is_shown_is_parsed(pair):
     kind, value = pair
     assert kind.parse(kind.show(value)) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("1", 1), (" 7\n", 7), ("+3", 3), ("007", 7), ("8", None), ("0", None)]
-)
-def test_integers_have_bounds(text, value):
-    assert kinds.integer(1, 7).parse(text) == value
-
-
-@pytest.mark.parametrize(
-    "text", ["", "x", "1.0", "1e3", "1_000", "0x10", "- 1", "\u0661", "9" * 21, "9" * 5000]
-)
-def test_other_texts_are_no_integers(text):
-    assert kinds.integer(-(10**30), 10**30).parse(text) is None
 
 
 @pytest.mark.parametrize(
@@ -105,85 +69,6 @@ def test_sizes(text, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("true", True), (" FALSE ", False), ("yes", None), ("1", None), ("", None)]
-)
-def test_booleans(text, value):
-    assert kinds.BOOLEAN.parse(text) is value
-
-
-def test_text_is_taken_as_it_is():
-    assert kinds.VERBATIM.parse(" s p\t") == " s p\t"
-    assert kinds.VERBATIM.parse("") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("demo", "demo"),
-        (" demo ", "demo"),
-        ("Aa", "Aa"),
-        ("a_9", "a_9"),
-        ("x" * 64, "x" * 64),
-        ("__offset_history__", "__offset_history__"),
-        ("x" * 65, None),
-        ("a", None),
-        ("", None),
-        ("_a", None),
-        ("9a", None),
-        ("a-b", None),
-        ("a.b", None),
-        ("a b", None),
-        ("a\u00e4", None),
-        ("ab\nc", None),
-    ],
-)
-def test_topics(text, value):
-    assert kinds.TOPIC.parse(text) == value
-    assert kinds.TOPICS.parse(text) == ((value,) if value else () if text == "" else None)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("spark", "spark"),
-        (" a-b_9 ", "a-b_9"),
-        ("g" * 1024, "g" * 1024),
-        ("g" * 1025, None),
-        ("g", None),
-        ("", None),
-        ("-a", None),
-        ("a:b", None),
-        ("a@b", None),
-    ],
-)
-def test_groups(text, value):
-    assert kinds.GROUP.parse(text) == value
-    assert kinds.GROUPS.parse(text) == ((value,) if value else None)
-
-
-def test_lists_drop_blanks_and_repetitions_and_keep_the_order():
-    assert kinds.TOPICS.parse(" orders, demo ,,orders ") == ("orders", "demo")
-    assert kinds.TOPICS.parse(" , ") == ()
-    assert kinds.TOPICS.parse("demo,no-topic") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("localhost:8000", (Endpoint("localhost", 8000),)),
-        ("a1, b1:1 ,,a1:8715", (Endpoint("a1", 8715), Endpoint("b1", 1), Endpoint("a1", 8715))),
-        ("", None),
-        (" ,", None),
-        ("a1:x", None),
-        ("a1:0", None),
-        (":8715", None),
-    ],
-)
-def test_servers(text, value):
-    assert kinds.SERVERS.parse(text) == value
-
-
-@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("UTC", "UTC"),
@@ -203,31 +88,3 @@ def test_time_zones(text, value):
 def test_a_wrong_position_names_the_option():
     with pytest.raises(OffsetFormatError, match="Option 'endingOffsets'"):
         kinds.offset_spec("endingOffsets").parse("newest")
-
-
-class Fruit(enum.Enum):
-    APPLE = "apple"
-    PEAR = "pear"
-    PLUM = "plum"
-
-
-@pytest.mark.parametrize("text", ["pear", " Pear", "PEAR "])
-def test_a_choice_is_one_of_some_words_in_any_case(text):
-    assert kinds.choice(Fruit).parse(text) is Fruit.PEAR
-
-
-@pytest.mark.parametrize("text", ["", "peach", "apple, pear"])
-def test_what_is_not_among_the_words_is_no_choice(text):
-    assert kinds.choice(Fruit).parse(text) is None
-
-
-def test_a_choice_names_its_words():
-    kind = kinds.choice(Fruit)
-    assert kind.expected == "apple, pear or plum"
-    assert kind.show(Fruit.PLUM) == "plum"
-
-
-def test_a_choice_may_have_capitals():
-    loud = enum.Enum("loud", {"FAST": "FAST", "SLOW": "SLOW"})
-    assert kinds.choice(loud).parse("fast") is loud.FAST
-    assert kinds.choice(loud).expected == "FAST or SLOW"

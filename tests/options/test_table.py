@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tubemq_spark.errors import CONDITIONS, OptionError
-from tubemq_spark.options import table
-from tubemq_spark.options.table import ENGINE_KEYS, REFUSED, TABLE, Mode, find
+from tubemq_spark.options.names import ENGINE_KEYS, REFUSED
+from tubemq_spark.options.table import FIELDS, NAMED
+from tubemq_spark.options.values import Mode
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,49 +25,41 @@ def test_the_reference_page_is_up_to_date():
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page()
 
 
-each_spec = pytest.mark.parametrize("spec", TABLE, ids=lambda spec: spec.name)
+each_option = pytest.mark.parametrize("option", NAMED.values(), ids=lambda option: option.name)
 
 
-@each_spec
-def test_every_option_is_found_in_any_case(spec):
-    for key in (spec.name, spec.name.lower(), spec.name.upper()):
-        assert find(key) is spec
+@each_option
+def test_every_option_is_documented(option):
+    assert option.modes <= set(Mode)
+    assert option.modes
+    assert option.doc.endswith(".")
+    assert "|" not in option.doc + option.default_doc + option.kind.expected
 
 
-@each_spec
-def test_every_option_is_documented(spec):
-    assert spec.modes <= set(Mode)
-    assert spec.modes
-    assert spec.doc.endswith(".")
-    assert "|" not in spec.doc + spec.default_doc + spec.kind.expected
-    assert spec.default_doc or spec.default is not None or spec.example or spec.name.startswith("tubemq.")
+@each_option
+def test_defaults_and_examples_are_values_of_their_kind(option):
+    if option.default is not None and not option.default_doc:
+        assert option.read(option.kind.show(option.default)) == option.default
+    if option.example:
+        assert option.read(option.example)
 
 
-@each_spec
-def test_defaults_and_examples_are_values_of_their_kind(spec):
-    if spec.default is not None:
-        assert spec.read(spec.kind.show(spec.default)) == spec.default
-    if spec.example:
-        assert spec.read(spec.example)
+@each_option
+def test_a_number_has_its_unit_in_its_name(option):
+    if "whole number" in option.kind.expected:
+        assert re.search("Ms|Bytes|Messages|Offsets|Partitions|Ranges|Records|Retries|size", option.name)
 
 
-@each_spec
-def test_a_number_has_its_unit_in_its_name(spec):
-    if "whole number" in spec.kind.expected:
-        assert re.search("Ms|Bytes|Messages|Offsets|Partitions|Ranges|Records|Retries|size", spec.name)
-
-
-def test_the_module_lists_every_spec_once():
-    specs = [value for value in vars(table).values() if isinstance(value, table.OptionSpec)]
-    assert sorted(specs, key=lambda spec: spec.name) == sorted(TABLE, key=lambda spec: spec.name)
-    names = [spec.name.lower() for spec in TABLE]
-    assert len(names) == len(set(names))
-    assert not set(names) & (ENGINE_KEYS | {name.lower() for name in REFUSED})
+def test_names_differ_from_each_other_and_from_what_is_not_an_option():
+    options = [option for by_field in FIELDS.values() for option in by_field.values()]
+    # The time zone is a setting of reads, views and writes.
+    assert len({option.name.lower() for option in options}) == len(NAMED) == len(options) - 2
+    assert not {name.lower() for name in NAMED} & (ENGINE_KEYS | {name.lower() for name in REFUSED})
 
 
 def test_options_named_in_errors_and_advice_exist():
     """What a message tells the user to set must be there."""
-    known = {spec.name for spec in TABLE}
+    known = NAMED.keys()
     texts = [*CONDITIONS.values(), *REFUSED.values()]
     for text in texts:
         for name in re.findall(r"\b(?:tubemq|readerGroups|fetchOffset)\.\w+(?:\.\w+)?", text):
@@ -75,49 +68,9 @@ def test_options_named_in_errors_and_advice_exist():
             assert name in known
 
 
-@pytest.mark.parametrize("key", [*ENGINE_KEYS, "queryName", "option.subscribe", "__internal"])
-def test_keys_of_spark_are_let_through(key):
-    assert find(key) is None
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_options_of_kafka_are_refused_with_the_alternative(name):
-    with pytest.raises(OptionError) as caught:
-        find(name.lower())
-    assert caught.value.condition == "TUBEMQ_OPTION_UNSUPPORTED"
-    assert str(caught.value).endswith(f"Option '{name}' is not supported by this release; {REFUSED[name]}.")
-
-
-@pytest.mark.parametrize("key", ["kafka.sasl.mechanism", "Kafka.X"])
-def test_all_settings_of_a_kafka_client_are_refused(key):
-    with pytest.raises(OptionError, match="Kafka client settings have no meaning here"):
-        find(key)
-
-
-@pytest.mark.parametrize(
-    ("key", "advice"),
-    [
-        ("startingoffset", "did you mean 'startingOffsets'?"),
-        ("subscibe", "did you mean 'subscribe'?"),
-        ("maxoffsetpertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
-        ("tubemq.master", "did you mean 'tubemq.master.servers'?"),
-        ("group", "did you mean 'tubemq.group'?"),
-        ("rpctimeoutms", "did you mean 'tubemq.rpcTimeoutMs'?"),
-        ("tubemq.user", "did you mean 'tubemq.username'?"),
-        ("zzz", "see docs/reference/options.md for all options."),
-        ("", "see docs/reference/options.md for all options."),
-    ],
-)
-def test_an_unknown_option_names_the_nearest(key, advice):
-    with pytest.raises(OptionError) as caught:
-        find(key)
-    assert caught.value.condition == "TUBEMQ_OPTION_UNKNOWN"
-    assert str(caught.value).endswith(f"Option '{key}' is not known; {advice}")
-
-
 def test_a_wrong_value_is_shown_with_what_it_must_be():
     with pytest.raises(OptionError) as caught:
-        table.MAX_OFFSETS.read("many")
+        NAMED["maxOffsetsPerTrigger"].read("many")
     assert caught.value.condition == "TUBEMQ_OPTION_VALUE"
     assert "Option 'maxOffsetsPerTrigger' is 'many', but must be a whole number from 1 to" in str(
         caught.value
@@ -125,8 +78,8 @@ def test_a_wrong_value_is_shown_with_what_it_must_be():
 
 
 def test_a_secret_is_never_shown():
-    assert table.PASSWORD.show("hidden") == "***"
+    assert NAMED["tubemq.password"].show("hidden") == "***"
     secrets = ["tubemq.gateway.token", "tubemq.password", "tubemq.tls.keyPassword"]
-    assert [spec.name for spec in TABLE if spec.secret] == secrets
+    assert sorted(name for name, option in NAMED.items() if option.secret) == secrets
     with pytest.raises(OptionError, match=r"'tubemq.password' is '\*\*\*', but must be some text"):
-        table.PASSWORD.read("")
+        NAMED["tubemq.password"].read("")

@@ -6,7 +6,9 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, bad_partitioner
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.constants import DEFAULT_WEB_PORT
+from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_WEB_PORT
+from tubemq_spark.settings.fields import setting
+from tubemq_spark.settings.kinds import VERBATIM, addresses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -15,12 +17,15 @@ class ClusterConfig:
 
     client: ClientConfig
     """The masters, and how patient to be."""
-    gateways: tuple[Endpoint, ...] = ()
-    """Gateways to go through; none means that this process talks to the masters and the brokers itself."""
-    web: tuple[Endpoint, ...] = ()
-    """Where the masters serve their administration API; none means at the usual port of each master."""
-    gateway_token: str | None = dataclasses.field(default=None, repr=False)
-    """What this client shows to gateways."""
+    gateways: tuple[Endpoint, ...] = setting(
+        addresses(DEFAULT_GATEWAY_PORT), "gateways to go through, in place of the masters", ()
+    )
+    web: tuple[Endpoint, ...] = setting(
+        addresses(DEFAULT_WEB_PORT), "where the masters serve their administration API over HTTP", ()
+    )
+    gateway_token: str | None = setting(
+        VERBATIM, "the token that shows gateways who calls, where they demand one", None, secret=True
+    )
 
     @property
     def web_servers(self) -> tuple[Endpoint, ...]:

@@ -3,15 +3,9 @@
 Nothing below the data source takes a map of texts.
 """
 
-from tubemq_spark.options.parsed import (
-    LossesOptions,
-    OptionSet,
-    ReadOptions,
-    ReceiptsOptions,
-    ViewOptions,
-    WriteOptions,
-)
-from tubemq_spark.options.table import MessageTime, NoMatch, ParseMode, PayloadFormat, View, Visibility
+from tubemq_spark.options.parsed import OptionSet
+from tubemq_spark.options.table import LossesOptions, ReadOptions, ReceiptsOptions, ViewOptions, WriteOptions
+from tubemq_spark.options.values import MessageTime, NoMatch, ParseMode, PayloadFormat, View, Visibility
 
 __all__ = [
     "LossesOptions",

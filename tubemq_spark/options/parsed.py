@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
@@ -17,43 +17,53 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
-from tubemq_spark.offsets.subscription import Subscription, TopicPattern, Topics
-from tubemq_spark.options import table
-from tubemq_spark.options.kinds import SERVERS_TLS
+from tubemq_spark.offsets.subscription import Subscription
+from tubemq_spark.options.names import find
+from tubemq_spark.options.option import Option
 from tubemq_spark.options.table import (
-    MessageTime,
-    Mode,
-    NoMatch,
-    OnError,
-    OptionSpec,
-    ParseMode,
-    PayloadFormat,
-    View,
-    Visibility,
+    FIELDS,
+    NAMED,
+    Choices,
+    LossesOptions,
+    Positions,
+    ReadOptions,
+    ReceiptsOptions,
+    Subscribing,
+    ViewOptions,
+    WriteOptions,
 )
+from tubemq_spark.options.values import MUST_SUBSCRIBE, Mode, OnError, PayloadFormat, View
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.settings.fields import Value
+from tubemq_spark.settings.kinds import addresses
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_SUBSCRIBING: Final[tuple[OptionSpec[Any], ...]] = (table.SUBSCRIBE, table.SUBSCRIBE_PATTERN, table.ASSIGN)
+_MASTERS: Final = "tubemq.master.servers"
+_GATEWAYS: Final = "tubemq.gateway.servers"
+_GROUP: Final = "tubemq.group"
+_LOGIN: Final = ("tubemq.username", "tubemq.password")
+_SUBSCRIBING: Final = ("subscribe", "subscribePattern", "assign")
 """A read needs one of them."""
-_EXCLUSIVE: Final[tuple[tuple[OptionSpec[Any], OptionSpec[Any]], ...]] = (
-    (table.GATEWAYS, table.MASTERS),
-    (table.GATEWAYS, table.MASTER_WEB),
-    (table.READER_GROUPS, table.READER_GROUPS_SIZE),
+_EXCLUSIVE: Final = (
+    ("subscribe", "subscribePattern"),
+    ("subscribe", "assign"),
+    ("subscribePattern", "assign"),
+    (_GATEWAYS, _MASTERS),
+    (_GATEWAYS, "tubemq.master.web"),
+    ("readerGroups", "readerGroups.size"),
 )
-_WHERE: Final = (table.MASTERS, table.GATEWAYS)
-"""Which cluster it is."""
-_MASTERS_OVER_TLS: Final = dataclasses.replace(table.MASTERS, kind=SERVERS_TLS)
+_MASTERS_OVER_TLS: Final = dataclasses.replace(NAMED[_MASTERS], kind=addresses(DEFAULT_MASTER_TLS_PORT))
 """The same option with the usual port of TLS."""
-_ABOUT_TLS: Final[tuple[tuple[OptionSpec[Any], OptionSpec[Any]], ...]] = (
-    (table.TLS_CA, table.TLS),
-    (table.TLS_CERT, table.TLS),
-    (table.TLS_KEY, table.TLS_CERT),
-    (table.TLS_KEY_PASSWORD, table.TLS_CERT),
-    (table.TLS_SERVER_NAME, table.TLS),
-    (table.TLS_MIN_VERSION, table.TLS),
+_ABOUT_TLS: Final = (
+    ("tubemq.tls.caFile", "tubemq.tls.enabled"),
+    ("tubemq.tls.certFile", "tubemq.tls.enabled"),
+    ("tubemq.tls.keyFile", "tubemq.tls.certFile"),
+    ("tubemq.tls.keyPassword", "tubemq.tls.certFile"),
+    ("tubemq.tls.serverName", "tubemq.tls.enabled"),
+    ("tubemq.tls.minVersion", "tubemq.tls.enabled"),
 )
 """Options of TLS, each with the one that it needs: to leave them unused in silence would be dangerous."""
 _VIEWS: Final = frozenset(view.mode for view in View) - {Mode.BATCH_READ}
@@ -65,125 +75,6 @@ _TABLE_HINT: Final = (
 )
 _READ_WITH: Final = "SELECT ... FROM the_table WITH ('{option}'='{example}', ...)"
 _WRITE_WITH: Final = "INSERT INTO the_table WITH ('{option}'='{example}', ...) SELECT ..."
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """Everything a read needs, checked; picklable; safe to log."""
-
-    cluster: ClusterConfig
-    """How TubeMQ is reached."""
-    subscription: Subscription
-    """What is read."""
-    starting: OffsetSpec
-    """Where a batch read or a new stream begins; a stream's checkpoint wins over it."""
-    ending: OffsetSpec | None = None
-    """Where a batch read ends; None for a stream."""
-    no_match: NoMatch = NoMatch.ERROR
-    """What to do where no record is of the time to begin at."""
-    wait_for_topics: bool = False
-    """Whether a stream may start before its topics exist."""
-    max_offsets_per_trigger: int | None = None
-    """The most rows of a micro-batch; None takes all there is."""
-    max_bytes_per_trigger: int | None = None
-    """About the most bytes of a micro-batch; None for no such limit."""
-    min_offsets_per_trigger: int = 0
-    """The fewest rows of a micro-batch, unless it has waited for too long."""
-    max_trigger_delay_ms: int = 900_000
-    """How long rows may wait for others."""
-    min_partitions: int | None = None
-    """How many tasks should read at least; None for no wish."""
-    max_records_per_partition: int | None = None
-    """The most rows per task; None for no limit."""
-    max_ranges_per_task: int | None = None
-    """The most ranges per task; None for the usual number."""
-    commit_to_group: bool = False
-    """Whether a stream moves the user's group behind each finished micro-batch."""
-    fail_on_data_loss: bool = True
-    """Fail when records are gone, or warn and go on."""
-    visibility: Visibility = Visibility.MEMORY
-    """How far the query reads."""
-    loss_ledger: FolderUri | None = None
-    """Where to write down what is passed over; None where nothing is, or nobody wants to know."""
-    include_attributes: bool = False
-    """Whether the default schema has the column ``attributes``."""
-    payload: PayloadFormat = PayloadFormat.RAW
-    """What the bodies of messages are."""
-    parse_mode: ParseMode = ParseMode.PERMISSIVE
-    """What becomes of a body that is something else."""
-    message_time_zone: str = "UTC"
-    """Time zone of the message times in TubeMQ."""
-    offset_fetch_attempts: int = 30
-    """How often the driver asks for partitions and offsets before it fails."""
-    offset_fetch_retry_ms: int = 1_000
-    """How long the driver waits before it asks again."""
-    max_idle_interval_ms: int = 1_800
-    """How old the bounds of an idle stream's stores may get before the brokers are asked again."""
-
-    @property
-    def if_no_record(self) -> Edge | None:
-        """Where a query begins if no record is of the time to begin at; None is an error."""
-        return Edge.LATEST if self.no_match is NoMatch.LATEST else None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ViewOptions:
-    """Everything a view needs, checked; picklable; safe to log."""
-
-    cluster: ClusterConfig
-    """How TubeMQ is reached; a view waits for no broker longer than for one answer."""
-    subscription: Subscription | None = None
-    """The topics or partitions that the view is about; None where the user need not say."""
-    group: str | None = None
-    """The consumer group that the view is about; None where it is about none, or about all."""
-    checkpoint: FolderUri | None = None
-    """The checkpoint that the view is about."""
-    message_time_zone: str = "UTC"
-    """Time zone of the message times in TubeMQ."""
-    columns: frozenset[str] | None = None
-    """The columns that are wanted, as the user's schema says; None for all."""
-
-    def wants(self, *columns: str) -> bool:
-        """Tell whether one of these columns is wanted: what none needs is not asked for."""
-        return self.columns is None or not self.columns.isdisjoint(columns)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LossesOptions:
-    """Everything the view of losses needs, checked; picklable; safe to log."""
-
-    ledger: FolderUri
-    """Where losses were written down."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReceiptsOptions:
-    """Everything the view of receipts needs, checked; picklable; safe to log."""
-
-    folder: FolderUri
-    """Where manifests are."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """Everything a write needs, checked; picklable; safe to log."""
-
-    cluster: ClusterConfig
-    """How TubeMQ is reached."""
-    topic: str | None = None
-    """The topic of all rows; None when each row names its own."""
-    message_time: MessageTime = MessageTime.NOW
-    """Which message time rows get."""
-    message_time_zone: str = "UTC"
-    """Time zone of the message times in TubeMQ."""
-    dead_letter_topic: str | None = None
-    """Where rows go that cannot be written; None: they fail their task."""
-    stamp_message_uid: bool = False
-    """Whether rows without an id of their own get one."""
-    receipts_path: FolderUri | None = None
-    """Where to write down what was stored; None where nobody wants to know."""
-    shown: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
-    """The options that the user gave, as they are shown to others; of the connection's only the masters."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -208,32 +99,38 @@ class OptionSet:
         ignored = []
         masters = ""
         for key, text in options.items():
-            spec = table.find(key)
-            if spec is not None:
-                given[spec.name] = spec.read(text)
-                masters = text if spec is table.MASTERS else masters
+            option = find(key)
+            if option is not None:
+                given[option.name] = option.read(text)
+                masters = text if option.name == _MASTERS else masters
             elif key.lower() in ("path", "paths"):
                 ignored.append(key.lower())
-        if masters and given.get(table.TLS.name):
-            given[table.MASTERS.name] = _MASTERS_OVER_TLS.read(masters)
+        if masters and given.get("tubemq.tls.enabled"):
+            given[_MASTERS] = _MASTERS_OVER_TLS.read(masters)
         parsed = cls(given, tuple(ignored))
         parsed._check_pairs()
         return parsed
 
     @property
     def include_attributes(self) -> bool:
-        """Whether the default schema has the column ``attributes``; no error before one knows the mode."""
-        return self._value(table.INCLUDE_ATTRIBUTES)
+        """Whether the default schema has the column ``attributes``; no error before the mode is known."""
+        included: bool = self._value("includeAttributes")
+        return included
 
     @property
     def payload(self) -> PayloadFormat:
         """What the bodies are, which the default schema depends on."""
-        return self._value(table.PAYLOAD)
+        payload: PayloadFormat = self._value("payload")
+        return payload
 
     @property
     def view(self) -> View:
         """What a batch read has in its rows."""
-        return self._value(table.VIEW)
+        return self._filled(Subscribing).view
+
+    @property
+    def _choices(self) -> Choices:
+        return self._filled(Choices)
 
     def for_batch_read(self) -> ReadOptions:
         """Return the options of ``spark.read``.
@@ -242,22 +139,18 @@ class OptionSet:
             OptionError: an option is missing, or an offset spec makes no sense in a batch read.
         """
         self._enter(Mode.BATCH_READ)
-        starting = self._starting(Edge.EARLIEST)
-        ending = (
-            self._optional(table.ENDING_TIMESTAMP)
-            or self._optional(table.ENDING_BY_TIMESTAMP)
-            or self._value(table.ENDING_OFFSETS)
-        )
+        positions = self._filled(Positions)
+        starting, ending = positions.start(Edge.EARLIEST), positions.end()
         if ending is Stored.GROUP:
             raise OptionError(
                 "TUBEMQ_OPTION_VALUE",
-                option=table.ENDING_OFFSETS.name,
+                option="endingOffsets",
                 value=Stored.GROUP.value,
                 expected="latest or JSON",
             )
-        _refuse_edge(table.STARTING_OFFSETS, starting, Edge.LATEST)
-        _refuse_edge(table.ENDING_OFFSETS, ending, Edge.EARLIEST)
-        return self._read_options(starting, ending)
+        _refuse_edge("startingOffsets", starting, Edge.LATEST)
+        _refuse_edge("endingOffsets", ending, Edge.EARLIEST)
+        return self._read_options(Mode.BATCH_READ, starting, ending)
 
     def for_stream_read(self) -> ReadOptions:
         """Return the options of ``spark.readStream``.
@@ -266,21 +159,12 @@ class OptionSet:
             OptionError: an option is missing, or ``endingOffsets`` is given, or a view is asked for.
         """
         if self.view is not View.MESSAGES:
-            raise OptionError("TUBEMQ_VIEW_IN_STREAM", option=table.VIEW.name, view=self.view.value)
-        for spec in (table.ENDING_OFFSETS, table.ENDING_TIMESTAMP, table.ENDING_BY_TIMESTAMP):
-            if spec.name in self._given:
-                raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=spec.name)
+            raise OptionError("TUBEMQ_VIEW_IN_STREAM", option="view", view=self.view.value)
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if name in self._given:
+                raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=name)
         self._enter(Mode.STREAM_READ)
-        starting = self._starting(Edge.LATEST)
-        return dataclasses.replace(
-            self._read_options(starting, None),
-            commit_to_group=self._value(table.COMMIT_TO_GROUP),
-            wait_for_topics=self._value(table.WAIT_FOR_TOPICS),
-            max_offsets_per_trigger=self._optional(table.MAX_OFFSETS),
-            max_bytes_per_trigger=self._optional(table.MAX_BYTES),
-            min_offsets_per_trigger=self._value(table.MIN_OFFSETS, 0),
-            max_trigger_delay_ms=self._value(table.MAX_TRIGGER_DELAY),
-        )
+        return self._read_options(Mode.STREAM_READ, self._filled(Positions).start(Edge.LATEST), None)
 
     def for_view(self) -> ViewOptions | LossesOptions | ReceiptsOptions:
         """Return the options of ``spark.read`` with a view that is not of messages.
@@ -288,24 +172,21 @@ class OptionSet:
         Raises:
             OptionError: an option is missing, or has no effect in this view.
         """
-        self._enter(self.view.mode)
+        mode = self.view.mode
+        self._enter(mode)
         if self.view is View.LOSSES:
-            return LossesOptions(self._folder_of_view(table.LOSS_LEDGER, "s3://bucket/losses"))
+            return LossesOptions(self._folder_of_view("lossLedger", "s3://bucket/losses"))
         if self.view is View.RECEIPTS:
-            return ReceiptsOptions(self._folder_of_view(table.RECEIPTS_PATH, "s3://bucket/receipts"))
-        checkpoint, group = self._optional(table.CHECKPOINT), self._optional(table.GROUP_NAME)
-        if self.view is View.LAG and checkpoint is None and group is None:
+            return ReceiptsOptions(self._folder_of_view("receiptsPath", "s3://bucket/receipts"))
+        group = self._given.get(_GROUP)
+        if self.view is View.LAG and "checkpointLocation" not in self._given and group is None:
             raise OptionError("TUBEMQ_LAG_OF_WHAT")
-        subscription = self._subscription() if any(map(self._is_given, _SUBSCRIBING)) else None
-        client = self._reading_client(subscription)
+        subscription = self._filled(Subscribing).subscription()
+        client = self._reading_client(mode, subscription)
         patience_ms = client.rpc_timeout_ms
         client = dataclasses.replace(client, fetch_timeout_ms=patience_ms, lease_wait_ms=patience_ms)
-        return ViewOptions(
-            self._cluster(client),
-            subscription,
-            group,
-            checkpoint,
-            self._value(table.MESSAGE_TIME_ZONE),
+        return self._filled(
+            ViewOptions, mode, cluster=self._cluster(mode, client), subscription=subscription, group=group
         )
 
     def for_write(self) -> WriteOptions:
@@ -315,163 +196,116 @@ class OptionSet:
             OptionError: an option is missing.
         """
         self._enter(Mode.WRITE)
-        client = dataclasses.replace(
-            self._client(group=_GROUP_PREFIX),
-            max_in_flight=self._value(table.SEND_WINDOW_MESSAGES),
-            max_in_flight_bytes=self._value(table.SEND_WINDOW_BYTES),
-            delivery_timeout_ms=self._value(table.DELIVERY_TIMEOUT),
-            retry_ambiguous=self._value(table.RETRY_AMBIGUOUS),
-            partitioner=self._value(table.PARTITIONER),
-            checksums=self._is_given(table.RECEIPTS_PATH),
-        )
-        return WriteOptions(
-            cluster=dataclasses.replace(self._cluster(client), web=()),
-            topic=self._optional(table.SINK_TOPIC),
-            message_time=self._value(table.MESSAGE_TIME),
-            message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
+        with_receipts = "receiptsPath" in self._given
+        client = self._client(Mode.WRITE, group=_GROUP_PREFIX, checksums=with_receipts)
+        return self._filled(
+            WriteOptions,
+            Mode.WRITE,
+            cluster=self._cluster(Mode.WRITE, client),
             dead_letter_topic=self._dead_letter_topic(),
-            stamp_message_uid=self._value(table.STAMP_UID, self._is_given(table.RECEIPTS_PATH)),
-            receipts_path=self._optional(table.RECEIPTS_PATH),
+            stamp_message_uid=self._given.get("stampMessageUid", with_receipts),
             shown=tuple(
-                (spec.name, text)
-                for spec, text in self._shown()
-                if Mode.WRITE in spec.modes
-                and (spec in _WHERE or not spec.name.startswith(_CONNECTION_PREFIX))
+                (option.name, text)
+                for option, text in self._shown()
+                if Mode.WRITE in option.modes
+                and (option.name in (_MASTERS, _GATEWAYS) or not option.name.startswith(_CONNECTION_PREFIX))
             ),
         )
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{spec.name}={text!r}" for spec, text in self._shown())
+        shown = ", ".join(f"{option.name}={text!r}" for option, text in self._shown())
         return f"{type(self).__name__}({shown})"
 
-    def _shown(self) -> Iterator[tuple[OptionSpec[Any], str]]:
+    def _shown(self) -> Iterator[tuple[Option, str]]:
         """Yield the options that were given, as texts that are safe to log."""
-        for spec in table.TABLE:
-            if spec.name in self._given:
-                yield spec, spec.show(self._given[spec.name])
+        for name, option in NAMED.items():
+            if name in self._given:
+                yield option, option.show(self._given[name])
 
-    def _read_options(self, starting: OffsetSpec, ending: OffsetSpec | None) -> ReadOptions:
-        subscription = self._subscription()
-        client = dataclasses.replace(
-            self._reading_client(subscription),
-            message_types=self._optional(table.TYPES) or (),
-            fetch_timeout_ms=self._value(table.FETCH_TIMEOUT),
-        )
-        return ReadOptions(
-            cluster=self._cluster(client),
+    def _read_options(self, mode: Mode, starting: OffsetSpec, ending: OffsetSpec | None) -> ReadOptions:
+        subscription = self._filled(Subscribing).subscription()
+        return self._filled(
+            ReadOptions,
+            mode,
+            cluster=self._cluster(mode, self._reading_client(mode, subscription)),
             subscription=subscription,
             starting=starting,
             ending=ending,
-            no_match=self._value(table.NO_MATCH),
-            min_partitions=self._optional(table.MIN_PARTITIONS),
-            max_records_per_partition=self._optional(table.MAX_RECORDS_PER_PARTITION),
-            max_ranges_per_task=self._optional(table.MAX_RANGES_PER_TASK),
-            fail_on_data_loss=self._value(table.FAIL_ON_DATA_LOSS),
-            visibility=self._value(table.VISIBILITY),
             loss_ledger=self._loss_ledger(),
-            include_attributes=self.include_attributes,
-            payload=self.payload,
-            parse_mode=self._value(table.PARSE_MODE),
-            message_time_zone=self._value(table.MESSAGE_TIME_ZONE),
-            offset_fetch_attempts=self._value(table.FETCH_ATTEMPTS),
-            offset_fetch_retry_ms=self._value(table.FETCH_RETRY),
-            max_idle_interval_ms=self._value(table.MAX_IDLE_INTERVAL),
         )
 
-    def _folder_of_view(self, spec: OptionSpec[FolderUri], example: str) -> FolderUri:
-        folder = self._optional(spec)
-        if folder is None:
-            raise OptionError(
-                "TUBEMQ_OPTION_MISSING",
-                option=spec.name,
-                mode=self.view.mode.value,
-                example=example,
-                hint="",
-            )
+    def _folder_of_view(self, name: str, example: str) -> FolderUri:
+        if name not in self._given:
+            mode = self.view.mode.value
+            raise OptionError("TUBEMQ_OPTION_MISSING", option=name, mode=mode, example=example, hint="")
+        folder: FolderUri = self._given[name]
         return folder
 
     def _loss_ledger(self) -> FolderUri | None:
-        ledger = self._optional(table.LOSS_LEDGER)
-        if ledger is not None and self._value(table.FAIL_ON_DATA_LOSS):
+        if "lossLedger" in self._given and self._value("failOnDataLoss"):
             logger.warning(
                 "option '%s' has no effect, since nothing is passed over unless '%s' is false",
-                table.LOSS_LEDGER.name,
-                table.FAIL_ON_DATA_LOSS.name,
+                "lossLedger",
+                "failOnDataLoss",
             )
             return None
-        return ledger
+        return self._given.get("lossLedger")
 
-    def _starting(self, default: Edge) -> OffsetSpec:
-        return (
-            self._optional(table.STARTING_TIMESTAMP)
-            or self._optional(table.STARTING_BY_TIMESTAMP)
-            or self._value(table.STARTING_OFFSETS, default)
-        )
+    def _cluster(self, mode: Mode, client: ClientConfig) -> ClusterConfig:
+        return self._filled(ClusterConfig, mode, client=client).validate()
 
-    def _subscription(self) -> Subscription:
-        """Return what is read; ``_enter`` has made sure that there is exactly one option for it."""
-        topics, pattern = self._optional(table.SUBSCRIBE), self._optional(table.SUBSCRIBE_PATTERN)
-        if topics is not None:
-            return Topics(topics)
-        return self._value(table.ASSIGN) if pattern is None else TopicPattern(pattern)
+    def _reading_client(self, mode: Mode, subscription: Subscription | None) -> ClientConfig:
+        group = self._given.get(_GROUP) or _default_group(subscription)
+        size = self._choices.reader_groups
+        groups = self._given.get("readerGroups") or default_reader_groups(group, size)
+        return self._client(mode, group=group, reader_groups=groups)
 
-    def _cluster(self, client: ClientConfig) -> ClusterConfig:
-        web = self._optional(table.MASTER_WEB) or ()
-        token = self._optional(table.GATEWAY_TOKEN)
-        return ClusterConfig(client, self._optional(table.GATEWAYS) or (), web, token).validate()
-
-    def _reading_client(self, subscription: Subscription | None) -> ClientConfig:
-        client = self._client(group=self._value(table.GROUP_NAME, _default_group(subscription)))
-        groups = self._optional(table.READER_GROUPS) or default_reader_groups(
-            client.group, self._value(table.READER_GROUPS_SIZE)
-        )
-        return dataclasses.replace(client, reader_groups=groups)
-
-    def _client(self, group: str) -> ClientConfig:
-        return ClientConfig(
-            masters=self._optional(table.MASTERS) or (),
-            group=group,
-            username=self._optional(table.USERNAME),
-            password=self._optional(table.PASSWORD),
-            tls=self._tls(),
-            rpc_timeout_ms=self._value(table.RPC_TIMEOUT),
-            connect_timeout_ms=self._value(table.CONNECT_TIMEOUT),
+    def _client(self, mode: Mode, **derived: Value) -> ClientConfig:
+        return self._filled(
+            ClientConfig, mode, masters=self._given.get(_MASTERS, ()), tls=self._tls(), **derived
         )
 
     def _tls(self) -> TlsConfig | None:
         """Return how to speak TLS; None where it is off."""
-        if not self._value(table.TLS):
-            return None
-        return TlsConfig(
-            ca_file=self._optional(table.TLS_CA),
-            cert_file=self._optional(table.TLS_CERT),
-            key_file=self._optional(table.TLS_KEY),
-            key_password=self._optional(table.TLS_KEY_PASSWORD),
-            server_name=self._optional(table.TLS_SERVER_NAME),
-            min_version=self._value(table.TLS_MIN_VERSION),
-        )
+        return self._filled(TlsConfig) if self._choices.tls else None
+
+    def _filled(self, owner: type[T], mode: Mode | None = None, **derived: Value) -> T:
+        """Return a dataclass with the options that set its fields.
+
+        Args:
+            owner: the dataclass.
+            mode: what Spark does: options without effect in it are left at their defaults.
+            derived: values of other fields, or of these, which they take the place of.
+        """
+        given = {
+            field: self._given[option.name]
+            for field, option in FIELDS[owner].items()
+            if option.name in self._given and (mode is None or mode in option.modes)
+        }
+        return owner(**{**given, **derived})
+
+    def _value(self, name: str) -> Value:
+        """Return an option's value or default."""
+        return self._given.get(name, NAMED[name].default)
 
     def _enter(self, mode: Mode) -> None:
         """Demand what the mode needs; name what has no effect in it, and refuse that in a view."""
-        for spec in table.TABLE:
-            given = self._is_given(spec)
-            gateways = spec is table.MASTERS and self._is_given(table.GATEWAYS)
-            if mode in spec.modes and spec.example and not given and not gateways:
+        for name, option in NAMED.items():
+            given = name in self._given
+            through_gateways = name == _MASTERS and _GATEWAYS in self._given
+            if mode in option.modes and option.example and not given and not through_gateways:
+                hint = self._table_hint(mode, name, option.example)
                 raise OptionError(
-                    "TUBEMQ_OPTION_MISSING",
-                    option=spec.name,
-                    mode=mode.value,
-                    example=spec.example,
-                    hint=self._table_hint(mode, spec.name, spec.example),
+                    "TUBEMQ_OPTION_MISSING", option=name, mode=mode.value, example=option.example, hint=hint
                 )
-            if given and mode not in spec.modes:
+            if given and mode not in option.modes:
                 # How to connect may be said anywhere: users keep that together.
-                if mode in _VIEWS and not spec.name.startswith(_CONNECTION_PREFIX):
-                    raise OptionError("TUBEMQ_OPTION_IN_VIEW", option=spec.name, mode=mode.value)
-                if not spec.sparks_own:
-                    logger.warning("option '%s' has no effect in %s", spec.name, mode.value)
-        if mode in table.MUST_SUBSCRIBE and not any(map(self._is_given, _SUBSCRIBING)):
-            hint = self._table_hint(mode, table.SUBSCRIBE.name, "demo,orders")
+                if mode in _VIEWS and not name.startswith(_CONNECTION_PREFIX):
+                    raise OptionError("TUBEMQ_OPTION_IN_VIEW", option=name, mode=mode.value)
+                if not option.sparks_own:
+                    logger.warning("option '%s' has no effect in %s", name, mode.value)
+        if mode in MUST_SUBSCRIBE and self._given.keys().isdisjoint(_SUBSCRIBING):
+            hint = self._table_hint(mode, "subscribe", "demo,orders")
             raise OptionError("TUBEMQ_NOTHING_SUBSCRIBED", mode=mode.value, hint=hint)
         for key in self._ignored:
             logger.warning("'%s' has no effect in %s; topics are named by options", key, mode.value)
@@ -486,29 +320,34 @@ class OptionSet:
     def _check_pairs(self) -> None:
         """Check options that belong together, or exclude each other."""
         given = self._given
-        if given.get(table.SUBSCRIBE.name) == ():
-            raise OptionError("TUBEMQ_NO_TOPICS", option=table.SUBSCRIBE.name)
-        subscribing = [spec.name for spec in _SUBSCRIBING if spec.name in given]
-        if len(subscribing) > 1:
-            raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=subscribing[0], other=subscribing[1])
-        for one, other in _EXCLUSIVE:
-            if one.name in given and other.name in given:
-                raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=one.name, other=other.name)
-        for one, other in ((table.USERNAME, table.PASSWORD), (table.PASSWORD, table.USERNAME)):
-            if one.name in given and other.name not in given:
-                raise OptionError("TUBEMQ_OPTION_ALONE", option=one.name, other=other.name)
-        if given.get(table.COMMIT_TO_GROUP.name) and table.GROUP_NAME.name not in given:
-            raise OptionError(
-                "TUBEMQ_OPTION_NEEDED", option=table.GROUP_NAME.name, other=table.COMMIT_TO_GROUP.name
-            )
-        if given.get(table.STARTING_OFFSETS.name) is Stored.GROUP and table.GROUP_NAME.name not in given:
-            raise OptionError(
-                "TUBEMQ_OPTION_NEEDED", option=table.GROUP_NAME.name, other=table.STARTING_OFFSETS.name
-            )
-        if table.PARSE_MODE.name in given and self.payload is not PayloadFormat.INLONG:
-            logger.warning("option '%s' has no effect without 'payload=inlong'", table.PARSE_MODE.name)
+        if given.get("subscribe") == ():
+            raise OptionError("TUBEMQ_NO_TOPICS", option="subscribe")
+        for first, second in _EXCLUSIVE:
+            if first in given and second in given:
+                raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=first, other=second)
+        for login in _LOGIN, _LOGIN[::-1]:
+            if login[0] in given and login[1] not in given:
+                raise OptionError("TUBEMQ_OPTION_ALONE", option=login[0], other=login[1])
+        for name, value in (("commitOffsetsToGroup", True), ("startingOffsets", Stored.GROUP)):
+            if given.get(name) is value:
+                self._require(_GROUP, name)
+        if "mode" in given and self.payload is not PayloadFormat.INLONG:
+            logger.warning("option '%s' has no effect without 'payload=inlong'", "mode")
         self._check_limits()
         self._check_tls()
+
+    def _check_tls(self) -> None:
+        for name, needed in _ABOUT_TLS:
+            if name in self._given:
+                self._require(needed, name)
+        tls = self._tls()
+        if tls is not None:
+            tls.validate()
+
+    def _require(self, needed: str, name: str) -> None:
+        """Refuse an option without the one that it needs."""
+        if needed not in self._given:
+            raise OptionError("TUBEMQ_OPTION_NEEDED", option=needed, other=name)
 
     def _dead_letter_topic(self) -> str | None:
         """Return where rows go that cannot be written; None where they fail their task.
@@ -516,65 +355,41 @@ class OptionSet:
         Raises:
             OptionError: only one of the two options is given, or the topic is that of the rows.
         """
-        topic = self._optional(table.DEAD_LETTER_TOPIC)
-        if self._value(table.ON_ERROR) is OnError.FAIL:
+        topic: str | None = self._given.get("deadLetterTopic")
+        if self._choices.on_error is OnError.FAIL:
             if topic is not None:
-                raise OptionError(
-                    "TUBEMQ_OPTION_NEEDED",
-                    option=f"{table.ON_ERROR.name}={OnError.DEAD_LETTER.value}",
-                    other=table.DEAD_LETTER_TOPIC.name,
-                )
+                to_give = f"onError={OnError.DEAD_LETTER.value}"
+                raise OptionError("TUBEMQ_OPTION_NEEDED", option=to_give, other="deadLetterTopic")
             return None
-        if topic is None:
-            raise OptionError(
-                "TUBEMQ_OPTION_NEEDED", option=table.DEAD_LETTER_TOPIC.name, other=table.ON_ERROR.name
-            )
-        if topic == self._optional(table.SINK_TOPIC):
+        self._require("deadLetterTopic", "onError")
+        if topic is not None and topic == self._given.get("topic"):
             raise OptionError("TUBEMQ_DEAD_LETTER_TOPIC", topic=topic)
         return topic
 
     def _check_limits(self) -> None:
-        fewest, most = self._given.get(table.MIN_OFFSETS.name, 0), self._given.get(table.MAX_OFFSETS.name)
+        fewest, most = self._given.get("minOffsetsPerTrigger", 0), self._given.get("maxOffsetsPerTrigger")
         if most is not None and fewest > most:
             raise OptionError(
                 "TUBEMQ_MINIMUM_ABOVE_MAXIMUM",
-                option=table.MIN_OFFSETS.name,
+                option="minOffsetsPerTrigger",
                 least=fewest,
-                other=table.MAX_OFFSETS.name,
+                other="maxOffsetsPerTrigger",
                 most=most,
             )
-        if table.MAX_TRIGGER_DELAY.name in self._given and not fewest:
+        if "maxTriggerDelay" in self._given and not fewest:
             logger.warning(
-                "option '%s' has no effect without '%s'", table.MAX_TRIGGER_DELAY.name, table.MIN_OFFSETS.name
+                "option '%s' has no effect without '%s'", "maxTriggerDelay", "minOffsetsPerTrigger"
             )
 
-    def _check_tls(self) -> None:
-        for one, needed in _ABOUT_TLS:
-            if one.name in self._given and needed.name not in self._given:
-                raise OptionError("TUBEMQ_OPTION_NEEDED", option=needed.name, other=one.name)
-        tls = self._tls()
-        if tls is not None:
-            tls.validate()
 
-    def _value(self, spec: OptionSpec[T], default: T | None = None) -> T:
-        """Return an option's value or default; ``_enter`` has made sure that there is one."""
-        return cast("T", self._given.get(spec.name, spec.default if default is None else default))
-
-    def _is_given(self, spec: OptionSpec[Any]) -> bool:
-        return spec.name in self._given
-
-    def _optional(self, spec: OptionSpec[T]) -> T | None:
-        return cast("T | None", self._given.get(spec.name))
-
-
-def _refuse_edge(spec: OptionSpec[OffsetSpec], given: OffsetSpec, edge: Edge) -> None:
+def _refuse_edge(option: str, given: OffsetSpec, edge: Edge) -> None:
     whose = mentions(given, edge)
     if whose:
-        raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=spec.name, edge=edge.value, whose=whose)
+        raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=option, edge=edge.value, whose=whose)
 
 
 def _default_group(subscription: Subscription | None) -> str:
-    """Return a group's name made of topics, if these are known.
+    """Return a group's name made of topics, if these are named.
 
     A master refuses members of one group that read different topics (error 425), so each set of topics
     has a group of its own. Topics cannot contain ``-`` nor begin with a digit, so names never collide

@@ -30,7 +30,6 @@ from tubemq_spark.files.manifests import SUFFIX, Manifest, Outcome, WriteId, man
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.model import MicroBatch
 from tubemq_spark.options import WriteOptions
-from tubemq_spark.options.table import RECEIPTS_PATH
 from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.receipts import CHECKSUM_MODULUS, summarise
 from tubemq_spark.sink import coding
@@ -49,7 +48,7 @@ class Manifests:
         """Ask no file system yet."""
         self._options = options
         folder = options.receipts_path
-        self._files = None if folder is None else TextFiles(folder, RECEIPTS_PATH.name, SUFFIX)
+        self._files = None if folder is None else TextFiles(folder, "receiptsPath", SUFFIX)
 
     def prepare(self) -> None:
         """Make the folder, and see that it can be written to.

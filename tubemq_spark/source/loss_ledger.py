@@ -24,7 +24,6 @@ from tubemq_spark.offsets.ledger import Origin, coalesced, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.options.table import LOSS_LEDGER
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.spark.worker import micro_batch_of_task
 
@@ -51,7 +50,7 @@ class LossLedger:
     def __init__(self, options: ReadOptions) -> None:
         """Ask no file system yet."""
         folder = options.loss_ledger
-        self._files = None if folder is None else TextFiles(folder, LOSS_LEDGER.name, SUFFIX)
+        self._files = None if folder is None else TextFiles(folder, "lossLedger", SUFFIX)
         self._written: dict[str, None] = {}
 
     @property

@@ -8,7 +8,6 @@ from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.offsets.ledger import gaps, observations_of
 from tubemq_spark.options import LossesOptions
-from tubemq_spark.options.table import LOSS_LEDGER
 from tubemq_spark.source.loss_ledger import SUFFIX
 from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
@@ -55,7 +54,7 @@ def rows(options: LossesOptions) -> Iterator[Row]:
         FolderError: it is not there, or cannot be read.
         LedgerFormatError: a file in it is something else, or of a later release.
     """
-    files = TextFiles(options.ledger, LOSS_LEDGER.name, SUFFIX)
+    files = TextFiles(options.ledger, "lossLedger", SUFFIX)
     found = [
         observation
         for name, text in files.read()

@@ -8,7 +8,6 @@ from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
 from tubemq_spark.files.manifests import SUFFIX, manifest_of
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.options import ReceiptsOptions
-from tubemq_spark.options.table import RECEIPTS_PATH
 from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
 
@@ -60,7 +59,7 @@ def rows(options: ReceiptsOptions) -> Iterator[Row]:
         FolderError: the folder is not there, or cannot be read.
         ManifestFormatError: a file in it is something else, or of a later release.
     """
-    for name, text in TextFiles(options.folder, RECEIPTS_PATH.name, SUFFIX).read():
+    for name, text in TextFiles(options.folder, "receiptsPath", SUFFIX).read():
         manifest = manifest_of(text, f"{options.folder}/{name}")
         batch = manifest.write.micro_batch
         for receipt in manifest.receipts:
