@@ -1,5 +1,8 @@
 # Everything a developer does here. `make run` and `make test` do all set-up themselves.
-VENV := .venv
+
+# An interpreter that is named, such as python3.13, gets an environment of its own: .venv-3.13.
+PYTHON :=
+VENV := .venv$(patsubst python%,-%,$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VENV42 := .venv-spark42
@@ -34,6 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Python compiles what is imported; pip would compile all, which takes a third of its time.
 PIP_QUIETLY := --quiet --no-compile
+INSTALL := $(BIN)/python -m pip install $(PIP_QUIETLY) -c constraints.txt --config-settings editable_mode=compat -e
 
 # In the same environment: what few need.
 STAMP_DOCS := $(VENV)/.docs-installed
@@ -41,20 +45,50 @@ STAMP_RELEASE := $(VENV)/.release-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka bench-produce bench-consume bench-read-path bench-send-path bench-growth bench-planning bench-splitting bench-server bench-gateway dist wheel-test venv java clean
+.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9%-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Run and set up
 
 run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:port" for a running TubeMQ
 	$(BIN)/tubemq-spark demo $(ARGS)
 
+venv: $(STAMP) ## just .venv, with the package and all test tools in it; with PYTHON=python3.13, .venv-3.13
+
+artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
+	$(BIN)/python -m integration_tests.real.fetch
+
+clean: ## remove what make made
+	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+##@ Test; ARGS="-k name" goes to pytest, PYTHON=python3.13 chooses the interpreter
+
 test: unit test-integration ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
+
+unit: $(STAMP) ## no Spark, no Java, about three minutes
+	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
+
+coverage: $(STAMP) ## unit tests, and the branches of each package that they cover; takes half as long again
+	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) --cov --cov-report= $(ARGS)
+	$(BIN)/python tools/coverage_by_package.py
+
+integration: java $(STAMP) ## Spark on the embedded server
+	$(BIN)/python -m pytest integration_tests -m "not real and not nightly" $(ARGS)
+
+real: java artifacts ## Spark and the client on the Java TubeMQ
+	$(BIN)/python -m pytest integration_tests -m "real and not nightly" $(ARGS)
+
+spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
+	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" $(ARGS)
 
 test-integration: java artifacts ## Spark on both servers, in several processes
 	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) $(BY_GROUPS) $(USUAL) $(ARGS)
 
-quick: java $(STAMP) ## under a minute: lint, unit tests (those of changed files first), six tests through Spark
+quick: java $(STAMP) ## lint, unit tests (those of changed files first), six tests through Spark: a minute on four cores
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync check quick-unit quick-spark
 
 quick-unit: $(STAMP)
@@ -62,6 +96,16 @@ quick-unit: $(STAMP)
 
 quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
+
+stress: java artifacts ## all changes under a stream, in random order, on two Java brokers; ARGS="-k embedded", STEPS=50, SEED=7
+	TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$(SEED) TUBEMQ_STRESS_STEPS=$(STEPS) \
+		$(BIN)/python -m pytest integration_tests/test_stress.py -s -k real $(ARGS)
+
+fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS="--seed 7 --seconds 600"
+	$(BIN)/python -m fuzz.embedded_frames $(ARGS)
+
+fuzz-speedups: $(STAMP) ## the compiled module under ASan and UBSan for a minute, guided by coverage; ARGS="--seconds 1800"
+	$(BIN)/python -m fuzz.speedups $(ARGS)
 
 nightly: java artifacts $(STAMP42) ## everything in its long form, for about two hours: more kills, more random calls, more fuzzing
 	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
@@ -81,24 +125,7 @@ nightly-fuzz: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going fuzz fuzz-speedups \
 		ARGS="--seconds $(NIGHTLY_FUZZ_SECONDS)"
 
-unit: $(STAMP) ## no Spark, no Java, about three minutes
-	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
-
-integration: java $(STAMP) ## Spark on the embedded server
-	$(BIN)/python -m pytest integration_tests -m "not real and not nightly" $(ARGS)
-
-real: java artifacts ## Spark and the client on the Java TubeMQ
-	$(BIN)/python -m pytest integration_tests -m "real and not nightly" $(ARGS)
-
-stress: java artifacts ## all changes under a stream, in random order, on two Java brokers; ARGS="-k embedded", STEPS=50, SEED=7
-	TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$(SEED) TUBEMQ_STRESS_STEPS=$(STEPS) \
-		$(BIN)/python -m pytest integration_tests/test_stress.py -s -k real $(ARGS)
-
-artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
-	$(BIN)/python -m integration_tests.real.fetch
-
-spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
-	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" $(ARGS)
+##@ Code and pages
 
 check: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -110,58 +137,26 @@ fmt: $(STAMP) ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS="--seed 7 --seconds 600"
-	$(BIN)/python -m fuzz.embedded_frames $(ARGS)
-
-fuzz-speedups: $(STAMP) ## the compiled module under ASan and UBSan for a minute, guided by coverage; ARGS="--seconds 1800"
-	$(BIN)/python -m fuzz.speedups $(ARGS)
-
 protos: $(VENV_PROTOS)/.installed ## write *_pb2.py beside the .proto files of protocol/
 	$(VENV_PROTOS)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
 docs: $(STAMP) ## write the generated pages
-	$(BIN)/python tools/gen_option_docs.py
-	$(BIN)/python tools/gen_column_docs.py
-	$(BIN)/python tools/gen_view_docs.py
-	$(BIN)/python tools/gen_gateway_docs.py
-	$(BIN)/python tools/gen_gateway_metrics_docs.py
-	$(BIN)/python tools/gen_error_docs.py
+	set -e; for generator in tools/gen_*.py; do $(BIN)/python $$generator; done
 
 site: $(STAMP_DOCS) ## all pages as a site, in build/site; a dead link or an old generated page ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-bench: java $(STAMP) ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
-	$(BIN)/python benchmarks/throughput.py $(ARGS)
+##@ Benchmarks; benchmarks/README.md says what each shows
 
-bench-read-path: $(STAMP) ## what a row costs from the answer to a fetch to the record batch, compiled and in Python
-	$(BIN)/python benchmarks/read_path.py $(ARGS)
-
-bench-send-path: $(STAMP) ## what a message costs to the wire, and from the answer to the receipt, compiled and in Python
-	$(BIN)/python benchmarks/send_path.py $(ARGS)
+bench: bench-throughput ## rows a second of every reader and sink; ARGS="--server real" for the Java TubeMQ
 
 bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source, in turns (needs Maven); ARGS="--only read,live --rounds 3"
 	$(VENV42)/bin/python benchmarks/against_kafka.py $(ARGS)
 
-bench-produce: java $(STAMP) ## our producer and df.write beside TubeMQ's own load generator, in turns (needs Maven)
-	$(BIN)/python benchmarks/produce.py $(ARGS)
+bench-%: java $(STAMP) ## any other program of benchmarks/: make bench-send-path, make bench-growth ARGS=--quick
+	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
-bench-consume: java $(STAMP) ## our group consumer beside TubeMQ's own load consumer, in turns (needs Maven)
-	$(BIN)/python benchmarks/consume.py $(ARGS)
-
-bench-growth: java $(STAMP) ## what queries cost against their work, drawn as docs/spark/growth.svg; ARGS=--quick to try it
-	$(BIN)/python benchmarks/growth.py $(ARGS)
-
-bench-planning: $(STAMP) ## what a stream's questions cost the driver; ARGS="--idle-stores 400" for an idle stream
-	$(BIN)/python benchmarks/planning.py $(ARGS)
-
-bench-splitting: java $(STAMP) ## what it costs to split one long range over eight tasks; ARGS="--tasks 2 8 32"
-	$(BIN)/python benchmarks/splitting.py $(ARGS)
-
-bench-server: $(STAMP) ## what the embedded server takes and gives; ARGS="--server embedded real" beside the Java TubeMQ
-	$(BIN)/python benchmarks/embedded_server.py $(ARGS)
-
-bench-gateway: $(STAMP) ## what the way through a gateway costs, and how many clients it carries
-	$(BIN)/python benchmarks/gateway.py $(ARGS)
+##@ Release
 
 dist: $(STAMP) ## dist/: sdist, wheel, and the zip for --py-files
 	$(BIN)/python tools/build_dist.py
@@ -174,22 +169,20 @@ release-check: site dist $(STAMP_RELEASE) ## what is released: site, sdist, whee
 	$(BIN)/python tools/check_release.py $(TAG)
 	@$(MAKE) --no-print-directory wheel-test
 
-venv: $(STAMP) ## just .venv, with the package and all test tools in it
-
 java:
 	@tools/need.sh java
 
 $(STAMP): setup.cfg pyproject.toml constraints.txt $(COMPILED)
-	"$$(tools/need.sh python)" -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_QUIETLY) -c constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]'
+	"$$(PYTHON=$(PYTHON) tools/need.sh python)" -m venv $(VENV)
+	$(INSTALL) '.[spark,dev]'
 	@touch $@
 
 $(STAMP_DOCS): $(STAMP)
-	$(BIN)/python -m pip install $(PIP_QUIETLY) -c constraints.txt --config-settings editable_mode=compat -e '.[docs]'
+	$(INSTALL) '.[docs]'
 	@touch $@
 
 $(STAMP_RELEASE): $(STAMP)
-	$(BIN)/python -m pip install $(PIP_QUIETLY) -c constraints.txt --config-settings editable_mode=compat -e '.[release]'
+	$(INSTALL) '.[release]'
 	@touch $@
 
 $(STAMP42): setup.cfg pyproject.toml constraints.txt $(COMPILED)
@@ -202,7 +195,3 @@ $(VENV_PROTOS)/.installed: Makefile
 	"$$(tools/need.sh python)" -m venv $(VENV_PROTOS)
 	$(VENV_PROTOS)/bin/python -m pip install $(PIP_QUIETLY) '$(PROTOC)'
 	@touch $@
-
-clean: ## remove what make made
-	rm -rf $(VENV) $(VENV42) $(VENV_PROTOS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +

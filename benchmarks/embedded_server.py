@@ -1,7 +1,7 @@
 """What the embedded server takes and gives: messages and MB a second, memory, its start after a kill.
 
-    make bench-server                           # the embedded server
-    make bench-server ARGS="--server embedded real"   # beside the Java TubeMQ (needs Maven), with ratios
+    make bench-embedded-server
+    make bench-embedded-server ARGS="--server embedded real"   # beside the Java TubeMQ (needs Maven)
 
 The server is a process of its own; one producer or one reader in this process uses it. Best of
 ``--repeat`` runs; JSON is the last line.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # need.sh python|java: succeed when the machine has it; else install it (root on Debian) or say how to.
-# `python` prints the interpreter's name.
+# `python` prints the interpreter's name; PYTHON=python3.13 asks for that one.
 set -eu
 
 install_or_tell() { # what package
@@ -14,7 +14,7 @@ install_or_tell() { # what package
 }
 
 find_python() {
-    for name in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+    for name in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
         if command -v "$name" >/dev/null 2>&1 &&
             "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             echo "$name"
@@ -31,7 +31,11 @@ java_is_new_enough() {
 }
 
 case "$1" in
-python) find_python || { install_or_tell "Python 3.11 or newer with venv" "python3 python3-venv" && find_python; } ;;
+python)
+    find_python && exit
+    [ -z "${PYTHON:-}" ] || { echo "$PYTHON is not Python 3.11 or newer with venv" >&2 && exit 1; }
+    install_or_tell "Python 3.11 or newer with venv" "python3 python3-venv" && find_python
+    ;;
 java) java_is_new_enough || { install_or_tell "Java 17 or newer" "openjdk-17-jre-headless" && java_is_new_enough; } ;;
 *)
     echo "usage: need.sh python|java" >&2
