@@ -33,11 +33,11 @@ def test_a_query_whose_python_process_came_too_late_is_started_again(tmp_path):
     assert started([late, late, None, None], tmp_path) == 3
 
 
-def test_one_that_is_always_too_late_ends(tmp_path):
+def test_a_job_that_is_always_too_late_ends(tmp_path):
     with pytest.raises(StreamingQueryException, match=TOO_LATE):
         started([TOO_LATE] * STARTS, tmp_path)
 
 
-def test_any_other_error_ends_it_at_once(tmp_path):
+def test_any_other_error_ends_a_job_at_once(tmp_path):
     with pytest.raises(StreamingQueryException, match="lost"):
         started(["[TUBEMQ_DATA_LOSS.EXPIRED] lost", None], tmp_path)

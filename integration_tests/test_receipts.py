@@ -161,7 +161,7 @@ def test_a_micro_batch_that_spark_repeats_is_not_sent_again(writing, verify):
 
 
 @pytest.mark.any_server
-def test_without_its_manifest_it_is_sent_again(writing):
+def test_a_micro_batch_without_its_manifest_is_sent_again(writing):
     """So it is the manifest that Spark's repetition above stops at."""
     before = writing.stored()
     query = writing.stream()

@@ -140,7 +140,7 @@ def test_a_server_that_demands_logins_bears_some_hundred_frames():
 
 
 @pytest.mark.parametrize("secured", [False, True], ids=["usual", "with logins"])
-def test_what_broke_it_once_does_not_any_more(secured):
+def test_what_broke_the_server_once_does_not_any_more(secured):
     cases = [talks for talks in map(load, CASES) if talks[0].secured is secured]
     with running(secured=secured) as server:
         for talks in cases:

@@ -109,7 +109,7 @@ def test_settings_that_make_no_sense_are_refused_when_the_session_is_opened(clie
     assert (caught.value.status, caught.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_BAD_SETTING")
 
 
-def test_what_contradicts_itself_is_refused(client):
+def test_a_batch_that_contradicts_itself_is_refused(client):
     client.open()
     refusal = refused(client, "Publish", batch=pb.MessageBatch(topics=["demo"], topic_codes=b"\1\0\0\0"))
     assert (refusal.status, refusal.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
@@ -197,7 +197,7 @@ def test_a_stream_that_contradicts_itself_is_ended_with_the_reason(client, serve
     wait_until(lambda: client("DescribeGateway").open_publishes == 0)
 
 
-def test_health_says_whether_it_serves_and_reflection_what(served, client):
+def test_health_says_whether_a_gateway_serves_and_reflection_what(served, client):
     health = health_pb2_grpc.HealthStub(client.channel)
     answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -473,7 +473,7 @@ def test_a_broker_that_is_away_is_named_beside_the_answers_of_the_others(server,
     assert broker in answers[1].error.text
 
 
-def test_the_log_begins_with_the_settings_and_where_it_serves(server, caplog):
+def test_the_log_begins_with_the_settings_and_the_address(server, caplog):
     caplog.set_level(logging.INFO, "tubemq_spark.gateway")
     with gateway(server, node_name="g1") as running:
         lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway"]

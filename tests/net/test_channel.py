@@ -248,7 +248,7 @@ class NotWantedError(Exception):
     pass
 
 
-def test_a_wait_for_an_answer_ends_when_nobody_wants_it():
+def test_a_wait_for_an_answer_ends_when_the_caller_gives_up():
     asked = []
 
     def wanted_three_times(seconds):

@@ -295,7 +295,7 @@ def test_a_frame_that_does_not_come_whole_in_time_closes_its_connection_only(lis
     assert said == ["test cut off a connection from 127.0.0.1: a frame was not here whole after 0.3 s"]
 
 
-def test_who_always_has_a_frame_under_way_goes_on(listen, monkeypatch):
+def test_a_peer_that_always_has_a_frame_under_way_goes_on(listen, monkeypatch):
     monkeypatch.setattr(listener_module, "_LOOK_S", 0.02)
     monkeypatch.setattr(listener_module, "_FRAME_TIMEOUT_S", 0.2)
     client = RpcConnection(Role.CLIENT)

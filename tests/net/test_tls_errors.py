@@ -66,7 +66,7 @@ def test_an_alert_that_may_pass_is_a_failed_connection(reason):
     assert refusal(said_by_openssl(reason), SERVER, TlsConfig()) is None
 
 
-def test_whoever_shows_a_certificate_is_told_to_look_at_it():
+def test_a_client_that_shows_a_certificate_is_told_to_look_at_it():
     error = refusal(said_by_openssl("TLSV1_ALERT_UNKNOWN_CA"), SERVER, TlsConfig(cert_file="me.pem"))
     assert "check that the certificate in me.pem is valid and that the server trusts its CA" in str(error)
 

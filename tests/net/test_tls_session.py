@@ -119,7 +119,7 @@ def receive(stream, size):
     return bytes(received)
 
 
-def test_both_directions_at_once(sockets):
+def test_bytes_go_in_both_directions_at_once(sockets):
     """OpenSSL's object must not be used by two threads at once, and a reader must not hold up writers."""
     client, server = sockets
     data = random.Random(7).randbytes(8 << 20)

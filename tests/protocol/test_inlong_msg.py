@@ -164,7 +164,7 @@ def test_attributes_of_every_form(text, attributes):
         (b"\x0f\x00\0\0\0\1\0\0\0\0\0\6\0\0\0\0\2x\x0f\x00", "a message does not fit into the data it is in"),
     ],
 )
-def test_what_is_wrong_is_said(body, what):
+def test_the_error_says_what_is_wrong_with_a_body(body, what):
     assert what in refused(body)
 
 

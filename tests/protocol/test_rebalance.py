@@ -34,7 +34,7 @@ def test_the_recorded_event_is_read():
     assert parse_event(message("consumer_heartbeat_master_event_rsp").event) == RECORDED
 
 
-def test_the_answer_to_it_is_the_recorded_one():
+def test_the_answer_to_an_event_is_the_recorded_one():
     answered = message("consumer_heartbeat_master_ack_req")
     assert format_event(RECORDED, ME, "grp_a") == answered.event
     assert subscribe_infos((HERE, THERE), ME, "grp_a") == list(answered.subscribeInfo)

@@ -134,7 +134,7 @@ def test_the_java_brokers_answer_is_read_in_detail():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_does_not_ask_for_details_gets_none(kind):
+def test_a_reader_that_does_not_ask_for_details_gets_none(kind):
     data, _ = KINDS[kind]
     reader = SendAnswerReader()
     assert [reader.receive_data(data[at : at + 1]).details for at in range(len(data))] == [None] * len(data)

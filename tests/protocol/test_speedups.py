@@ -58,7 +58,7 @@ def test_both_twins_find_the_same_in_damaged_answers(body, data):
 
 
 @given(st.binary(max_size=40))
-def test_what_it_makes_of_bytes_protobuf_makes_of_them_too(body):
+def test_the_compiled_module_and_protobuf_make_the_same_of_bytes(body):
     found = _speedups.outline_fetch(body)
     if found is not None:
         head, count = found

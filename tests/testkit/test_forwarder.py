@@ -46,7 +46,7 @@ def receive(connected, count):
     return data
 
 
-def test_bytes_are_held_back_while_it_stalls_and_come_afterwards(echo):
+def test_bytes_are_held_back_while_a_forwarder_stalls_and_come_afterwards(echo):
     with Forwarder(echo) as way, dial(way.address) as connected:
         way.stall()
         connected.sendall(b"later")
@@ -58,7 +58,7 @@ def test_bytes_are_held_back_while_it_stalls_and_come_afterwards(echo):
         assert receive(connected, 5) == b"later"
 
 
-def test_it_can_be_closed_while_it_stalls(echo):
+def test_a_forwarder_can_be_closed_while_it_stalls(echo):
     with Forwarder(echo) as way, dial(way.address) as connected:
         way.stall()
         connected.sendall(b"never")

@@ -33,7 +33,7 @@ def test_the_first_of_each_partition_asks(arrivals):
     assert arrivals.is_first(second)
 
 
-def test_all_that_wait_are_woken_but_the_one_that_saw_the_messages(arrivals):
+def test_all_waiting_fetches_are_woken_but_the_one_that_saw_the_messages(arrivals):
     waiters = [Waiter(), Waiter(), Waiter(["type"]), Waiter()]
     for waiter in waiters[:3]:
         arrivals.wait(waiter, [A])
@@ -51,7 +51,7 @@ def test_the_next_one_is_told_when_the_first_leaves(arrivals):
     assert arrivals.is_first(second)
 
 
-def test_those_with_a_filter_ask_for_themselves(arrivals):
+def test_fetches_with_a_filter_ask_for_themselves(arrivals):
     plain, filtered = Waiter(), Waiter(["type"])
     for waiter in (plain, filtered):
         arrivals.wait(waiter, [A])

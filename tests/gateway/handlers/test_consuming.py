@@ -227,7 +227,7 @@ def test_the_partitions_of_a_closed_session_are_free_when_the_call_returns(serve
 
 
 @pytest.mark.usefixtures("slow_to_close")
-def test_who_hears_that_a_member_has_gone_can_take_its_partitions(served, client):
+def test_a_member_that_hears_that_another_has_gone_can_take_its_partitions(served, client):
     attach(client, place(2))
     with PlainClient(served.address, "goes") as goes:
         goes.open()
@@ -248,7 +248,7 @@ def test_closing_a_session_does_not_wait_for_a_broker_that_is_silent(server, cli
         assert held.wait_for_hits()
 
 
-def test_who_opens_its_session_again_does_not_hear_that_it_has_gone(served, client, slow_to_close):
+def test_a_client_that_opens_its_session_again_does_not_hear_that_it_has_gone(served, client, slow_to_close):
     attach(client, place())
     client.session.epoch += 1
     client.open()

@@ -62,7 +62,7 @@ def test_a_large_file_gives_way_to_a_new_one_and_only_so_many_are_kept(tmp_path)
     assert max(found.values()) <= 65_536
 
 
-def test_without_a_file_it_goes_to_stderr(capsys):
+def test_a_log_without_a_file_goes_to_stderr(capsys):
     log_handler(settings()).emit(record("hello"))
     assert re.search("INFO tubemq_spark.gateway: hello", capsys.readouterr().err)
 

@@ -27,14 +27,14 @@ def servers(client, **metadata):
         raise RefusedError(error) from None
 
 
-def test_it_tells_of_calls_and_sockets(server):
+def test_channelz_tells_of_calls_and_sockets(server):
     pytest.importorskip("grpc_channelz")
     with gateway(server, channelz=True) as running, PlainClient(running.address) as client:
         client.open()
         assert max(one.data.calls_started for one in servers(client)) >= 1
 
 
-def test_it_is_not_served_unless_it_is_asked_for(server):
+def test_channelz_is_not_served_by_default(server):
     pytest.importorskip("grpc_channelz")
     with gateway(server) as running, PlainClient(running.address) as client:
         with pytest.raises(RefusedError) as caught:
@@ -42,7 +42,7 @@ def test_it_is_not_served_unless_it_is_asked_for(server):
         assert caught.value.status == "UNIMPLEMENTED"
 
 
-def test_with_a_policy_only_operators_see_it(server, tmp_path):
+def test_with_a_policy_only_operators_see_channelz(server, tmp_path):
     pytest.importorskip("grpc_channelz")
     authority = Authority(tmp_path)
     pair, policy = authority.issue("gateway"), tmp_path / "policy.toml"

@@ -94,7 +94,7 @@ def batch(topic):
 
 
 @pytest.mark.parametrize("token", [None, "Bearer guess", "Bearer ", "Basic dTpw"])
-def test_who_shows_nothing_or_something_unknown_is_refused_everywhere(connect, token):
+def test_a_client_that_shows_nothing_or_something_unknown_is_refused_everywhere(connect, token):
     client = connect(token=token)
     for name in ("OpenSession", "Heartbeat", "ListTopics", "ReadRange", "Publish", "DescribeGateway"):
         assert refusal(client, name) == UNKNOWN

@@ -67,7 +67,7 @@ def request(running, path, method="GET"):
         connection.close()
 
 
-def test_it_shows_sessions_routes_rates_and_waits(served):
+def test_the_status_page_shows_sessions_routes_rates_and_waits(served):
     with PlainClient(served.address, "reader <b>&amp;") as client:
         client.open(group="readers")
         client("Publish", batch=sends.to_proto(SendBatch.of("demo", [b"x" * 100] * 50)), name="test")
@@ -94,7 +94,7 @@ def test_it_shows_sessions_routes_rates_and_waits(served):
     assert dict(page.tables["waits"][1:])["Fetches that wait for messages"] == "0"
 
 
-def test_it_needs_nothing_from_elsewhere(served):
+def test_the_status_page_needs_nothing_from_elsewhere(served):
     page = Page(request(served, "/")[2])
     assert page.references == ["/metrics"]
     assert not {"script", "link", "img", "iframe", "form"} & set(page.tags)
@@ -108,7 +108,7 @@ def test_nothing_else_is_served_and_nothing_can_be_changed(served, method, path,
     assert request(served, path, method)[0] == status
 
 
-def test_metrics_are_beside_it(served):
+def test_metrics_are_beside_the_status_page(served):
     status, headers, text = request(served, "/metrics")
     assert (status, headers["Content-Type"].split(";")[0]) == (200, "text/plain")
     assert "tubemq_gateway_waiting_calls 0.0" in text

@@ -113,7 +113,7 @@ def test_a_deleted_topic_does_not_count_as_one_that_exists(server, served, conne
     assert refusal(writer, topic="gap_deleted", broker_ids=[3])[1] == "TUBEMQ_ADMIN_REFUSED"
 
 
-def test_who_has_no_right_creates_nothing(server, served, connect):
+def test_a_client_without_the_right_creates_nothing(server, served, connect):
     writer, reader = connect(served, "writer"), connect(served, "reader")
     for client, topic in ((writer, "other"), (reader, "new_one"), (reader, "clicks")):
         status, condition, text = refusal(client, topic=topic)

@@ -32,7 +32,7 @@ def test_what_is_larger_than_a_limit_is_let_in_alone():
     assert budget.take("b", 1, at_once)
 
 
-def test_who_waits_gets_what_is_given_back():
+def test_a_waiting_call_gets_what_is_given_back():
     budget = ByteBudget(10, 10)
     budget.take("a", 10, at_once)
     taken = []
@@ -43,7 +43,7 @@ def test_who_waits_gets_what_is_given_back():
     assert taken == [True]
 
 
-def test_who_waits_gives_up_after_its_time():
+def test_a_waiting_call_gives_up_after_its_time():
     budget = ByteBudget(10, 10)
     budget.take("a", 10, at_once)
     assert not budget.take("b", 1, lambda: False, timeout_s=0)

@@ -47,14 +47,14 @@ def test_gateways_find_each_other_with_their_addresses(folder, clock):
     ]
 
 
-def test_those_of_other_clusters_are_left_out(folder, clock):
+def test_gateways_of_other_clusters_are_left_out(folder, clock):
     one = made(folder, clock, "one")
     made(folder, clock, "two", "other")
     one.renew()
     assert (names(one), names(one, "other")) == (["one"], ["two"])
 
 
-def test_two_of_one_name_are_told_apart(folder, clock):
+def test_two_gateways_of_one_name_are_told_apart(folder, clock):
     one, twin = made(folder, clock, "same"), made(folder, clock, "same")
     one.renew()
     assert names(one) == ["same", "same"]
@@ -64,7 +64,7 @@ def test_two_of_one_name_are_told_apart(folder, clock):
     assert names(one) == ["same"]
 
 
-def test_one_that_is_killed_is_forgotten_and_its_file_removed(folder, clock):
+def test_a_killed_gateway_is_forgotten_and_its_file_removed(folder, clock):
     one = made(folder, clock, "one")
     made(folder, clock, "killed")
     one.renew()
@@ -78,7 +78,7 @@ def test_one_that_is_killed_is_forgotten_and_its_file_removed(folder, clock):
     assert len(list(folder.iterdir())) == 1
 
 
-def test_one_that_comes_back_to_life_is_there_again(folder, clock):
+def test_a_gateway_that_comes_back_to_life_is_there_again(folder, clock):
     one, slow = made(folder, clock, "one"), made(folder, clock, "slow")
     one.renew()
     clock.now += 3 * LEASE_S

@@ -73,7 +73,7 @@ def test_a_layout_is_asked_for_and_remembered(parts):
     assert len(master.asked) == 2
 
 
-def test_what_proved_wrong_is_asked_for_anew(parts):
+def test_a_route_that_proved_wrong_is_asked_for_again(parts):
     master, _, routes = parts
     routes.find([DEMO])
     routes.forget(["demo"])
@@ -140,7 +140,7 @@ def test_threads_that_waited_in_vain_fail_together(parts):
     assert master.asked == [("demo",)]
 
 
-def test_a_refresh_asks_for_what_is_used_so_that_nobody_waits_for_it(parts):
+def test_a_refresh_asks_for_the_routes_in_use_so_that_no_call_waits(parts):
     master, clock, routes = parts
     routes.find([DEMO])
     routes.known({"other"})
@@ -153,7 +153,7 @@ def test_a_refresh_asks_for_what_is_used_so_that_nobody_waits_for_it(parts):
     assert len(master.asked) == 1
 
 
-def test_what_nobody_uses_any_more_is_forgotten(parts):
+def test_a_route_out_of_use_is_forgotten(parts):
     master, clock, routes = parts
     routes.known({"other"})
     clock.now += EXPIRY_S
@@ -198,7 +198,7 @@ def test_changes_are_told_once(parts):
     assert told == [("demo", 5)]
 
 
-def test_it_is_known_whether_masters_answer(parts):
+def test_routes_are_degraded_while_no_master_answers(parts):
     master, _, routes = parts
     routes.find([DEMO])
     assert not routes.degraded

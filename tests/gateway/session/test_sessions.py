@@ -57,7 +57,7 @@ def test_a_newer_client_of_the_same_id_fences_the_older_one():
     assert sessions.use(ref(epoch=2)) is newer
 
 
-def test_the_same_client_may_open_its_session_anew():
+def test_the_same_client_may_open_its_session_again():
     sessions, _ = made()
     opened(sessions)
     again = opened(sessions)
@@ -132,7 +132,7 @@ def test_only_the_newest_of_an_id_is_served(steps):
         assert {one.client_id: one.epoch for one in sessions} == model
 
 
-def test_all_are_told_of_an_end_whatever_one_of_them_does(caplog):
+def test_a_listener_that_fails_does_not_keep_others_from_hearing_of_an_end(caplog):
     sessions, _ = made()
     told = []
     sessions.on_end += [lambda _: 1 // 0, told.append]

@@ -44,7 +44,7 @@ def test_so_many_run_one_waits_and_the_next_is_refused_at_once():
     run(scenario)
 
 
-def test_who_waits_too_long_is_refused_and_the_threads_go_on():
+def test_a_call_that_waits_too_long_is_refused_and_the_threads_go_on():
     async def scenario(workers, gate):
         first = asyncio.create_task(workers.run(gate.wait))
         await until(lambda: workers.running == 1)

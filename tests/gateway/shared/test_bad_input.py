@@ -254,7 +254,7 @@ def test_a_half_open_connection_is_noticed_and_its_fetch_given_up(server):
 # Who does not read.
 
 
-def test_who_never_reads_a_range_gives_way_when_others_wait_for_the_room(server):
+def test_a_client_that_never_reads_a_range_gives_way_when_others_wait_for_the_room(server):
     limit = 256 << 10
     with gateway(server, session_bytes=limit, total_bytes=limit, stall_ms=100) as served:
         fleet = Fleet(server, served)
@@ -277,7 +277,7 @@ def test_who_never_reads_a_range_gives_way_when_others_wait_for_the_room(server)
         fleet.close()
 
 
-def test_who_never_reads_a_stream_of_batches_does_not_hold_up_the_others_nor_the_end(server):
+def test_a_client_that_never_reads_a_stream_of_batches_does_not_hold_up_the_others_nor_the_end(server):
     with gateway(server) as served:
         fleet = Fleet(server, served)
         topic = fleet.topic()

@@ -109,7 +109,7 @@ def test_without_leave_records_that_are_gone_are_an_error(fleet):
     assert "offset_corrected" in kinds(reader)
 
 
-def test_who_accepts_losses_is_told_and_reads_what_is_left(fleet):
+def test_a_consumer_that_accepts_losses_is_told_and_reads_what_is_left(fleet):
     topic = fleet.topic()
     fleet.publish(topic, b"one", b"two")
     fleet.server.apply_retention(topic, older_than_ms=0)

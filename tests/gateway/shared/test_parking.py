@@ -88,7 +88,7 @@ def test_one_consumer_asks_for_all_that_wait_for_a_partition(fleet, monkeypatch)
     assert all(len(seen) <= 4 for index, seen in enumerate(looks) if index != first)
 
 
-def test_another_one_asks_when_the_first_has_gone(fleet):
+def test_another_consumer_asks_when_the_first_has_gone(fleet):
     topic = fleet.topic()
     first, second = fleet.reader(topic), fleet.reader(topic)
     call = park(first)
