@@ -18,6 +18,7 @@ from testkit.certificates import Authority
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.methods import METHODS
 
@@ -110,9 +111,9 @@ def test_a_topic_is_created_through_a_gateway_and_used(server, tmp_path):
         """
     )
     settings = GatewaySettings(
-        listen=("127.0.0.1", 0),
-        master_servers=(server.master,),
-        master_web=(server.admin.url.split("/")[2],),
+        listen=Endpoint("127.0.0.1", 0),
+        master_servers=(Endpoint.parse(server.master),),
+        master_web=(Endpoint.parse(server.admin.url.split("/")[2]),),
         master_admin_token=ADMIN_TOKEN,
         tls_cert=str(pair.cert),
         tls_key=str(pair.key),

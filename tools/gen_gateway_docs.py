@@ -248,13 +248,14 @@ def page() -> str:
 
 
 def _settings() -> list[str]:
-    defaults = {field.name: field.default for field in dataclasses.fields(GatewaySettings)}
-    shown = GatewaySettings(master_servers=("",)).shown()
     lines = []
-    for name, meaning in SETTINGS.items():
-        required = defaults[name] is dataclasses.MISSING
-        default = "required" if required else f"`{shown[name]}`" if name in shown else ""
-        lines.append(f"| `{name}` | {meaning.doc} | {meaning.kind.expected} | {default} |\n")
+    for field in dataclasses.fields(GatewaySettings):
+        declared = SETTINGS[field.name]
+        value = declared.default
+        default = "" if value is None else f"`{declared.kind.show(value)}`"
+        if field.default is dataclasses.MISSING:
+            default = "required"
+        lines.append(f"| `{field.name}` | {declared.doc} | {declared.kind.expected} | {default} |\n")
     return lines
 
 

@@ -6,6 +6,7 @@ from prometheus_client import Metric
 
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway" / "metrics.md"
 
@@ -64,7 +65,7 @@ TAIL = """
 
 def page() -> str:
     """Return the whole page."""
-    settings = GatewaySettings(master_servers=("master:8715",), node_name="page")
+    settings = GatewaySettings(master_servers=(Endpoint("master", 8715),), node_name="page")
     metrics = GatewayServer(settings).metrics
     found = [_row(metric, metrics.labels.get(metric.name, ())) for metric in metrics.registry.collect()]
     return HEAD + "".join(found) + TAIL

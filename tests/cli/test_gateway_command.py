@@ -14,6 +14,7 @@ from tests.gateway.running import PlainClient, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.cli.main import main
 from tubemq_spark.gateway.loading import load_settings
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
@@ -114,7 +115,11 @@ def test_settings_are_checked_and_printed_without_secrets(capsys, tmp_path, monk
     printed = tmp_path / "printed.toml"
     printed.write_text(capsys.readouterr().out)
     again = load_settings(printed)
-    assert (again.master_servers, again.lease_ms, again.reads) == (("m1", "m2"), 20_000, 9)
+    assert (again.master_servers, again.lease_ms, again.reads) == (
+        (Endpoint("m1", 8715), Endpoint("m2", 8715)),
+        20_000,
+        9,
+    )
 
 
 def test_a_secret_is_no_argument(capsys):

@@ -71,7 +71,10 @@ def given_directly(_directory, names):
 
 @contextlib.contextmanager
 def given_through_gateways(_directory, names):
-    settings = {"master_servers": (GIVEN["master"],), "master_web": (GIVEN["web"],)}
+    settings = {
+        "master_servers": (Endpoint.parse(GIVEN["master"]),),
+        "master_web": (Endpoint.parse(GIVEN["web"]),),
+    }
     with contextlib.ExitStack() as running:
         addresses = two_gateways(running, settings)
         config = ClientConfig((), names.group, checksums=True)
@@ -86,7 +89,8 @@ class Producers(KeptProducers):
 def two_gateways(running, settings):
     """Start them until the end of ``running``, and return their addresses."""
     made = [
-        BackgroundGateway(GatewaySettings(listen=("127.0.0.1", 0), **settings).validate()) for _ in range(2)
+        BackgroundGateway(GatewaySettings(listen=Endpoint("127.0.0.1", 0), **settings).validate())
+        for _ in range(2)
     ]
     addresses = tuple(Endpoint.parse(running.enter_context(one).address) for one in made)
     running.callback(close_process_gateways)
@@ -132,7 +136,10 @@ def through_gateways(_directory, _names, authority=None):
     with contextlib.ExitStack() as running:
         embedded = EmbeddedSettings(tls=server_tls)
         tubemq = running.enter_context(EmbeddedTubeMQ(topics=TOPICS, brokers=3, settings=embedded))
-        settings |= {"master_servers": (tubemq.master,), "master_web": (tubemq.master_web,)}
+        settings |= {
+            "master_servers": (Endpoint.parse(tubemq.master),),
+            "master_web": (Endpoint.parse(tubemq.master_web),),
+        }
         addresses = two_gateways(running, settings)
         config = ClientConfig((), "contract", tls=client_tls, rpc_timeout_ms=2_000, checksums=True)
         yield open_cluster(ClusterConfig(config, addresses).validate())

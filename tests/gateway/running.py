@@ -8,6 +8,7 @@ import grpc
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE
@@ -23,8 +24,11 @@ def tubemq(**topics):
 
 
 def settings(server, **changes):
-    changes = {"listen": ("127.0.0.1", 0), "node_name": f"g{next(_numbers)}", **changes}
-    masters = {"master_servers": (server.master,), "master_web": (server.master_web,)}
+    changes = {"listen": Endpoint("127.0.0.1", 0), "node_name": f"g{next(_numbers)}", **changes}
+    masters = {
+        "master_servers": (Endpoint.parse(server.master),),
+        "master_web": (Endpoint.parse(server.master_web),),
+    }
     return GatewaySettings(**{**masters, **changes}).validate()
 
 

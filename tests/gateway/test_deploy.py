@@ -12,6 +12,7 @@ import pytest
 from testkit.git import ROOT
 from tubemq_spark.cli.main import main
 from tubemq_spark.gateway.loading import load_settings
+from tubemq_spark.model import Endpoint
 
 UNIT = ROOT / "deploy" / "tubemq-gateway@.service"
 
@@ -23,7 +24,7 @@ def unit(name):
 def test_the_configuration_is_sound():
     made = load_settings(ROOT / "deploy" / "gateway.toml", {}, {})
     assert made.reuse_port
-    assert made.listen == ("0.0.0.0", 11911)
+    assert made.listen == Endpoint("0.0.0.0", 11911)
 
 
 def test_the_unit_starts_a_gateway_and_waits_until_it_has_drained(capsys):

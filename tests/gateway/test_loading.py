@@ -27,7 +27,7 @@ def test_defaults_then_the_file_then_the_environment_then_flags(tmp_path):
     found = load_settings(file, environment, {"publishes": "600"})
 
     assert (found.sessions, found.reads, found.publishes) == (7, 50, 600)
-    assert found.master_servers == ("m1:1", "m2:2")
+    assert found.master_servers == (Endpoint("m1", 1), Endpoint("m2", 2))
     assert (found.lease_ms, found.heartbeat_ms) == (20_000, 10_000)
 
 
@@ -133,7 +133,10 @@ def test_files_are_looked_for_beside_the_configuration(tmp_path, monkeypatch):
 
 def test_secrets_are_not_shown():
     settings = GatewaySettings(
-        master_servers=("m",), master_tls=True, master_tls_cert="c", master_tls_key_password="hush"
+        master_servers=(Endpoint("m", 8716),),
+        master_tls=True,
+        master_tls_cert="c",
+        master_tls_key_password="hush",
     )
     assert "hush" not in repr(settings)
     assert "hush" not in str(settings.shown())

@@ -40,7 +40,7 @@ def server():
 
 @pytest.fixture
 def served(server):
-    with gateway(server, access_log_every=1, metrics=("127.0.0.1", 0)) as running:
+    with gateway(server, access_log_every=1, metrics=Endpoint("127.0.0.1", 0)) as running:
         yield running
 
 
@@ -336,14 +336,16 @@ def test_a_master_that_is_away_is_an_error_with_a_status_and_not_silence(server)
 def test_a_port_that_is_taken_is_refused(server, served):
     port = int(served.address.rpartition(":")[2])
     with pytest.raises(TubeMQConnectionError, match="TUBEMQ_LISTEN_FAILED"):
-        BackgroundGateway(settings(server, listen=("127.0.0.1", port))).start()
+        BackgroundGateway(settings(server, listen=Endpoint("127.0.0.1", port))).start()
 
 
 def test_a_master_can_be_required():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
-        made = GatewaySettings(master_servers=(address,), listen=("127.0.0.1", 0), require_master=True)
+        made = GatewaySettings(
+            master_servers=(Endpoint.parse(address),), listen=Endpoint("127.0.0.1", 0), require_master=True
+        )
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_CONNECT_FAILED"):
             BackgroundGateway(made.validate()).start()
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from tubemq_spark.cli.embedded import report_seconds
 from tubemq_spark.errors import GatewayError, OptionError
-from tubemq_spark.gateway.settings import BOOLEAN, SETTINGS
+from tubemq_spark.gateway.settings import SETTINGS
+from tubemq_spark.settings.kinds import BOOLEAN
 
 _WRONG_SETTINGS: Final = 2
 _REFRESH_SECONDS: Final = 1.0

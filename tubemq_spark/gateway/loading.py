@@ -4,12 +4,18 @@ A name that no setting has is refused, wherever it comes from.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings, bad_setting, read_setting
+from tubemq_spark.gateway.settings import (
+    MASTERS_OVER_TLS,
+    SETTINGS,
+    GatewaySettings,
+    bad_setting,
+    read_setting,
+)
 
 ENVIRONMENT_PREFIX: Final = "TUBEMQ_GATEWAY_"
 _FILES: Final = ("_cert", "_key", "_ca", "_dir", "policy", "log_file")
@@ -34,49 +40,57 @@ def load_settings(
             masters are not named.
         OptionError: a file that a setting names cannot be used.
     """
-    found: dict[str, Any] = {}
-    if file is not None:
-        found |= _of_file(file)
-    for variable, text in sorted((environment or {}).items()):
-        if variable.startswith(ENVIRONMENT_PREFIX):
-            name = _known(variable.removeprefix(ENVIRONMENT_PREFIX).lower(), f"variable {variable}")
-            found[name] = read_setting(name, text, f"variable {variable}")
-    for given, text in (flags or {}).items():
-        source = f"--{given.replace('_', '-')}"
-        name = _known(given, source)
-        found[name] = read_setting(name, text, source)
-    if "master_servers" not in found:
+    values: dict[str, Any] = {}
+    masters = None
+    for name, text, source in _texts(file, environment or {}, flags or {}):
+        values[name] = read_setting(name, text, source)
+        if name == "master_servers":
+            masters = text, source
+    if masters is None:
         raise bad_setting("master_servers", "missing", "given, for example as --master-servers host:8715")
-    return GatewaySettings(**found).validate()
+    if values.get("master_tls"):
+        values["master_servers"] = read_setting("master_servers", *masters, MASTERS_OVER_TLS)
+    return GatewaySettings(**values).validate()
 
 
-def _of_file(path: Path) -> dict[str, Any]:
+def _texts(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each setting's name, text and source, those that count last."""
+    if file is not None:
+        yield from _texts_of(file)
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            source = f"variable {variable}"
+            yield _checked(variable.removeprefix(ENVIRONMENT_PREFIX).lower(), source), text, source
+    for name, text in flags.items():
+        source = f"--{name.replace('_', '-')}"
+        yield _checked(name, source), text, source
+
+
+def _texts_of(path: Path) -> Iterator[tuple[str, str, str]]:
+    source = str(path)
     try:
         with path.open("rb") as opened:
             content = tomllib.load(opened)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise GatewayError("TUBEMQ_GATEWAY_CONFIG_FILE", path=path, cause=str(error).rstrip(".")) from error
-    found = {}
-    for given, value in content.items():
-        name = _known(given, str(path))
-        text = _as_text(name, value, str(path))
-        found[name] = read_setting(name, text, str(path))
-        if name in _PATHS:
-            found[name] = str(path.parent / found[name])
-    return found
+    for name, value in content.items():
+        text = _as_text(_checked(name, source), value, source)
+        yield name, str(path.parent / text) if name in _PATHS and text.strip() else text, source
 
 
 def _as_text(name: str, value: object, source: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     if isinstance(value, int | str):
         return str(value)
     raise bad_setting(name, f"of type {type(value).__name__}", SETTINGS[name].kind.expected, source)
 
 
-def _known(name: str, source: str) -> str:
+def _checked(name: str, source: str) -> str:
     if name not in SETTINGS:
         raise GatewayError(
             "TUBEMQ_GATEWAY_CONFIG_UNKNOWN", setting=name, source=source, known=", ".join(sorted(SETTINGS))

@@ -50,6 +50,7 @@ from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.session.upstream import Access, Upstream
 from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway.methods import SERVICE
 
 logger = logging.getLogger("tubemq_spark.gateway")
@@ -194,7 +195,7 @@ class GatewayServer:
         self._operations.advertised = self._settings.advertise or self.address
         self.observer.begin(self.address)
         if self._settings.metrics is not None:
-            self.metrics_address = self._serve_web(*self._settings.metrics)
+            self.metrics_address = self._serve_web(self._settings.metrics)
         await server.start()
         await self._say(health_pb2.HealthCheckResponse.SERVING)
         settings = self._settings
@@ -326,29 +327,29 @@ class GatewayServer:
         ]
 
     def _listen(self, server: grpc.aio.Server) -> str:
-        host, port = self._settings.listen
+        endpoint = self._settings.listen
         tls = self._settings.server_tls()
         try:
             if tls is None:
-                bound = server.add_insecure_port(f"{host}:{port}")
+                port = server.add_insecure_port(str(endpoint))
             else:
-                bound = server.add_secure_port(f"{host}:{port}", Certificates(tls).credentials())
+                port = server.add_secure_port(str(endpoint), Certificates(tls).credentials())
         except RuntimeError as error:
             raise TubeMQConnectionError(
-                "TUBEMQ_LISTEN_FAILED", endpoint=f"{host}:{port}", cause=str(error).rstrip(".")
+                "TUBEMQ_LISTEN_FAILED", endpoint=endpoint, cause=str(error).rstrip(".")
             ) from error
-        return f"{host}:{bound}"
+        return str(Endpoint(endpoint.host, port))
 
-    def _serve_web(self, host: str, port: int) -> str:
+    def _serve_web(self, endpoint: Endpoint) -> str:
         observer = self.observer
         pages = {"/": observer.page, "/health": observer.health}
         try:
-            self._web = WebServer(host, port, self.metrics.application(), pages)
+            self._web = WebServer(endpoint.host, endpoint.port, self.metrics.application(), pages)
         except OSError as error:
             raise TubeMQConnectionError(
-                "TUBEMQ_LISTEN_FAILED", endpoint=f"{host}:{port}", cause=error.strerror or error
+                "TUBEMQ_LISTEN_FAILED", endpoint=endpoint, cause=error.strerror or error
             ) from error
-        return f"{host}:{self._web.port}"
+        return str(Endpoint(endpoint.host, self._web.port))
 
     async def _say(self, status: int) -> None:
         for service in ("", SERVICE):

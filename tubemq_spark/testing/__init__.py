@@ -122,13 +122,16 @@ def tubemq_gateway(tubemq: "EmbeddedTubeMQ") -> "Iterator[BackgroundGateway]":
     Skips tests that use it if a package of the extra ``gateway`` is missing.
     """
     from tubemq_spark.gateway.settings import GatewaySettings
+    from tubemq_spark.model import Endpoint
 
     try:
         from tubemq_spark.gateway.background import BackgroundGateway
     except ModuleNotFoundError as error:
         pytest.skip(f"needs {error.name}: pip install 'tubemq_spark[gateway]'")
     settings = GatewaySettings(
-        master_servers=(tubemq.master,), master_web=(tubemq.master_web,), listen=("127.0.0.1", 0)
+        master_servers=(Endpoint.parse(tubemq.master),),
+        master_web=(Endpoint.parse(tubemq.master_web),),
+        listen=Endpoint("127.0.0.1", 0),
     )
     with BackgroundGateway(settings.validate()) as gateway:
         yield gateway

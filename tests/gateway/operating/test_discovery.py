@@ -70,7 +70,7 @@ def server(nothing_left_behind_by_the_module):
 
 def by_http(page, first):
     return {
-        "master_servers": (first,),
+        "master_servers": (Endpoint.parse(first),),
         "master_discovery": "http",
         "master_discovery_url": page.url,
         **QUICKLY,
@@ -133,7 +133,9 @@ def test_the_last_good_list_stays_when_the_next_one_is_no_use(server, page, capl
 
 def test_a_name_stands_for_all_its_addresses(server):
     name = f"localhost:{Endpoint.parse(server.master).port}"
-    with served_with(server, master_servers=(name,), master_discovery="dns", **QUICKLY) as client:
+    with served_with(
+        server, master_servers=(Endpoint.parse(name),), master_discovery="dns", **QUICKLY
+    ) as client:
         assert topic_is_known(client, "demo")
         assert Endpoint.parse(server.master) in master_lists.current((Endpoint.parse(name),))
 

@@ -44,7 +44,7 @@ def served(files, nothing_left_behind_by_the_module):
         "tls_cert": str(pair.cert),
         "tls_key": str(pair.key),
         "policy": str(policy),
-        "metrics": ("127.0.0.1", 0),
+        "metrics": Endpoint("127.0.0.1", 0),
         "master_username": "gateway",
         "master_password": PASSWORD,
         "access_log_every": 1,
@@ -198,7 +198,8 @@ def test_a_policy_that_has_changed_counts_from_the_next_call_on(connect, files, 
 
 def test_a_certificate_is_as_good_as_a_token(served, files):
     authority = files[0]
-    changes = dataclasses.asdict(served.server._settings) | {
+    settings = served.server._settings
+    changes = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)} | {
         "tls_client_ca": str(authority.cert),
         "node_name": "mutual",
         "metrics": None,
@@ -206,7 +207,7 @@ def test_a_certificate_is_as_good_as_a_token(served, files):
     changes = {name: value for name, value in changes.items() if name not in {"master_servers", "master_web"}}
 
     class Upstream:
-        master, master_web = served.server._settings.master_servers[0], served.server._settings.master_web[0]
+        master, master_web = str(settings.master_servers[0]), str(settings.master_web[0])
 
     with gateway(Upstream, **changes) as mutual:
         shown = SecuredClient(mutual.address, authority, pair=authority.issue("a", "shown.example.com"))

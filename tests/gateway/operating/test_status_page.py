@@ -10,6 +10,7 @@ from tests.gateway.running import PlainClient, gateway, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.gateway.operate.overview import Flow, Overview, Rates, SessionRow
 from tubemq_spark.gateway.operate.status_page import render
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import sends
 from tubemq_spark.protocol.send_batch import SendBatch
 
@@ -53,7 +54,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def served(nothing_left_behind_by_the_module):
-    with tubemq(demo=(1, 1)) as server, gateway(server, metrics=("127.0.0.1", 0)) as running:
+    with tubemq(demo=(1, 1)) as server, gateway(server, metrics=Endpoint("127.0.0.1", 0)) as running:
         yield running
 
 
@@ -126,7 +127,7 @@ def test_health_fails_while_the_gateway_drains(served):
 
 def test_a_gateway_stops_although_somebody_looks(served):
     """A client that sends no request holds a connection open."""
-    with tubemq(demo=(1, 1)) as server, gateway(server, metrics=("127.0.0.1", 0)) as running:
+    with tubemq(demo=(1, 1)) as server, gateway(server, metrics=Endpoint("127.0.0.1", 0)) as running:
         host, port = running.server.metrics_address.split(":")
         silent = http.client.HTTPConnection(host, int(port))
         silent.connect()

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 LEASE_S = 30.0
@@ -21,7 +22,9 @@ class Clock:
 
 def made(**settings):
     clock = Clock()
-    return Sessions(GatewaySettings(master_servers=("m",), node_name="g1", **settings), clock), clock
+    return Sessions(
+        GatewaySettings(master_servers=(Endpoint("m", 8715),), node_name="g1", **settings), clock
+    ), clock
 
 
 def ref(client_id="reader", epoch=1):
