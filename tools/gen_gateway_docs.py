@@ -76,9 +76,9 @@ stay. As long as certificate and key do not fit together, those of before are us
 
 ## Who may do what
 
-Without `policy`, whoever reaches the port can use the gateway, within the rights that TubeMQ gives to
-everybody or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. With it, a
-file says which clients there are, and what each of them may do:
+Without `policy`, every client that reaches the port can use the gateway, within the rights that TubeMQ gives
+to all or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. With it, a file
+says which clients there are, and what each of them may do:
 
 ```toml
 [[clients]]
@@ -105,7 +105,7 @@ operator = true
 ```
 
 - A client shows its token with each call, as `authorization: Bearer ...`; a query does that with
-  `tubemq.gateway.token`. A policy needs `tls_cert`, so that nobody reads the token on its way.
+  `tubemq.gateway.token`. A policy needs `tls_cert`, so that the token cannot be read on its way.
 - What a client has no right to is refused (`PERMISSION_DENIED`), and left out of lists of topics and groups.
   A session belongs to the client that opened it. Health and reflection need no rights.
 - The file is read again when it has changed; the next call of each client is judged by it. A range that is

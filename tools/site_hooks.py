@@ -32,7 +32,7 @@ _NOT_ON_THE_SITE: Final = (".csv", ".ipynb", ".proto")
 
 
 def on_pre_build(config: MkDocsConfig) -> None:  # noqa: ARG001 - mkdocs passes it
-    """Refuse generated pages that are not what their generators write, and options that nobody explained."""
+    """Refuse generated pages that are not what their generators write, and options without an explanation."""
     # mkdocs imports this file by its path, and leaves out those that its imports need.
     sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
     from tubemq_spark.options.table import NAMED
@@ -55,7 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Let the pages of ``docs`` link to those from outside."""
+    """Return a page of ``docs`` with its links to those from outside."""
     if page.file.src_uri in OUTSIDE.values():
         return markdown
     return with_links_of_the_site(markdown, f"docs/{page.file.src_uri}")
@@ -67,8 +67,8 @@ def with_links_of_the_site(markdown: str, source: str) -> str:
     A link to a file that no page shows becomes its path: there is nothing to click on.
     """
 
-    def link(found: re.Match[str]) -> str:
-        text, path, anchor = found.groups(default="")
+    def link(match: re.Match[str]) -> str:
+        text, path, anchor = match.groups(default="")
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         if target.endswith(_NOT_ON_THE_SITE):
             return (
