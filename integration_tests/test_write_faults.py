@@ -28,7 +28,7 @@ from integration_tests.rig.write_outcomes import Asking
 from testkit.forwarder import Forwarder, Link
 from testkit.master_relay import MasterRelay
 from tubemq_spark.client import BrokerAdmin, ClientConfig
-from tubemq_spark.client.producer.retry_queue import SERVER_ERRORS
+from tubemq_spark.client.producer.resending import SERVER_ERRORS
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint

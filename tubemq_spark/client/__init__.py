@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
-    from tubemq_spark.client.producer.future import SendFuture
-    from tubemq_spark.client.producer.latencies import Latency
-    from tubemq_spark.client.producer.outcomes import SendResult
+    from tubemq_spark.client.producer.outcomes import SendFuture, SendResult
     from tubemq_spark.client.producer.producer import Producer
-    from tubemq_spark.client.producer.statistics import BrokerStatistics, ProducerStatistics
+    from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
     from tubemq_spark.client.producer.threaded import ThreadedProducer
     from tubemq_spark.client.reader.records import Record
     from tubemq_spark.client.registry import OpenClient, open_clients
@@ -85,7 +83,7 @@ _MODULES: Final = {
     "ConsumerConfig": "tubemq_spark.client.consumer_config",
     "CustomPartitioner": "tubemq_spark.client.partitioners",
     "GroupConsumer": "tubemq_spark.client.consumer.group.consumer",
-    "Latency": "tubemq_spark.client.producer.latencies",
+    "Latency": "tubemq_spark.client.producer.statistics",
     "MasterAdmin": "tubemq_spark.client.metadata.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
@@ -96,7 +94,7 @@ _MODULES: Final = {
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.reader.records",
     "SendBatch": "tubemq_spark.protocol.send_batch",
-    "SendFuture": "tubemq_spark.client.producer.future",
+    "SendFuture": "tubemq_spark.client.producer.outcomes",
     "SendResult": "tubemq_spark.client.producer.outcomes",
     "Subscription": "tubemq_spark.client.subscription",
     "ThreadedProducer": "tubemq_spark.client.producer.threaded",

@@ -21,7 +21,7 @@ from typing import Final
 from tubemq_spark.cluster.base import Sender
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.protocol.payload import RESERVED_NAMES, check_attribute
-from tubemq_spark.sink.rows import row_name, task_name
+from tubemq_spark.sink.checked_rows import row_name, task_name
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,9 @@ from tubemq_spark.cluster.base import Sender
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol.send_batch import Bools, Coded, SendBatch
-from tubemq_spark.sink.checked_rows import CheckedRows
+from tubemq_spark.sink.checked_rows import CheckedRows, row_name
 from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.dead_letters import DeadLetters, RefusedRow
-from tubemq_spark.sink.rows import row_name
 from tubemq_spark.sink.uids import TaskUids
 
 _OF_ROWS: Final = frozenset(

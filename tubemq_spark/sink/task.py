@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.checked_rows import task_name, task_number
 from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.sink.dead_letters import DeadLetters
 from tubemq_spark.sink.receipts import TubeMQCommitMessage
 from tubemq_spark.sink.row_sender import RowSender
-from tubemq_spark.sink.rows import task_name, task_number
 from tubemq_spark.sink.uids import TaskUids, write_prefix
 from tubemq_spark.spark.worker import micro_batch_of_task, spare_collector
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.client.producer.latencies import Latencies, Latency, together
+from tubemq_spark.client.producer.statistics import Latencies, Latency, together
 
 TIMES = st.lists(st.tuples(st.floats(0, 1e5), st.integers(1, 500)), min_size=1, max_size=40)
 

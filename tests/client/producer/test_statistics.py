@@ -11,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tests.client.producer.test_window import FATES, GOOD, LOST, SILENT, run, send_all, send_batch
 from tests.client.scripted_cluster import OVERFLOW, STORE, Do, refuse, scripted_cluster, then_store
 from tests.client.virtual_brokers import Fate
-from tubemq_spark.client.producer.latencies import Latency
-from tubemq_spark.client.producer.statistics import BrokerStatistics, ProducerStatistics
+from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Status

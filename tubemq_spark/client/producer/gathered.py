@@ -1,14 +1,16 @@
 """Messages that are sent one by one, until they are enough for a batch."""
 
+import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.runs import Destination
+from tubemq_spark.protocol.payload import empty_value, encode_prefix
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
 from tubemq_spark.protocol.send_frames import Payloads
 
@@ -73,3 +75,29 @@ class GatheredMessages:
             checksums=self._checksums,
         )
         return batch, destinations
+
+
+_CACHED_HEADERS: Final = 4096
+"""How many pairs of type and time are remembered: they repeat from message to message."""
+
+
+def message_header(
+    value: bytes, attributes: Mapping[str, str] | None, message_type: str | None, message_time: str | None
+) -> tuple[MessageHeader, bytes]:
+    """Return what a message carries beside its value, as it is and as it is written.
+
+    Raises:
+        OptionError: the value is empty, or an attribute cannot be written.
+    """
+    if not value:
+        raise empty_value()
+    if not attributes:
+        return _usual_header(message_type, message_time)
+    header = MessageHeader(attributes, message_type, message_time)
+    return header, encode_prefix(*header)
+
+
+@functools.lru_cache(_CACHED_HEADERS)
+def _usual_header(message_type: str | None, message_time: str | None) -> tuple[MessageHeader, bytes]:
+    header = MessageHeader(None, message_type, message_time)
+    return header, encode_prefix(*header)

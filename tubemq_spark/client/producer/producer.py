@@ -12,8 +12,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.producer.destinations import Destinations
-from tubemq_spark.client.producer.gathered import GatheredMessages
-from tubemq_spark.client.producer.header import message_header
+from tubemq_spark.client.producer.gathered import GatheredMessages, message_header
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import OutgoingBatch, outgoing_batch

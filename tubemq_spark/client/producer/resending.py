@@ -1,17 +1,174 @@
-"""What becomes of a message whose attempt came to nothing: it is sent again, when and where; or never."""
+"""What becomes of a message whose attempt came to nothing: it is sent again, when and where; or never.
 
+An answer that is not a success also says whether the message may be stored all the same. A broker makes
+all its checks before it stores, and they answer 4xx or 503 (``BrokerServiceServer.sendMessageP2B``); a
+failure while it stores, or after that, is 500.
+"""
+
+import dataclasses
+import enum
+import heapq
+import itertools
+import random
+from collections.abc import Iterator
 from typing import Final
 
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
-from tubemq_spark.client.producer.retry_queue import SERVER_ERRORS, RetryQueue
 from tubemq_spark.client.producer.runs import BrokerLink, Run
-from tubemq_spark.client.producer.verdicts import Reaction, Verdict, judge
 from tubemq_spark.errors import ProduceError
+from tubemq_spark.protocol.constants import Status
+from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS, ErrCode, lookup
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
 from tubemq_spark.protocol.send_frames import SendCredentials
+
+_MESSAGE_TIME: Final = (
+    "a broker that audits fails after storing a message without message time: set one (messageTime=now)"
+)
+
+
+class Reaction(enum.Enum):
+    """What to do with a message that was refused."""
+
+    FINAL = enum.auto()
+    """Fail: it would be refused again."""
+    AGAIN = enum.auto()
+    """Send it again."""
+    SLOWER = enum.auto()
+    """Send it again, and less at a time."""
+    ELSEWHERE = enum.auto()
+    """Send it again, to another broker if it may go there."""
+    WITH_NEW_TOKEN = enum.auto()
+    """Send it again with a newer token; if that is refused too, fail."""
+    FEW_TIMES = enum.auto()
+    """Send it again a few times: each time it may have been stored."""
+
+
+_BY_CODE: Final[dict[int, Reaction]] = {
+    ErrCode.CERTIFICATE_FAILURE: Reaction.WITH_NEW_TOKEN,
+    ErrCode.INTERNAL_SERVER_ERROR: Reaction.FEW_TIMES,
+    ErrCode.SERVER_RECEIVE_OVERFLOW: Reaction.SLOWER,
+    ErrCode.SERVICE_UNAVAILABLE: Reaction.ELSEWHERE,
+}
+
+
+_BEFORE_THE_HANDLER: Final = frozenset({"StandbyException", "ServerNotReadyException"})
+"""Exceptions of a server that did not look at the request. One that is stopping still carries it out."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do, and the words for it."""
+
+    reaction: Reaction
+    kind: str
+    """Equal for answers that the log tells together."""
+    cause: str
+    hint: str
+    ambiguous: bool
+    """Whether the message may have been stored."""
+    refresh: bool = False
+    """Whether to ask the master for new routes and a new token."""
+
+
+def judge(answer: Refusal | Failure, *, has_time: bool) -> Verdict:
+    """Say what to do with a message, which may have a message time or not."""
+    if isinstance(answer, Failure):
+        return _judge_failure(answer, has_time=has_time)
+    entry = lookup(answer.code)
+    default = Reaction.AGAIN if entry.retriable or entry.refresh_metadata else Reaction.FINAL
+    reaction = _BY_CODE.get(answer.code, default)
+    return Verdict(
+        reaction,
+        f"code {answer.code}",
+        f"the broker answered {answer.code} ({entry.name}): {answer.text or entry.meaning}",
+        _MESSAGE_TIME if reaction is Reaction.FEW_TIMES and not has_time else entry.hint,
+        not _is_refusal(answer.code),
+        entry.refresh_metadata or reaction is Reaction.WITH_NEW_TOKEN,
+    )
+
+
+def _is_refusal(code: int) -> bool:
+    """Whether a broker answers so before it would store the message."""
+    return 400 <= code < 500 or code == ErrCode.SERVICE_UNAVAILABLE
+
+
+def _judge_failure(answer: Failure, *, has_time: bool) -> Verdict:
+    """A broker answered with an exception; FATAL says that it cannot make sense of the request."""
+    hint = LOOK_AT_BROKER
+    if answer.exception_class in TEMPORARY_EXCEPTIONS:
+        reaction = Reaction.AGAIN
+    elif answer.status is Status.FATAL:
+        reaction = Reaction.FINAL
+    else:
+        reaction = Reaction.FEW_TIMES
+        hint = LOOK_AT_BROKER if has_time else _MESSAGE_TIME
+    cause = f"the broker failed with {answer.exception_class}: {answer.text or 'no text'}"
+    ambiguous = answer.status is not Status.FATAL and answer.exception_class not in _BEFORE_THE_HANDLER
+    return Verdict(reaction, answer.exception_class, cause, hint, ambiguous)
+
+
+SERVER_ERRORS: Final = 6
+"""A broker that fails inside may have stored the message: so many copies at most."""
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+_FIRST_SERVER_ERROR_PAUSE_S: Final = 0.5
+_LONGEST_SERVER_ERROR_PAUSE_S: Final = 8.0
+
+
+@dataclasses.dataclass(order=True, slots=True)
+class _Retry:
+    due: float
+    ticket: int
+    message: Run = dataclasses.field(compare=False)
+
+
+class RetryQueue:
+    """Runs of one message, by when they are due; those due at one time are in the order of waiting."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Retry] = []
+        self._tickets = itertools.count()
+        # Spreads many tasks that failed together; one number, so that pauses keep messages in order.
+        self._spread = 1 - random.random() / 2  # noqa: S311 (keeps no secret)
+
+    @property
+    def next_due(self) -> float | None:
+        """When the first of them is due; None when nothing waits."""
+        return self._waiting[0].due if self._waiting else None
+
+    def add(self, message: Run, due: float) -> None:
+        """Let a message wait."""
+        heapq.heappush(self._waiting, _Retry(due, next(self._tickets), message))
+
+    def take_due(self, now: float) -> Iterator[Run]:
+        """Take the messages whose pause is over; they may be added again meanwhile, for later."""
+        while self._waiting and self._waiting[0].due <= now:
+            yield heapq.heappop(self._waiting).message
+
+    def take_late(self, now: float) -> list[Run]:
+        """Take the messages whose time is over, in the order of their next attempts."""
+        late = sorted(retry for retry in self._waiting if retry.message.give_up_at <= now)
+        if late:
+            self._waiting = [retry for retry in self._waiting if retry.message.give_up_at > now]
+            heapq.heapify(self._waiting)
+        return [retry.message for retry in late]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._waiting.clear()
+
+    def pause_s(self, failures: int) -> float:
+        """Return the pause before the next attempt: doubling, capped, other in each producer."""
+        return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * (1 << min(failures, 16))) * self._spread
+
+    def pause_after_server_error_s(self, server_errors: int) -> float:
+        """Return the pause after a failure inside a broker: longer, for each attempt may store a copy."""
+        pause_s = _FIRST_SERVER_ERROR_PAUSE_S * (1 << (server_errors - 1))
+        return min(_LONGEST_SERVER_ERROR_PAUSE_S, pause_s) * self._spread
+
 
 LOOK_AT_BROKER: Final = "look at the broker's log"
 IS_BROKER_THERE: Final = "check that the broker runs and can be reached"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.producer.destinations import Destinations
-from tubemq_spark.client.producer.header import message_header
+from tubemq_spark.client.producer.gathered import message_header
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.loop import Accepted, SendLoop

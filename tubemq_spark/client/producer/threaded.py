@@ -5,8 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.future import SendFuture
-from tubemq_spark.client.producer.outcomes import SendResult, Tell
+from tubemq_spark.client.producer.outcomes import SendFuture, SendResult, Tell
 from tubemq_spark.client.producer.sending import Sending
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import TubeMQError

@@ -44,10 +44,9 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
-from tubemq_spark.client.producer.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Resending
+from tubemq_spark.client.producer.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Reaction, Resending
 from tubemq_spark.client.producer.runs import BrokerLink, Run
 from tubemq_spark.client.producer.statistics import BrokerCounts
-from tubemq_spark.client.producer.verdicts import Reaction
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TlsError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.send_connection import Stored

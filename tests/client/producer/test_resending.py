@@ -6,7 +6,7 @@ import types
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.client.producer.retry_queue import RetryQueue
+from tubemq_spark.client.producer.resending import RetryQueue
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 5))
