@@ -23,6 +23,7 @@ _CHANGING: Final = (
     (r'File "[^"]*/(pyspark|py4j|tubemq_spark)/', r'File "\1/'),
     (r'File "<frozen [^"]*"', 'File "FROZEN"'),
     (r"\bline \d+", "line N"),
+    (r"(?m)^( *)(File .*, line N, in .*\n)(?:\1  .*\n)+", r"\1\2"),
     (r"\bo\d+\.", "oN."),
     (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
     (r"\(\S+ executor driver\)", "(HOST executor driver)"),
@@ -31,7 +32,10 @@ _CHANGING: Final = (
     (r"(?<=\w)#\d+L?", "#N"),
     (r"(?m)^Using Spark.*\n|^WARNING: (Using|A|Use|Please|All).*\n", ""),
 )  # fmt: skip
-"""Patterns of what differs from run to run, and what stands for it; frames of the JVM count as one line."""
+"""Patterns of what differs from run to run, and what stands for it; frames of the JVM count as one line.
+
+Each Python quotes the source of a frame in its own way, so that is left out.
+"""
 
 
 def run(mistake: Mistake, folder: Path) -> str:
