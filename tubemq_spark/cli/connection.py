@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tubemq_spark.cli.arguments import SECONDS
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import (
@@ -12,6 +13,7 @@ from tubemq_spark.protocol.constants import (
     DEFAULT_MASTER_TLS_PORT,
     DEFAULT_WEB_PORT,
 )
+from tubemq_spark.settings.fields import settings_of
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.config import ClusterConfig
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 PASSWORD_VARIABLE: Final = "TUBEMQ_PASSWORD"  # noqa: S105 (the name of a variable)
 KEY_PASSWORD_VARIABLE: Final = "TUBEMQ_TLS_KEY_PASSWORD"  # noqa: S105
 """Secrets are not arguments: any user of the machine can see those of a process."""
+_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name")
+"""The settings of TLS that are arguments."""
 
 
 def add_connection_arguments(parser: argparse.ArgumentParser, group: str) -> None:
@@ -28,45 +32,41 @@ def add_connection_arguments(parser: argparse.ArgumentParser, group: str) -> Non
         parser: that of the command.
         group: the consumer group under which the command reads unless the user names one.
     """
+    from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.net.tls import TlsConfig
+
+    client = settings_of(ClientConfig)
     named = parser.add_argument_group("connection")
     named.add_argument(
         "--master",
         required=True,
         metavar="HOST:PORT",
-        help="the masters of the cluster, separated by commas (default port: 8715, or 8716 with --tls)",
+        help=f"{client['masters'].doc}; separated by commas (default port: 8715, or 8716 with --tls)",
     )
     named.add_argument(
         "--group",
         default=group,
         metavar="GROUP",
-        help="consumer group to read under; no position is moved (default: %(default)s)",
+        help=f"{client['group'].doc}; no position is moved (default: %(default)s)",
     )
     named.add_argument(
         "--username",
         metavar="NAME",
-        help=f"user, for clusters that require a login; the password is in {PASSWORD_VARIABLE} or a file",
+        help=f"{client['username'].doc}; the password is in {PASSWORD_VARIABLE} or a file",
     )
     named.add_argument("--password-file", type=Path, metavar="FILE", help="file that holds the password")
-    named.add_argument("--tls", action="store_true", help="connect over TLS; --master then names TLS ports")
     named.add_argument(
-        "--tls-ca", metavar="FILE", help="CAs to trust, in PEM (default: those that the system trusts)"
+        "--tls",
+        action="store_true",
+        help="connect over TLS; --master then names TLS ports, and the password of an encrypted key is in "
+        f"{KEY_PASSWORD_VARIABLE}",
     )
-    named.add_argument(
-        "--tls-cert", metavar="FILE", help="certificate to show to servers that ask for one, in PEM"
-    )
-    named.add_argument(
-        "--tls-key",
-        metavar="FILE",
-        help=f"its private key, in PEM (default: in the same file); a password is in {KEY_PASSWORD_VARIABLE}",
-    )
-    named.add_argument(
-        "--tls-server-name",
-        metavar="NAME",
-        help="name in the certificates of all servers, if not their hosts",
-    )
+    for name in _TLS:
+        metavar = "FILE" if name.endswith("_file") else "NAME"
+        named.add_argument(_flag(name), metavar=metavar, help=settings_of(TlsConfig)[name].doc)
     named.add_argument(
         "--timeout",
-        type=_seconds,
+        type=SECONDS,
         default=60.0,
         metavar="SECONDS",
         help="how long a broker that is away is waited for (default: %(default)g)",
@@ -75,11 +75,12 @@ def add_connection_arguments(parser: argparse.ArgumentParser, group: str) -> Non
 
 def add_web_argument(parser: argparse.ArgumentParser) -> None:
     """Describe where the masters list topics and groups: the protocol of the clients does not."""
+    from tubemq_spark.cluster.config import ClusterConfig
+
     parser.add_argument(
         "--web",
         metavar="HOST:PORT",
-        help="where the masters serve their administration API, separated by commas (default: port 8080 "
-        "of each "
+        help=f"{settings_of(ClusterConfig)['web'].doc}; separated by commas (default: port 8080 of each "
         "master's host)",
     )
 
@@ -94,23 +95,17 @@ def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
     from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.net.tls import TlsConfig
 
+    given = {name: getattr(arguments, _flag(name)[2:].replace("-", "_")) for name in _TLS}
     tls = None
     if arguments.tls:
-        key_password = os.environ.get(KEY_PASSWORD_VARIABLE)
-        tls = TlsConfig(
-            arguments.tls_ca,
-            arguments.tls_cert,
-            arguments.tls_key,
-            key_password if arguments.tls_cert else None,
-            arguments.tls_server_name,
-        )
-    else:
-        _refuse_without_tls(arguments)
-    default_port = DEFAULT_MASTER_TLS_PORT if arguments.tls else DEFAULT_MASTER_PORT
-    masters = tuple(Endpoint.parse(address, default_port) for address in arguments.master.split(","))
+        key_password = os.environ.get(KEY_PASSWORD_VARIABLE) if arguments.tls_cert else None
+        tls = TlsConfig(**given, key_password=key_password)
+    for name, value in given.items():
+        if value is not None and tls is None:
+            raise OptionError("TUBEMQ_OPTION_NEEDED", option="--tls", other=_flag(name))
     timeout_ms = int(arguments.timeout * 1000)
     client = ClientConfig(
-        masters,
+        _endpoints(arguments.master, DEFAULT_MASTER_TLS_PORT if arguments.tls else DEFAULT_MASTER_PORT),
         arguments.group,
         arguments.username,
         _password(arguments),
@@ -120,8 +115,16 @@ def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
         delivery_timeout_ms=timeout_ms,
     )
     web = getattr(arguments, "web", None)
-    servers = tuple(Endpoint.parse(address, DEFAULT_WEB_PORT) for address in web.split(",")) if web else ()
-    return ClusterConfig(client, web=servers).validate()
+    return ClusterConfig(client, web=_endpoints(web, DEFAULT_WEB_PORT) if web else ()).validate()
+
+
+def _endpoints(text: str, default_port: int) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint.parse(address, default_port) for address in text.split(","))
+
+
+def _flag(setting: str) -> str:
+    """Return the argument that stands for a setting of TLS."""
+    return f"--tls-{setting.removesuffix('_file').replace('_', '-')}"
 
 
 def _password(arguments: argparse.Namespace) -> str | None:
@@ -130,20 +133,3 @@ def _password(arguments: argparse.Namespace) -> str | None:
     if arguments.password_file is not None:
         return str(arguments.password_file.read_text()).rstrip("\n")
     return os.environ.get(PASSWORD_VARIABLE)
-
-
-def _refuse_without_tls(arguments: argparse.Namespace) -> None:
-    """Refuse options of TLS that would have no effect."""
-    for name in ("tls_ca", "tls_cert", "tls_key", "tls_server_name"):
-        if getattr(arguments, name) is not None:
-            raise OptionError("TUBEMQ_OPTION_NEEDED", option="--tls", other=f"--{name.replace('_', '-')}")
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from above 0 to 86400")
-    return seconds

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from tubemq_spark.cli.arguments import COUNT
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
 from tubemq_spark.cli.tables import complain, without_nulls
@@ -36,8 +37,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "consume",
         help="print messages of a topic",
         description="Print the messages of a topic, one partition after the other, each in its order. No "
-        "position "
-        "of any group is moved. Records that are gone are reported, and make the exit code 1.",
+        "position of any group is moved. Records that are gone are reported, and make the exit code 1.",
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
@@ -57,7 +57,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="BROKER_ID:PARTITION_ID",
         help="only this partition; may be given several times",
     )
-    parser.add_argument("--count", type=_count, metavar="N", help="end after so many messages")
+    parser.add_argument("--count", type=COUNT, metavar="N", help="end after so many messages")
     parser.add_argument(
         "--follow", action="store_true", help="go on with messages as they come, until Ctrl-C"
     )
@@ -65,9 +65,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--format",
         choices=["raw", "json"],
         default="raw",
-        help="raw: bodies as they are, each followed by the delimiter; json: one object per line with "
-        "all that is "
-        "known (default: %(default)s)",
+        help="raw: bodies as they are, each followed by the delimiter; json: one object per line with all "
+        "that is known (default: %(default)s)",
     )
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
     parser.add_argument(
@@ -200,9 +199,3 @@ def _fields(record: "Record") -> dict[str, Any]:
 def _delimiter(text: str) -> bytes:
     r"""Read a delimiter: ``\n``, ``\r``, ``\t``, ``\0`` and ``\\`` are what they are in Python."""
     return _ESCAPE.sub(lambda found: _ESCAPED[found[1]], text).encode()
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from tubemq_spark.cli.arguments import SECONDS, whole_number
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.names import TOPIC_NAME
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
 
 _REFRESH_SECONDS: Final = 1.0
-_LONGEST_PERIOD: Final = 86_400.0
-_MOST_BROKERS: Final = 100
 
 TopicShape = tuple[str, int, int]
 """A topic's name, its stores, and the partitions per store."""
@@ -85,7 +84,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     ):
         parser.add_argument(
             option,
-            type=_port,
+            type=whole_number(0, 65_535, "a port"),
             default=port,
             metavar="PORT",
             help=f"port of {what} (default: {port}; 0: any free port)",
@@ -107,7 +106,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         parser.add_argument(option, metavar="FILE", help=what)
     parser.add_argument(
         "--segment-mib",
-        type=_mebibytes,
+        type=whole_number(1, 1 << 20, "a size in MiB"),
         default=1024,
         metavar="N",
         help="size at which a new data file is started; old data is deleted in whole files "
@@ -115,7 +114,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     parser.add_argument(
         "--index-segment-entries",
-        type=_entries,
+        type=whole_number(1, 1 << 26, "a number of messages"),
         default=700_000,
         metavar="N",
         help="messages after which a new index file is started; they are deleted by age in whole files too "
@@ -123,14 +122,14 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     parser.add_argument(
         "--brokers",
-        type=_broker_count,
+        type=whole_number(1, 100, "a number of brokers"),
         default=1,
         metavar="N",
         help="number of brokers, which listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
     )
     parser.add_argument(
         "--report-seconds",
-        type=report_seconds,
+        type=SECONDS,
         metavar="N",
         help="print a line about traffic and clients every N seconds instead of the table",
     )
@@ -250,41 +249,6 @@ def _arrived(stop: socket.socket, seconds: float) -> bool:
         return bool(stop.recv(1))
     except TimeoutError:
         return False
-
-
-def _port(text: str) -> int:
-    return _whole_number(text, 0, 65_535, "a port")
-
-
-def _mebibytes(text: str) -> int:
-    return _whole_number(text, 1, 1 << 20, "a size in MiB")
-
-
-def _entries(text: str) -> int:
-    return _whole_number(text, 1, 1 << 26, "a number of messages")
-
-
-def _whole_number(text: str, least: int, most: int, what: str) -> int:
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}; use {least} to {most}")
-    return int(text)
-
-
-def _broker_count(text: str) -> int:
-    return _whole_number(text, 1, _MOST_BROKERS, "a number of brokers")
-
-
-def report_seconds(text: str) -> float:
-    """Read how often something is reported."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < _LONGEST_PERIOD:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of seconds; use one above 0 and below 86400"
-        )
-    return seconds
 
 
 def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: Path | None) -> str:

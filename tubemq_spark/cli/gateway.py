@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.cli.embedded import report_seconds
+from tubemq_spark.cli.arguments import SECONDS
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.gateway.settings import SETTINGS
 from tubemq_spark.settings.kinds import BOOLEAN
@@ -26,9 +26,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "gateway",
         help="run a gateway: one gRPC service between many clients and a TubeMQ cluster",
         description="Run a gateway until SIGTERM or SIGINT; it then drains. Each setting may stand in the "
-        "file "
-        "of --config (TOML), in the environment (TUBEMQ_GATEWAY_LEASE_MS=30000) or in an argument, and the "
-        "last of these counts.",
+        "file of --config (TOML), in the environment (TUBEMQ_GATEWAY_LEASE_MS=30000) or in an argument, and "
+        "the last of these counts.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with settings")
     what = parser.add_mutually_exclusive_group()
@@ -36,7 +35,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     what.add_argument("--print-config", action="store_true", help="only print all settings, secrets hidden")
     parser.add_argument(
         "--report-seconds",
-        type=report_seconds,
+        type=SECONDS,
         metavar="SECONDS",
         help="write a line about what the gateway is doing so often, to stdout (default: a live view on a "
         "terminal, and nothing otherwise)",

@@ -20,8 +20,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "offsets",
         help="show where partitions begin and end, what a time's offset is, or where a group stands",
         description="Show the earliest and the latest offset of each partition. Offsets count 28 per "
-        "message; "
-        "partitions of one store share them. The exit code is 1 if a broker does not answer.",
+        "message; partitions of one store share them. The exit code is 1 if a broker does not answer.",
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to look at")
     parser.add_argument(

@@ -15,8 +15,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "topics",
         help="list topics, or the brokers and partitions of some",
         description="Without TOPIC, list all topics; otherwise show where the partitions of these topics "
-        "are, "
-        "and how many messages their stores hold. The exit code is 1 if a broker does not answer.",
+        "are, and how many messages their stores hold. The exit code is 1 if a broker does not answer.",
     )
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics to describe")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -35,7 +35,7 @@ class ClientConfig:
     """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out passwords."""
 
     masters: tuple[Endpoint, ...] = setting(
-        MASTERS, "the masters of the TubeMQ cluster. The active one is found automatically"
+        MASTERS, "the masters of the TubeMQ cluster, the active one of which is found automatically"
     )
     group: str = setting(GROUP, "the consumer group, for the cluster's access control and monitoring")
     username: str | None = setting(VERBATIM, "the user's name, for clusters that require a login", None)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from tubemq_spark.cli.arguments import COUNT
 from tubemq_spark.cli.demo.input import DEFAULT_MAX_LINES, Selection, select_installed_python, select_paths
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint
@@ -54,14 +55,14 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     parser.add_argument(
         "--max-lines",
-        type=_positive,
+        type=COUNT,
         metavar="N",
         help=f"publish whole files up to a total of N lines (default: {DEFAULT_MAX_LINES}, or no limit with "
         "--input)",
     )
     parser.add_argument(
         "--rows-per-batch",
-        type=_positive,
+        type=COUNT,
         metavar="N",
         help=f"maximum lines per micro-batch (default: enough for {MICRO_BATCHES} micro-batches)",
     )
@@ -215,9 +216,3 @@ def _masters(text: str) -> str:
         return ",".join(str(Endpoint.parse(part)) for part in text.split(","))
     except OptionError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)

@@ -4,9 +4,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
+from tubemq_spark.cli.arguments import of_kind
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import EXPECTED, FolderUri
+from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
     from tubemq_spark.cli.demo.screen import Screen
@@ -33,7 +35,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     verify.add_argument("uri", metavar="URI", help="the receiptsPath of the writes: a path or a URI")
     verify.add_argument("--query-id", metavar="ID", help="only the micro-batches of this streaming query")
-    verify.add_argument("--batch-id", type=_number, metavar="N", help="only micro-batches with this number")
+    verify.add_argument(
+        "--batch-id",
+        type=of_kind(integer(0, MAX_LONG)),
+        metavar="N",
+        help="only micro-batches with this number",
+    )
     verify.add_argument("--run-id", metavar="ID", help="only this run of a batch write")
     verify.add_argument(
         "--allow-expired",
@@ -103,9 +110,3 @@ def _screen(arguments: argparse.Namespace) -> "Screen":
     from tubemq_spark.cli.demo.screen import Screen
 
     return Screen(Console(stderr=True)) if arguments.json else Screen()
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)

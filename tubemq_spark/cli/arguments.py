@@ -1,0 +1,41 @@
+"""Types of arguments that more than one command takes, made of the kinds of settings."""
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tubemq_spark.settings.kinds import MAX_LONG, Kind, integer
+
+T = TypeVar("T")
+
+_LONGEST_S: Final = 86_400
+
+
+def of_kind(kind: Kind[T], expected: str = "") -> Callable[[str], T]:
+    """Return what reads an argument; its error says that the text is not ``expected``, or not of the kind."""
+
+    def read(text: str) -> T:
+        value = kind.parse(text)
+        if value is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {expected or kind.expected}")
+        return value
+
+    return read
+
+
+def whole_number(lowest: int, highest: int, what: str) -> Callable[[str], int]:
+    """Return what reads a number, which is called ``what``."""
+    return of_kind(integer(lowest, highest), f"{what}; use {lowest} to {highest}")
+
+
+def _parse_seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and 0 < seconds <= _LONGEST_S else None
+
+
+COUNT: Final = of_kind(integer(1, MAX_LONG), "a positive whole number")
+SECONDS: Final = of_kind(Kind(f"a number of seconds from above 0 to {_LONGEST_S}", _parse_seconds))
