@@ -1,9 +1,10 @@
-"""Whatever is wrong, the user reads one sentence of ours, nothing is written, and the server goes on."""
+"""What is wrong is told through Spark in one sentence of ours, and nothing is written.
+
+Each kind of mistake is here once or twice; the unit tests of `options`, `source` and `sink` have them all.
+"""
 
 import re
 import socket
-import threading
-from contextlib import contextmanager, suppress
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
@@ -40,13 +41,7 @@ def stream(spark, server, folder, schema=None, **options):
     [
         ({"startingOffset": "latest"}, "TUBEMQ_OPTION_UNKNOWN", "did you mean 'startingOffsets'?"),
         ({"kafka.bootstrap.servers": "x:1"}, "TUBEMQ_OPTION_UNSUPPORTED", "tubemq.master.servers"),
-        ({"failOnDataLoss": "maybe"}, "TUBEMQ_OPTION_VALUE", "true or false"),
-        ({"tubemq.master.servers": "host:port"}, "TUBEMQ_OPTION_VALUE", "host:port addresses"),
-        ({"subscribe": " , "}, "TUBEMQ_NO_TOPICS", "subscribe"),
-        ({"startingOffsets": "begin"}, "TUBEMQ_OFFSETS_MALFORMED", "begin"),
-        ({"startingOffsets": '{"TOPIC": {"1:0": 28'}, "TUBEMQ_OFFSETS_MALFORMED", "1:0"),
         ({"startingOffsets": '{"TOPIC": {"1:0": 30}}'}, "TUBEMQ_OFFSETS_MALFORMED", "multiple of 28"),
-        ({"startingOffsets": '{"TOPIC": {"1:0": -3}}'}, "TUBEMQ_OFFSETS_MALFORMED", "-3"),
     ],
 )
 def test_options_are_refused_when_the_frame_is_made(spark, server, topic, options, condition, told):
@@ -62,9 +57,6 @@ def test_options_are_refused_when_the_frame_is_made(spark, server, topic, option
     ("options", "condition", "told"),
     [
         ({"startingOffsets": '{"TOPIC": {"1:0": 588}}'}, "TUBEMQ_OFFSET_BEYOND_LOG", "0 to 560"),
-        ({"startingOffsets": '{"TOPIC": {"1:0": 0, "1:9": 0}}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "1:9"),
-        ({"startingOffsets": '{"TOPIC": {}}'}, "TUBEMQ_OFFSETS_MISSING_PARTITIONS", "1:0"),
-        ({"startingOffsets": '{"other": "earliest"}'}, "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS", "other"),
         ({"subscribe": "nowhere"}, "TUBEMQ_TOPIC_NOT_DEPLOYED", "nowhere"),
     ],
 )
@@ -87,8 +79,6 @@ def test_what_does_not_fit_the_topic(spark, server, topic, options, condition, t
     ("options", "condition"),
     [
         ({"startingOffsets": "latest"}, "TUBEMQ_POSITION_IN_BATCH"),
-        ({"endingOffsets": "earliest"}, "TUBEMQ_POSITION_IN_BATCH"),
-        ({"endingOffsets": '{"TOPIC": {"1:0": 588}}'}, "TUBEMQ_OFFSET_BEYOND_LOG"),
         (
             {"startingOffsets": '{"TOPIC": {"1:0": 280}}', "endingOffsets": '{"TOPIC": {"1:0": 252}}'},
             "TUBEMQ_START_AFTER_END",
@@ -102,18 +92,10 @@ def test_ends_that_a_batch_read_cannot_have(spark, server, topic, options, condi
 
 
 @pytest.mark.any_server
-@pytest.mark.parametrize(
-    ("schema", "condition"),
-    [
-        ("values binary", "TUBEMQ_SCHEMA_UNKNOWN_COLUMN"),
-        ("value string", "TUBEMQ_SCHEMA_WRONG_TYPE"),
-        ("value binary, offset long not null", "TUBEMQ_SCHEMA_NOT_NULL"),
-    ],
-)
-def test_columns_that_no_row_has(spark, server, topic, schema, condition):
-    reader = spark.read.format("tubemq").options(**server.options(subscribe=topic))
+def test_a_column_that_no_row_has(spark, server, topic):
+    reader = spark.read.format("tubemq").options(**server.options(subscribe=topic)).schema("values binary")
 
-    assert refusal(lambda: reader.schema(schema).load().count())[0] == condition
+    assert refusal(lambda: reader.load().count())[0] == "TUBEMQ_SCHEMA_UNKNOWN_COLUMN"
 
 
 @pytest.mark.any_server
@@ -139,15 +121,9 @@ def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
     ("columns", "options", "condition"),
     [
         (["'x' as body"], {}, "TUBEMQ_SINK_UNKNOWN_COLUMN"),
-        (["'x' as key"], {}, "TUBEMQ_SINK_NO_VALUE"),
-        (["1 as value"], {}, "TUBEMQ_SINK_WRONG_TYPE"),
-        (["'x' as value", "'a' as attributes"], {}, "TUBEMQ_SINK_WRONG_TYPE"),
-        (["'x' as value", "1 as partition"], {}, "TUBEMQ_SINK_HALF_ROUTE"),
-        (["'x' as value"], {"topic": ""}, "TUBEMQ_OPTION_VALUE"),
         (["'x' as value"], {"subscrib": "x"}, "TUBEMQ_OPTION_UNKNOWN"),
         (["cast(null as string) as value"], {}, "TUBEMQ_SINK_NULL_VALUE"),
         (["repeat('x', 1048577) as value"], {}, "TUBEMQ_MESSAGE_TOO_LONG"),
-        (["'x' as value", "'y' as value"], {}, "TUBEMQ_SINK_DUPLICATE_COLUMN"),
     ],
 )
 def test_a_write_that_cannot_be(spark, server, topic, columns, options, condition):
@@ -189,16 +165,7 @@ def test_a_topic_is_not_overwritten(spark, server, topic):
     ("attributes", "told"),
     [
         ("map('a=b', 'c')", "attribute name 'a=b' contains ',' or '='"),
-        ("map('a', 'b,c')", "attribute a 'b,c' contains ',' or '='"),
-        ("map('a,b', 'c')", "attribute name 'a,b' contains ',' or '='"),
-        (
-            "map('$groupName$', 'c')",
-            "'$groupName$' contains a name that TubeMQ reserves ($msgType$, $msgTime$,",
-        ),
         ("map('a', 'x$msgType$')", "'x$msgType$' contains a name that TubeMQ reserves"),
-        ("map('my$msgTime$', 'c')", "'my$msgTime$' contains a name that TubeMQ reserves"),
-        ("map('$msgTime$', 'a=b')", "its time 'a=b' contains ',' or '='"),
-        ("map('a', cast(null as string))", "attribute a is blank"),
     ],
 )
 def test_attributes_that_cannot_be(spark, server, topic, attributes, told):
@@ -283,103 +250,20 @@ def test_a_stream_that_cannot_be_written(spark, server, topic, tmp_path):
     assert refusal(lambda: write_stream("1 as value", "type"))[0] == "TUBEMQ_SINK_WRONG_TYPE"
 
 
-# --- servers that are none
-
-
-@contextmanager
-def deaf_server():
-    """Listen on a port and never answer."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield "{}:{}".format(*listening.getsockname())
-
-
-@contextmanager
-def closed_port():
-    """Name a port on which nobody listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield "{}:{}".format(*bound.getsockname())
-
-
-@contextmanager
-def answering(text):
-    """Listen on a port and answer everybody with the same text."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def answer():
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
-                connection.sendall(text)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        yield "{}:{}".format(*listening.getsockname())
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("somebody", "expected"),
-    [
-        (deaf_server, "TUBEMQ_NO_MASTER"),
-        (closed_port, "TUBEMQ_NO_MASTER"),
-        (
-            lambda: answering(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
-            "TUBEMQ_NOT_A_MASTER",
-        ),
-    ],
-    ids=["deaf", "closed", "http"],
-)
-def test_a_master_that_is_none(spark, somebody, expected):
-    """There is an error that names the address, and what listens there where that can be told."""
-    patience = {
-        "tubemq.rpcTimeoutMs": "1000",
-        "tubemq.connectTimeoutMs": "1000",
-        "fetchOffset.numRetries": "1",
-    }
-    with somebody() as address:
-        options = {"tubemq.master.servers": address, **patience}
-        reading = refusal(
-            lambda: spark.read.format("tubemq").options(subscribe="demo", **options).load().count()
-        )
-        frame = spark.range(1).selectExpr("'x' as value").write.format("tubemq")
-        writing = refusal(lambda: frame.options(topic="demo", **options).mode("append").save())
+def test_a_master_that_is_away(spark):
+    """The error names the address; what else may listen there is told too, and needs no Spark to be seen."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*closed.getsockname())
+        options = {
+            "tubemq.master.servers": address,
+            "tubemq.rpcTimeoutMs": "1000",
+            "fetchOffset.numRetries": "1",
+        }
+        reader = spark.read.format("tubemq").options(subscribe="demo", **options)
+        writer = spark.range(1).selectExpr("'x' as value").write.format("tubemq").mode("append")
+        reading = refusal(lambda: reader.load().count())
+        writing = refusal(lambda: writer.options(topic="demo", **options).save())
     for condition, sentence in (reading, writing):
-        assert condition == expected
+        assert condition == "TUBEMQ_NO_MASTER"
         assert address in sentence
-
-
-# --- clients that are none
-
-
-GARBAGE = {
-    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "zeros": bytes(5000),
-    "a huge frame": bytes.fromhex("ff7ff4fe 00000001 7fffffff"),
-    "half a frame": bytes.fromhex("ff7ff4fe 00000001 00000001 00000100") + b"half",
-    "a frame of garbage": bytes.fromhex("ff7ff4fe 00000001 00000001 00000008") + b"\xff" * 8,
-}
-
-
-@pytest.mark.any_server
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_does_not_disturb_a_server(server, garbage):
-    topic = server.fresh_topic()
-    for address in (server.master, server.broker):
-        host, port = address.split(":")
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
-            connection.sendall(garbage)
-            connection.settimeout(0.3)
-            # A server may answer, hang up or wait for more.
-            with suppress(TimeoutError, ConnectionError):
-                connection.recv(1000)
-
-    produce_numbers(server.master, topic, range(10))
-    assert server.stored(topic) == 10
