@@ -1,6 +1,6 @@
 """Read one hour of a topic again, and write its corrected rows to another topic.
 
-A batch read with a range disturbs no stream: it moves nobody's position. Producers say of which minute a
+A batch read with a range disturbs no stream: it moves no position. Producers say of which minute a
 message is; the range is exact to that minute.
 """
 

@@ -44,7 +44,7 @@ def write(session: SparkSession, master: str, place: Path) -> None:
 
 
 def forget_the_end(place: Path) -> None:
-    """Leave the files as a kill does when everything was stored and nobody has written that down."""
+    """Leave the files as a kill does when everything was stored, before that was written down."""
     for file in [*(place / "writing" / "commits").iterdir(), *(place / "receipts").iterdir()]:
         file.unlink()
 

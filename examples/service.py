@@ -2,7 +2,7 @@
 
 A batch of orders is confirmed when all of its answers are stored. If the service is killed in between, the
 orders come again, to it or to another member of the group, and are answered twice. So an answer names its
-order, and whoever reads answers can tell.
+order, by which a reader of answers can tell.
 """
 
 import json
@@ -52,7 +52,7 @@ def answer(order: bytes) -> bytes:
 
 
 def order(master: str, *orders: tuple[str, str]) -> None:
-    """Be the customers."""
+    """Place the orders of some customers."""
     with TubeMQClient.connect(master) as client, client.producer() as producer:
         for customer, item in orders:
             producer.send("orders", json.dumps({"customer": customer, "item": item}).encode())

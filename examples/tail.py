@@ -37,7 +37,7 @@ def show(consumer: AssignedConsumer, count: int) -> None:
 
 
 def send(master: str, *pages: str) -> None:
-    """Be somebody else who writes to the topic."""
+    """Write to the topic, as another program would."""
     with TubeMQClient.connect(master) as client, client.producer() as producer:
         for page in pages:
             producer.send("clicks", page.encode())

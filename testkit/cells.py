@@ -105,8 +105,8 @@ def repeats_of(scene: Scene, outcome: Outcome, sent: Iterable[bytes], perhaps: I
         The number of additional copies.
     """
     scene.settle(PATIENCE_S)
-    found = collections.Counter(value for value in scene.stored() if value.startswith(b"row "))
-    assert set(sent) <= set(found) <= {*sent, *perhaps}
-    repeats = found.total() - len(found)
+    copies = collections.Counter(value for value in scene.stored() if value.startswith(b"row "))
+    assert set(sent) <= set(copies) <= {*sent, *perhaps}
+    repeats = copies.total() - len(copies)
     assert not repeats or outcome.word in {MAY_REPEAT, WAITS_AND_MAY_REPEAT, LOSES}
     return repeats

@@ -30,24 +30,24 @@ class Pair:
     @property
     def both(self) -> Path:
         """A file that holds both."""
-        made = self.cert.with_suffix(".both.pem")
-        made.write_bytes(self.key.read_bytes() + self.cert.read_bytes())
-        return made
+        path = self.cert.with_suffix(".both.pem")
+        path.write_bytes(self.key.read_bytes() + self.cert.read_bytes())
+        return path
 
     def encrypted_key(self, password: str) -> Path:
         """Return the key in a file that the password opens."""
         key = load_pem_private_key(self.key.read_bytes(), None)
-        made = self.key.with_suffix(".encrypted.pem")
-        made.write_bytes(
+        path = self.key.with_suffix(".encrypted.pem")
+        path.write_bytes(
             key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
         )
-        return made
+        return path
 
     def key_store(self) -> Path:
         """Return both in a store that Java reads."""
-        made = self.cert.with_suffix(".p12")
+        path = self.cert.with_suffix(".p12")
         chain = x509.load_pem_x509_certificates(self.cert.read_bytes())
-        made.write_bytes(
+        path.write_bytes(
             pkcs12.serialize_key_and_certificates(
                 b"pair",
                 load_pem_private_key(self.key.read_bytes(), None),  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ class Pair:
                 BestAvailableEncryption(STORE_PASSWORD.encode()),
             )
         )
-        return made
+        return path
 
 
 class Authority:
@@ -84,12 +84,12 @@ class Authority:
 
     def trust_store(self) -> Path:
         """Return the authority's certificate in a store that Java reads."""
-        made = self.cert.with_suffix(".trust.p12")
+        path = self.cert.with_suffix(".trust.p12")
         certificate = x509.load_pem_x509_certificate(self.cert.read_bytes())
-        made.write_bytes(
+        path.write_bytes(
             pkcs12.serialize_java_truststore(
                 [pkcs12.PKCS12Certificate(certificate, b"authority")],
                 BestAvailableEncryption(STORE_PASSWORD.encode()),
             )
         )
-        return made
+        return path

@@ -18,7 +18,7 @@ class Link:
     """A line of limited speed; several forwarders may share it. Safe for any number of threads."""
 
     def __init__(self, bytes_per_s: float) -> None:
-        """Let that much through in each direction."""
+        """Take the bytes that go through each second in each direction."""
         self._bytes_per_s = bytes_per_s
         self._lock = threading.Lock()
         self._free_at: dict[str, float] = {}
@@ -109,11 +109,11 @@ class Forwarder:
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Forward again, what came meanwhile first."""
+        """Forward again, first what came while it stalled."""
         self._flowing.set()
 
     def _reserve_port(self) -> None:
-        """Hold the port without listening: connections are refused, and nobody else is given it."""
+        """Hold the port without listening: connections are refused, and no other socket gets it."""
         reserved = self._reserved.enter_context(socket.socket())
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", self._port))

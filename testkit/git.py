@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 def git(*arguments: str) -> list[str]:
     """Return the lines that a git command prints; none if it fails or git is missing."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        process = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    return process.stdout.splitlines() if process.returncode == 0 else []

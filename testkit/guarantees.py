@@ -62,8 +62,8 @@ def cells() -> list[Cell]:
 
 
 def _table(page: str) -> list[list[str]]:
-    _, found, section = page.partition(HEADING)
-    if not found:
+    _, heading, section = page.partition(HEADING)
+    if not heading:
         raise ValueError(f"{PAGE} has no section {HEADING!r}")
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

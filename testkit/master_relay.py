@@ -18,7 +18,7 @@ class MasterRelay:
     """Passes requests on to a master; a context manager.
 
     A broker announces its own address to its master, so a proxy in front of it is not used until the master
-    tells clients of the proxy instead. Here only producers are told so; whoever reads reaches the brokers.
+    tells clients of the proxy instead. Here only producers are told so; readers reach the brokers.
     """
 
     def __init__(self, master: str, announced: Mapping[int, str]) -> None:
@@ -81,4 +81,4 @@ class MasterRelay:
 
 def _nobody(requests: Sequence[rpc.Request]) -> list[Answer]:
     """Answer what the interceptor lets through, which is nothing."""
-    return [Fault(Status.FATAL, "java.lang.IllegalStateException", "nobody serves here") for _ in requests]
+    return [Fault(Status.FATAL, "java.lang.IllegalStateException", "no master serves here") for _ in requests]

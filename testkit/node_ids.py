@@ -21,10 +21,10 @@ def node_exists(node_id: str, root: Path) -> bool:
     body: Sequence[ast.stmt] = parse(file).body
     *classes, test = names
     for name in classes:
-        found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
-        if not found:
+        classes_of_name = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
+        if not classes_of_name:
             return False
-        body = found[-1].body
+        body = classes_of_name[-1].body
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     functions = [node.name for node in body if isinstance(node, kinds)]
     return test.startswith("test") and test in functions

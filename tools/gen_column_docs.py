@@ -53,13 +53,15 @@ and `partition` name. Other columns are refused.
 
 def page() -> str:
     """Return the whole page."""
-    read = "".join(f"| `{one.name}` | `{one.type.simpleString()}` | {one.read} |\n" for one in READ.values())
-    unpacked = "".join(
-        f"| `{one.name}` | `{one.type.simpleString()}` | {one.unpacked} |\n"
-        for one in UNPACKED.values()
-        if one.unpacked
+    read = "".join(
+        f"| `{spec.name}` | `{spec.type.simpleString()}` | {spec.read} |\n" for spec in READ.values()
     )
-    written = "".join(f"| `{name}` | {one.expected} | {one.meaning} |\n" for name, one in WRITTEN.items())
+    unpacked = "".join(
+        f"| `{spec.name}` | `{spec.type.simpleString()}` | {spec.unpacked} |\n"
+        for spec in UNPACKED.values()
+        if spec.unpacked
+    )
+    written = "".join(f"| `{name}` | {spec.expected} | {spec.meaning} |\n" for name, spec in WRITTEN.items())
     return f"{READING}{read}{PROJECTION}{unpacked}{WRITING}{written}{ORIGIN}"
 
 

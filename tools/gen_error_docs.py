@@ -62,10 +62,10 @@ def _halves(condition: str, text: str) -> tuple[str, str]:
     answer = refusals().get(condition)
     if answer is not None:
         return _sentence(answer.meaning), _sentence(answer.hint)
-    found = _END_OF_CAUSE.search(text)
-    if found is None:
+    end = _END_OF_CAUSE.search(text)
+    if end is None:
         return _sentence(text), _AS_SAID if _DEMAND.search(text) else ""
-    return _sentence(text[: found.start()]), _sentence(text[found.end() :])
+    return _sentence(text[: end.start()]), _sentence(text[end.end() :])
 
 
 def _sentence(template: str) -> str:

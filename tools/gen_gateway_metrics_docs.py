@@ -67,8 +67,8 @@ def page() -> str:
     """Return the whole page."""
     settings = GatewaySettings(master_servers=(Endpoint("master", 8715),), node_name="page")
     metrics = GatewayServer(settings).metrics
-    found = [_row(metric, metrics.labels.get(metric.name, ())) for metric in metrics.registry.collect()]
-    return HEAD + "".join(found) + TAIL
+    rows = [_row(metric, metrics.labels.get(metric.name, ())) for metric in metrics.registry.collect()]
+    return HEAD + "".join(rows) + TAIL
 
 
 def _row(metric: Metric, labels: tuple[str, ...]) -> str:

@@ -57,7 +57,7 @@ SHORT = Times(
 
 
 class FaultyCluster(Protocol):
-    """A cluster whose brokers keep what they have acknowledged, whatever is done to them."""
+    """A cluster whose brokers keep what they have acknowledged, also when they are killed."""
 
     times: Times
 
@@ -79,16 +79,16 @@ class FaultyCluster(Protocol):
         """Start a broker that was killed, and leave it to the master when it lists it."""
 
     def freeze(self, broker_id: int) -> None:
-        """Let a broker hang: its connections stay open, and nothing is read or answered."""
+        """Hang a broker: its connections stay open, and nothing is read or answered."""
 
     def thaw(self, broker_id: int) -> None:
-        """Let a frozen broker go on where it was."""
+        """Resume a frozen broker where it was."""
 
     def restart_master(self) -> None:
-        """Let the master forget its clients, as one does that takes the lead; returns when it lists all."""
+        """Restart what the master knows of clients, as when another leads; return when it lists all."""
 
     def settle(self) -> None:
-        """Let every broker run, and be listed by the master."""
+        """Start every broker, and wait until the master lists it."""
 
     def stored(self, topic: str) -> int:
         """Return how many messages of a topic the running brokers have."""
@@ -124,8 +124,8 @@ def behind_proxies(
             broker: closing.enter_context(Forwarder(address, link_of_each()))
             for broker, address in cluster.brokers.items()
         }
-        told = {broker: way.address for broker, way in ways.items()}
-        relay = closing.enter_context(MasterRelay(cluster.master, told))
+        addresses = {broker: way.address for broker, way in ways.items()}
+        relay = closing.enter_context(MasterRelay(cluster.master, addresses))
         yield relay, ways
 
 

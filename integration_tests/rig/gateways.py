@@ -16,7 +16,7 @@ class Gateways:
         """Start both."""
         self._flags = {"master_servers": master, "listen": "127.0.0.1:0"}
         self._running = [self._start(self._flags) for _ in range(2)]
-        self.addresses = [one.address for one in self._running]
+        self.addresses = [gateway.address for gateway in self._running]
 
     def options(self, **more: str) -> dict[str, str]:
         """Return the connection's options for Spark, and some more."""
@@ -27,17 +27,17 @@ class Gateways:
         self._restart(number, 0)
 
     def roll(self, number: int) -> None:
-        """Restart a gateway as one does for a new release: it drains first."""
+        """Restart a gateway as gateway does for a new release: it drains first."""
         self._restart(number, 30_000)
 
     def close(self) -> None:
         """End both."""
-        for one in self._running:
-            one.stop(0)
+        for gateway in self._running:
+            gateway.stop(0)
 
     @contextlib.contextmanager
     def killed_in_turn(self, every_s: float) -> Iterator[None]:
-        """Kill one after the other, again and again."""
+        """Kill gateway after the other, again and again."""
         over = threading.Event()
 
         def kill() -> None:
@@ -59,9 +59,9 @@ class Gateways:
         self._running[number] = self._start({**self._flags, "listen": self.addresses[number]})
 
     def _start(self, flags: dict[str, str]) -> BackgroundGateway:
-        made = BackgroundGateway(load_settings(flags=flags))
-        made.start()
-        return made
+        gateway = BackgroundGateway(load_settings(flags=flags))
+        gateway.start()
+        return gateway
 
 
 @contextlib.contextmanager

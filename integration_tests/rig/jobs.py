@@ -57,7 +57,7 @@ def start_job(
 
 @contextmanager
 def running_job(folder: Path, options: Mapping[str, str], **more: object) -> Iterator[Job]:
-    """Start a job; whatever is left of it is killed at the end."""
+    """Start a job; what is left of it is killed at the end."""
     job = start_job(folder, options, **more)  # type: ignore[arg-type]
     try:
         yield job
@@ -73,7 +73,7 @@ def kill(job: Job) -> None:
 
 
 def stop_job(job: Job, folder: Path, timeout_s: float = 120) -> None:
-    """Let an endless job stop its query and end, wherever it is."""
+    """End an endless job, and its query, at any point."""
     _stop_file(folder).touch()
     assert job.wait(timeout=timeout_s) == 0, end_of_log(folder)
 

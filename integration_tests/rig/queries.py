@@ -32,8 +32,8 @@ def numbers(frame: Frame) -> list[int]:
 
 def read_stream(spark: Spark, server: Server, topic: str, **options: str) -> Frame:
     """Return a stream of a topic from its earliest message on, unless the options say otherwise."""
-    wanted = {"subscribe": topic, "startingOffsets": "earliest", **options}
-    return spark.readStream.format("tubemq").options(**server.options(**wanted)).load()
+    merged = {"subscribe": topic, "startingOffsets": "earliest", **options}
+    return spark.readStream.format("tubemq").options(**server.options(**merged)).load()
 
 
 def write(frame: Frame, server: Server, **options: str) -> None:
@@ -104,7 +104,7 @@ def refusal(action: Callable[[], object]) -> tuple[str, str]:
     with pytest.raises(Exception) as failed:  # noqa: PT011 - Spark has several, and the text is what counts
         action()
     last = _SPARKS_OWN_END.sub("", str(failed.value)).splitlines()[-1]
-    found = _SENTENCE.search(last)
-    assert found, str(failed.value)
-    assert found[1] in CONDITIONS
-    return found[1], found[2]
+    match = _SENTENCE.search(last)
+    assert match, str(failed.value)
+    assert match[1] in CONDITIONS
+    return match[1], match[2]

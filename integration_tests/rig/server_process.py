@@ -39,11 +39,11 @@ class ServerProcess:
         text = "".join(itertools.takewhile(lambda line: not line.startswith("Stop"), self._output))
         self.start_s = time.perf_counter() - started
         """Seconds from its start until its ports were open; the start of Python is most of it."""
-        found = dict(re.findall(r"^(master) +(\S+)$", text, re.MULTILINE))
-        if "master" not in found:
+        addresses = dict(re.findall(r"^(master) +(\S+)$", text, re.MULTILINE))
+        if "master" not in addresses:
             self.kill()
             raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
-        self.master = found["master"]
+        self.master = addresses["master"]
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +81,6 @@ class ServerProcess:
         self._output.close()
 
     def stop(self) -> None:
-        """Let it end in good order."""
+        """End the server in good order."""
         self._process.terminate()
         self._process.wait(_STOP_TIMEOUT_S)

@@ -83,7 +83,7 @@ class Server:
     )
 
     def fresh_topic(self, shape: str = "1x1") -> str:
-        """Return the name of an empty topic of that shape, which nobody else uses."""
+        """Return the name of an empty topic of that shape, which no other test uses."""
         number = next(self._numbers[shape])
         name = _name(shape, number)
         if number >= _TOPICS[shape]:
@@ -150,10 +150,10 @@ def server_of(cluster: RealTubeMQ) -> Server:
 def await_files(cluster: RealTubeMQ, broker_id: int, topic: str) -> None:
     """Wait until a Java broker has a topic's messages in its files: a crash loses nothing of them then."""
     broker = cluster.brokers[broker_id]
-    for (_, partition), held in broker.admin.pubinfo([topic]).items():
+    for (_, partition), bounds in broker.admin.pubinfo([topic]).items():
         store = broker.data / f"{topic}-{partition // PARTITIONS_PER_STORE}"
         wait_until(
-            lambda store=store, held=held: logs(store)[0].end >= held.latest,
+            lambda store=store, bounds=bounds: logs(store)[0].end >= bounds.latest,
             timeout_s=_FLUSH_SECONDS,
             what=f"broker {broker_id} to write topic {topic} to its files",
         )

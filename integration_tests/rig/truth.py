@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 
 
-def assert_same_rows(found: Iterable[Hashable], sent: Iterable[Hashable]) -> None:
+def assert_same_rows(actual: Iterable[Hashable], expected: Iterable[Hashable]) -> None:
     """Fail with the first few rows that are lost, repeated or strange."""
-    found_counts, sent_counts = Counter(found), Counter(sent)
-    lost = sent_counts - found_counts
-    surplus = found_counts - sent_counts
+    actual_counts, expected_counts = Counter(actual), Counter(expected)
+    lost = expected_counts - actual_counts
+    surplus = actual_counts - expected_counts
     assert not lost, f"{lost.total()} rows lost, such as {_few(lost)}; {surplus.total()} too many"
     assert not surplus, f"{surplus.total()} rows too many, such as {_few(surplus)}"
 

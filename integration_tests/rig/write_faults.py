@@ -141,7 +141,7 @@ class Writing:
         return Found(len(copies), extra, told)
 
     def assert_failed_once(self) -> None:
-        """An error that ends a producer is the same object whatever is called afterwards."""
+        """An error that ends a producer is the same object in all later calls."""
         assert self.later == [self.error] * 3, self.later
 
     def _run(self) -> None:
