@@ -13,8 +13,7 @@ from tubemq_spark.protocol.usual_send_answers import most_answers, read_send_ans
 
 pytestmark = pytest.mark.usefixtures("each_twin")
 
-RUN = 30
-"""More frames than are needed for one to be read as a run."""
+RUN = 4
 
 
 def usual(data, position=0):
