@@ -5,6 +5,7 @@ import types
 import pytest
 
 from tests.source.fake_cluster import FakeCluster
+from tubemq_spark.cluster import peek
 from tubemq_spark.source import layout_cache, planner, row_sizes, stream_driver
 
 
@@ -25,6 +26,6 @@ def clock(monkeypatch):
         now[0] += seconds
 
     fake = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    for module in (planner, layout_cache, row_sizes, stream_driver):
+    for module in (planner, layout_cache, row_sizes, stream_driver, peek):
         monkeypatch.setattr(module, "time", fake)
     return now

@@ -8,7 +8,7 @@ of ``model``, ``receipts``, ``offsets`` or ``protocol`` and could travel over a 
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -151,7 +151,7 @@ class Cluster(Protocol):
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
-    ) -> Iterator[FetchedBatch]:
+    ) -> Generator[FetchedBatch, None, None]:
         """Yield exactly the records of a range, in offset order.
 
         Closing the iterator gives back whatever it holds at a broker.

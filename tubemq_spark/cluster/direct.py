@@ -1,10 +1,8 @@
 """The cluster reached directly: this process talks to the master and the brokers."""
 
-import concurrent.futures
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
@@ -31,10 +29,9 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.side_by_side import all_of
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-
-_MOST_THREADS: Final = 16
 
 
 class DirectCluster(Cluster):
@@ -86,11 +83,7 @@ class DirectCluster(Cluster):
             route = Route(layout.partitions[partition], layout.visit_token)
             return first_readable(self._config, self._pool, partition, route, begins[partition])
 
-        if len(begins) <= 1:
-            return {partition: ask(partition) for partition in begins}
-        workers = min(_MOST_THREADS, len(begins))
-        with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-first") as executor:
-            return dict(zip(begins, executor.map(ask, begins), strict=True))
+        return all_of(ask, begins)
 
     def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
         """Register the group in each partition for a moment."""
@@ -108,7 +101,7 @@ class DirectCluster(Cluster):
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
-    ) -> Iterator[FetchedBatch]:
+    ) -> Generator[FetchedBatch, None, None]:
         """Read under a reader group's lease, straight from the partition's broker."""
         return read_range(self._config, self._pool, request, on_loss, wait)
 

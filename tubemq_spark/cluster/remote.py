@@ -1,7 +1,7 @@
 """The cluster reached through gateways: this process talks to one of them, and that to TubeMQ."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -117,7 +117,7 @@ class RemoteCluster(Cluster):
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
-    ) -> Iterator[FetchedBatch]:
+    ) -> Generator[FetchedBatch, None, None]:
         """Read through a gateway, and through another one when that is lost."""
         return read_remote_range(self._gateways, request, on_loss, wait)
 

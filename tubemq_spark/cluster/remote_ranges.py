@@ -9,7 +9,7 @@ the call is cancelled, and what came behind the loss was not looked at.
 """
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any, Final
 
 from tubemq_spark.client.reader.patience import Patience
@@ -68,7 +68,7 @@ class LeftOfRange:
 
 def read_remote_range(
     gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
-) -> Iterator[FetchedBatch]:
+) -> Generator[FetchedBatch, None, None]:
     """Yield the records of a range; see ``Cluster.read_range``."""
     require_sound(request.range)
     return _read(gateways, request, on_loss, wait)
@@ -76,7 +76,7 @@ def read_remote_range(
 
 def _read(
     gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
-) -> Iterator[FetchedBatch]:
+) -> Generator[FetchedBatch, None, None]:
     left = LeftOfRange(request.range)
     patience = Patience(request.range, gateways.config.fetch_timeout_ms, wait)
     while not left.is_empty():

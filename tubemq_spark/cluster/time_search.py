@@ -1,14 +1,13 @@
 """Offsets of times: replaces each time of an offset spec by the offset where its records begin."""
 
-import concurrent.futures
-import contextlib
 import datetime
 import re
 import zoneinfo
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.peek import peek
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import (
     INDEX_ENTRY_BYTES,
@@ -18,18 +17,17 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
-from tubemq_spark.offsets.loss import LossRecord
+from tubemq_spark.net.side_by_side import all_of
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Timestamp, timestamps, with_timestamps_resolved
 from tubemq_spark.offsets.time_search import Look, first_at
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _MINUTE: Final = "%Y%m%d%H%M"
 _IS_MINUTE: Final = re.compile(r"[0-9]{12}")
-_MOST_THREADS: Final = 16
 
 
 class TimeSearch:
-    """Looks for times in the partitions of one layout."""
+    """Looks for times in the partitions of one layout; messages carry them in ``time_zone``."""
 
     def __init__(
         self,
@@ -38,7 +36,6 @@ class TimeSearch:
         bounds: Mapping[StoreId, OffsetBounds],
         time_zone: str,
     ) -> None:
-        """Ask nobody yet; ``time_zone`` is that of the messages' times."""
         self._cluster = cluster
         self._layout = layout
         self._bounds = bounds
@@ -56,28 +53,25 @@ class TimeSearch:
             OptionError: a partition has no such record, or its messages carry no time.
             TubeMQError: a broker does not answer, or refuses.
         """
-        wanted = {
+        times = {
             partition: time
             for partition, time in timestamps(spec, self._layout.partitions).items()
             if partition.store_id in self._bounds
         }
-        if not wanted:
+        if not times:
             return spec
 
         def search(partition: TopicPartition) -> int | Edge:
-            time = wanted[partition]
-            found = self._first_at(partition, self._minute(time), option)
-            place = if_none if found is None else found
+            time = times[partition]
+            offset = self._first_at(partition, self._minute(time), option)
+            place = if_none if offset is None else offset
             if place is None:
                 raise OptionError(
                     "TUBEMQ_NO_RECORD_OF_TIME", option=option, partition=partition, time=time.ms
                 )
             return place
 
-        workers = min(_MOST_THREADS, len(wanted))
-        with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-time") as executor:
-            found = dict(zip(wanted, executor.map(search, wanted), strict=True))
-        return with_timestamps_resolved(spec, found)
+        return with_timestamps_resolved(spec, all_of(search, times))
 
     def _minute(self, time: Timestamp) -> str:
         """Return the minute of a time as messages carry it: text whose order is that of the times."""
@@ -85,37 +79,21 @@ class TimeSearch:
         return moment.strftime(_MINUTE)
 
     def _first_at(self, partition: TopicPartition, minute: str, option: str) -> int | None:
-        held = self._bounds[partition.store_id]
+        bounds = self._bounds[partition.store_id]
 
         def look(offset: int) -> Look:
-            with self._records(partition, offset, held.latest) as batches:
+            with peek(self._cluster, self._layout, OffsetRange(partition, offset, bounds.latest)) as batches:
                 batch = next(batches, None)
             if batch is None:
-                return Look(held.latest, earlier=False, later=False)
-            seen = _look_at(batch, minute)
-            if seen is None:
+                return Look(bounds.latest, earlier=False, later=False)
+            times = _look_at(batch, minute)
+            if times is None:
                 raise OptionError(
                     "TUBEMQ_NO_MESSAGE_TIME", option=option, partition=partition, offset=batch.start
                 )
-            return seen
+            return times
 
-        return first_at(held, look)
-
-    @contextlib.contextmanager
-    def _records(self, partition: TopicPartition, start: int, end: int) -> Iterator[Iterator[FetchedBatch]]:
-        alone = partition.store_id in self._layout.alone_in_store
-        request = self._layout.request(OffsetRange(partition, start, end), own_store=alone)
-        batches = self._cluster.read_range(request, _pass_over)
-        try:
-            yield batches
-        finally:
-            close = getattr(batches, "close", None)
-            if close is not None:
-                close()
-
-
-def _pass_over(_: LossRecord) -> None:
-    """Let a search go on behind records that are gone: who reads the range will report them."""
+        return first_at(bounds, look)
 
 
 def _look_at(batch: FetchedBatch, minute: str) -> Look | None:

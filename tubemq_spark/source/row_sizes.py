@@ -14,17 +14,16 @@ the size is not known, and a stream leaves the store where it is, as it does wit
 known.
 """
 
-import concurrent.futures
-import contextlib
+import collections
 import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.cluster.peek import peek
 from tubemq_spark.model import (
     INDEX_ENTRY_BYTES,
     OffsetBounds,
@@ -34,8 +33,7 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.offsets.loss import LossRecord
-from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.net.side_by_side import answers_and_errors
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +48,6 @@ _PATIENCE_MS: Final = 2_000
 """How long a store's sample may take."""
 _ASSUMED_BYTES: Final = 1_024
 """The size of rows where none was seen: what was looked at is gone, or of message types that are not read."""
-_MOST_THREADS: Final = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,12 +62,8 @@ class _Sample:
 
     def holds_at(self, offset: int, now: float) -> bool:
         """Tell whether it still counts for rows from an offset on."""
-        passed, seen = offset - self.start, self.next - self.start
-        return 0 <= passed <= _HOLDS_TIMES * seen and now - self.at < _HOLDS_SECONDS
-
-
-class _TooSlowError(Exception):
-    """A sample takes too long."""
+        passed, sampled = offset - self.start, self.next - self.start
+        return 0 <= passed <= _HOLDS_TIMES * sampled and now - self.at < _HOLDS_SECONDS
 
 
 class RowSizes:
@@ -93,75 +86,50 @@ class RowSizes:
             assume: assume a size for these stores instead.
         """
         now = time.monotonic()
-        asked = {
-            store: held
-            for store, held in unread.items()
-            if (last := self._samples.get(store)) is None or not last.holds_at(held.earliest, now)
+        outdated = {
+            store: rest
+            for store, rest in unread.items()
+            if (last := self._samples.get(store)) is None or not last.holds_at(rest.earliest, now)
         }
-        self._samples |= self._sampled(layout, asked)
-        known = {store: self._samples[store].row_bytes for store in unread if store in self._samples}
-        return dict.fromkeys(unread, _ASSUMED_BYTES) | known if assume else known
+        self._samples |= self._sampled(layout, outdated)
+        sizes = {store: self._samples[store].row_bytes for store in unread if store in self._samples}
+        return dict.fromkeys(unread, _ASSUMED_BYTES) | sizes if assume else sizes
 
-    def _sampled(self, layout: TopicsLayout, asked: Mapping[StoreId, OffsetBounds]) -> dict[StoreId, _Sample]:
+    def _sampled(
+        self, layout: TopicsLayout, unread: Mapping[StoreId, OffsetBounds]
+    ) -> dict[StoreId, _Sample]:
         """Return samples of the stores that answer, all asked at once."""
-        of_store: dict[StoreId, list[TopicPartition]] = {store: [] for store in asked}
-        for partition in layout.partitions if asked else ():
-            if partition.store_id in of_store:
+        of_store: dict[StoreId, list[TopicPartition]] = collections.defaultdict(list)
+        for partition in layout.partitions if unread else ():
+            if partition.store_id in unread:
                 of_store[partition.store_id].append(partition)
-        wanted = {store: partitions for store, partitions in of_store.items() if partitions}
-        if not wanted:
-            return {}
+        samples, errors = answers_and_errors(
+            lambda store: self._sample(layout, of_store[store], unread[store]), list(of_store)
+        )
+        for store, error in errors.items():
+            logger.info("the size of the rows of %s is not known: %s", store, error)
+        return samples
 
-        def sample(store: StoreId) -> _Sample | None:
-            try:
-                return self._sample(layout, wanted[store], asked[store])
-            except (TubeMQError, _TooSlowError) as error:
-                logger.info("the size of the rows of %s is not known: %s", store, error)
-                return None
-
-        workers = min(_MOST_THREADS, len(wanted))
-        with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-size") as executor:
-            found = zip(wanted, executor.map(sample, wanted), strict=True)
-            return {store: one for store, one in found if one is not None}
-
-    def _sample(self, layout: TopicsLayout, partitions: list[TopicPartition], held: OffsetBounds) -> _Sample:
+    def _sample(
+        self, layout: TopicsLayout, partitions: list[TopicPartition], unread: OffsetBounds
+    ) -> _Sample:
         """Look at the first partition of a store, or at the next ones if there is none of its rows."""
         deadline = Deadline.after_ms(_PATIENCE_MS, time.monotonic)
-        end = min(held.latest, held.earliest + INDEX_ENTRY_BYTES * _MOST_ENTRIES)
+        end = min(unread.latest, unread.earliest + INDEX_ENTRY_BYTES * _MOST_ENTRIES)
         for partition in partitions:
             rows = row_bytes = 0
-            seen_to = held.earliest
-            with self._batches(layout, OffsetRange(partition, held.earliest, end), deadline) as batches:
+            reached = unread.earliest
+            range_ = OffsetRange(partition, unread.earliest, end)
+            with peek(self._cluster, layout, range_, round(deadline.remaining() * 1000)) as batches:
                 for batch in batches:
                     rows += len(batch.columns)
                     row_bytes += batch.columns.nbytes
-                    seen_to = batch.next
+                    reached = batch.next
                     if rows >= _ENOUGH_ROWS or row_bytes >= _ENOUGH_BYTES:
                         break
             if rows:
-                return _Sample(held.earliest, seen_to, max(1, math.ceil(row_bytes / rows)), time.monotonic())
+                mean = max(1, math.ceil(row_bytes / rows))
+                return _Sample(unread.earliest, reached, mean, time.monotonic())
         last = self._samples.get(partitions[0].store_id)
         row_bytes = _ASSUMED_BYTES if last is None else last.row_bytes
-        return _Sample(held.earliest, end, row_bytes, time.monotonic())
-
-    @contextlib.contextmanager
-    def _batches(
-        self, layout: TopicsLayout, wanted: OffsetRange, deadline: Deadline
-    ) -> Iterator[Iterator[FetchedBatch]]:
-        def wait(seconds: float) -> None:
-            if deadline.expired:
-                raise _TooSlowError(f"no answer within {_PATIENCE_MS} ms")
-            time.sleep(min(seconds, deadline.remaining()))
-
-        alone = wanted.partition.store_id in layout.alone_in_store
-        batches = self._cluster.read_range(layout.request(wanted, own_store=alone), _pass_over, wait)
-        try:
-            yield batches
-        finally:
-            close = getattr(batches, "close", None)
-            if close is not None:
-                close()
-
-
-def _pass_over(_: LossRecord) -> None:
-    """Look behind records that are gone: who reads the range will report them."""
+        return _Sample(unread.earliest, end, row_bytes, time.monotonic())

@@ -81,7 +81,7 @@ class _End:
 
 
 class _AbandonedError(Exception):
-    """Nobody wants the rows any more."""
+    """Spark wants no more rows."""
 
 
 class _Feed:
@@ -95,7 +95,7 @@ class _Feed:
         """Hand something over, when there is room.
 
         Raises:
-            _AbandonedError: nobody wants it any more.
+            _AbandonedError: Spark wants no more rows.
         """
         while True:
             self.wait(0)
@@ -107,7 +107,7 @@ class _Feed:
         """Wait that long.
 
         Raises:
-            _AbandonedError: nobody wants the rows any more.
+            _AbandonedError: Spark wants no more rows.
         """
         if self._abandoned.wait(seconds):
             raise _AbandonedError
@@ -151,7 +151,7 @@ class _Reading:
         self._hand_over(self._builder.finish())
 
     def wait(self, seconds: float) -> None:
-        """Be how the reader waits: Spark gets what is there first."""
+        """Wait for the reader that long; Spark gets what is there first."""
         self._hand_over_all()
         self._feed.wait(seconds)
 
@@ -176,15 +176,10 @@ def _read(
     cluster = open_cluster(options.cluster)
     losses = LossesOfTask(loss_policy(options), LossLedger(options), origin)
     for request in requests:
-        batches = cluster.read_range(request, losses, reading.wait)
-        try:
+        # Closing releases the lease.
+        with contextlib.closing(cluster.read_range(request, losses, reading.wait)) as batches:
             recorded = losses.recorded(batches, request.range)
             reading.add_range(recorded, exact_offsets=request.own_store)
-        finally:
-            # Releases the lease.
-            close = getattr(batches, "close", None)
-            if close is not None:
-                close()
     reading.finish()
 
 

@@ -1,19 +1,16 @@
 """The offsets of consumer groups as brokers keep them, by the brokers' administration API.
 
-The protocol of the clients tells a group's offset only to one who takes its partition. The API disturbs
-nobody, and knows all groups. Offsets get there with a delay of some seconds (``offsetStgCacheFlushMs``).
+The protocol of the clients tells a group's offset only to one who takes its partition. The API disturbs no
+consumer, and knows all groups. Offsets get there with a delay of some seconds (``offsetStgCacheFlushMs``).
 """
 
-import concurrent.futures
+import itertools
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
 from tubemq_spark.client.metadata.any_master import ask_a_master
-from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, StoredOffset, StoredOffsets, TopicPartition
-
-_MOST_THREADS: Final = 16
+from tubemq_spark.net.side_by_side import answers_and_errors
 
 
 def stored_offsets(
@@ -34,20 +31,12 @@ def stored_offsets(
     ask_for_brokers = MasterAdmin.broker_web_servers
     brokers = ask_a_master(web_servers, timeout_s, ask_for_brokers, "TUBEMQ_BROKERS_NOT_LISTED")
 
-    def ask(broker_id: int) -> tuple[StoredOffset, ...] | TubeMQError:
-        try:
-            admin = BrokerAdmin(str(brokers[broker_id]), timeout_s=timeout_s)
-            return _offsets(admin, broker_id, group, topics)
-        except TubeMQError as error:
-            return error
+    def ask(broker_id: int) -> tuple[StoredOffset, ...]:
+        admin = BrokerAdmin(str(brokers[broker_id]), timeout_s=timeout_s)
+        return _offsets(admin, broker_id, group, topics)
 
-    workers = max(1, min(_MOST_THREADS, len(brokers)))
-    with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-groups") as executor:
-        answers = dict(zip(sorted(brokers), executor.map(ask, sorted(brokers)), strict=True))
-    return StoredOffsets(
-        tuple(one for found in answers.values() if isinstance(found, tuple) for one in found),
-        {broker_id: found for broker_id, found in answers.items() if isinstance(found, TubeMQError)},
-    )
+    answers, errors = answers_and_errors(ask, sorted(brokers))
+    return StoredOffsets(tuple(itertools.chain.from_iterable(answers.values())), errors)
 
 
 def _offsets(

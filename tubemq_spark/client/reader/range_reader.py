@@ -27,7 +27,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import numpy as np
@@ -67,7 +67,7 @@ def read_range(
     on_loss: LossPolicy,
     wait: Wait = time.sleep,
     locate: Locate | None = None,
-) -> Iterator[FetchedBatch]:
+) -> Generator[FetchedBatch, None, None]:
     """Yield the records of a range in offset order; no broker is asked for an empty range.
 
     Args:
@@ -112,7 +112,7 @@ def _read(
     on_loss: LossPolicy,
     wait: Wait,
     locate: Locate,
-) -> Iterator[FetchedBatch]:
+) -> Generator[FetchedBatch, None, None]:
     if request.range.start == request.range.end:
         return
     partition, route, types = request.range.partition, request.route, config.message_types

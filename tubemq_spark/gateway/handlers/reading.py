@@ -23,8 +23,8 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Generator
-from typing import Final, cast
+from collections.abc import AsyncIterator
+from typing import Final
 
 from tubemq_spark.cluster import wire
 from tubemq_spark.errors import GatewayError
@@ -37,7 +37,6 @@ from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.offsets.loss import LossRecord
-from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, range_events, values
 
 _AHEAD: Final = 4
@@ -72,10 +71,10 @@ class _Reading:
         """Read a range; its errors are those of the call."""
         with contextlib.suppress(_StoppedError):
             self._stop_if_wanted()
-            found = access.cluster.read_range(_located(access, request), self._tell_loss, self._wait)
-            # Closing it gives back what it holds at a broker.
-            with contextlib.closing(cast("Generator[FetchedBatch]", found)):
-                for batch in found:
+            batches = access.cluster.read_range(_located(access, request), self._tell_loss, self._wait)
+            # Closing gives back what the range holds at a broker.
+            with contextlib.closing(batches):
+                for batch in batches:
                     if batch.bytes_behind is not None:
                         self._metrics.behind(batch.bytes_behind)
                     self._put(range_events.batch_to_bytes(batch), len(batch.columns))

@@ -1,26 +1,22 @@
-"""The next messages that somebody has not read yet: how old the first is, and how much data there is.
+"""The next messages that a reader has not read yet: how old the first is, and how much data there is.
 
 TubeMQ tells neither, so the first messages are read, one fetch per partition: they carry the minute in which
 their producer says they were made, and the answer says how much data follows.
 """
 
-import concurrent.futures
 import datetime
-import time
 import zoneinfo
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tubemq_spark.cluster.base import Cluster
-from tubemq_spark.errors import TubeMQError, TubeMQTimeoutError
+from tubemq_spark.cluster.peek import peek
 from tubemq_spark.model import OffsetRange, TopicPartition, TopicsLayout
-from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.offsets.loss import LossRecord
+from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 
 _MINUTE: Final = "%Y%m%d%H%M"
-_MOST_THREADS: Final = 16
 _RECORD_OVERHEAD_BYTES: Final = 52
 """What a message takes in the broker's log besides its payload (``DataStoreUtils.STORE_DATA_HEADER_LEN``)."""
 
@@ -52,55 +48,17 @@ def next_messages(
         zone: the time zone of message times.
         patience_ms: how long a message may take, whatever the cause.
     """
-    if not unread:
-        return {}
 
     def look(partition: TopicPartition) -> Next:
-        try:
-            range_ = OffsetRange(partition, *unread[partition])
-            return _look(_first_batch(cluster, layout, range_, patience_ms), range_.start, zone)
-        except TubeMQError as error:
-            return Next(error=str(error))
+        range_ = OffsetRange(partition, *unread[partition])
+        with peek(cluster, layout, range_, patience_ms) as batches:
+            batch = next(batches, None)
+        if batch is None:
+            return Next()
+        return Next(_time(batch.columns, zone), _bytes_from(range_.start, batch))
 
-    workers = min(_MOST_THREADS, len(unread))
-    with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="tubemq-next") as executor:
-        return dict(zip(unread, executor.map(look, unread), strict=True))
-
-
-def _look(batch: FetchedBatch | None, start: int, zone: zoneinfo.ZoneInfo) -> Next:
-    return Next() if batch is None else Next(_time(batch.columns, zone), _bytes_from(start, batch))
-
-
-def _first_batch(
-    cluster: Cluster, layout: TopicsLayout, wanted: OffsetRange, patience_ms: int
-) -> FetchedBatch | None:
-    deadline = Deadline.after_ms(patience_ms, time.monotonic)
-
-    def wait(seconds: float) -> None:
-        # A broker that limits its readers asks for pauses without end.
-        if deadline.expired:
-            raise TubeMQTimeoutError(
-                "TUBEMQ_NO_PROGRESS",
-                partition=wanted.partition,
-                position=wanted.start,
-                end=wanted.end,
-                timeout_ms=patience_ms,
-                trouble="its broker lets readers wait",
-            )
-        time.sleep(min(seconds, deadline.remaining()))
-
-    alone = wanted.partition.store_id in layout.alone_in_store
-    batches = cluster.read_range(layout.request(wanted, own_store=alone), _pass_over, wait)
-    try:
-        return next(batches, None)
-    finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
-
-
-def _pass_over(_: LossRecord) -> None:
-    """Look behind records that are gone: who reads the range will report them."""
+    messages, errors = answers_and_errors(look, unread)
+    return messages | {partition: Next(error=str(error)) for partition, error in errors.items()}
 
 
 def _time(columns: MessageColumns, zone: zoneinfo.ZoneInfo) -> datetime.datetime | None:

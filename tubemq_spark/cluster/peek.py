@@ -1,0 +1,55 @@
+"""A look at the first records of a range, by whoever plans: the tasks that read it report what is lost."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.errors import TubeMQTimeoutError
+from tubemq_spark.model import OffsetRange, TopicsLayout
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.offsets.loss import LossRecord
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+
+@contextlib.contextmanager
+def peek(
+    cluster: Cluster, layout: TopicsLayout, range_: OffsetRange, patience_ms: int | None = None
+) -> Iterator[Iterator[FetchedBatch]]:
+    """Read a range within the ``with`` block, and pass over records that are gone.
+
+    Args:
+        cluster: the cluster.
+        layout: where the partition is.
+        range_: what to look at.
+        patience_ms: how long this may take, whatever the cause: a broker that limits its readers asks for
+            pauses without end. None for no limit but that of the cluster.
+
+    Raises:
+        TubeMQError: a broker does not answer, or refuses; ``TUBEMQ_NO_PROGRESS``: the patience is over.
+    """
+    deadline = None if patience_ms is None else Deadline.after_ms(patience_ms, time.monotonic)
+
+    def wait(seconds: float) -> None:
+        if deadline is None:
+            time.sleep(seconds)
+        elif not deadline.expired:
+            time.sleep(min(seconds, deadline.remaining()))
+        else:
+            raise TubeMQTimeoutError(
+                "TUBEMQ_NO_PROGRESS",
+                partition=range_.partition,
+                position=range_.start,
+                end=range_.end,
+                timeout_ms=patience_ms,
+                trouble="its broker lets readers wait",
+            )
+
+    alone = range_.partition.store_id in layout.alone_in_store
+    request = layout.request(range_, own_store=alone)
+    with contextlib.closing(cluster.read_range(request, _pass_over, wait)) as batches:
+        yield batches
+
+
+def _pass_over(_: LossRecord) -> None:
+    """Look behind records that are gone."""
