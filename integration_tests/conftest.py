@@ -50,6 +50,7 @@ OWN_SERVERS = {
     "test_java_brokers",
     "test_matrix",
     "test_real_fixture",
+    "test_restarted_master",
     "test_topics_removed",
     "test_write_faults",
 }

@@ -13,7 +13,7 @@ from tubemq_spark.source import layout_cache, planner
 def scene(monkeypatch):
     """Three brokers; what the process keeps between queries ends with the test."""
     monkeypatch.setattr(layout_cache, "_MAX_AGE_SECONDS", 0.2)
-    monkeypatch.setattr(planner, "EMPTIED_SECONDS", 0.5)
+    monkeypatch.setattr(planner, "REMOVAL_SECONDS", 0.5)
     with ChannelPool() as pool, Scene() as made:
         monkeypatch.setattr("tubemq_spark.cluster.open.process_pool", lambda: pool)
         yield made

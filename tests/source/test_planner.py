@@ -436,48 +436,31 @@ def test_a_partition_that_is_gone_is_a_loss(planner, cluster, left, loss):
     assert recorder.records == [LossRecord(loss, partition(10_000), 28, 84)]
 
 
-def test_a_partition_that_a_new_master_does_not_list_yet_is_not_gone(planner, cluster, clock):
-    """It lists a broker's partitions when that broker has reported to it."""
+def test_a_partition_that_is_not_listed_is_gone_when_its_topic_s_removal_would_be_over(
+    planner, cluster, clock
+):
     planner.snapshot(POSITIONS)
     cluster.partitions.discard(partition(10_000))
-    for _ in range(3):
-        clock[0] += 11
-        looked = planner.snapshot(POSITIONS)
-        assert (partition(10_000) in looked.partitions) is (clock[0] < 1000 + 11 + 20)
-    assert partition(10_000) not in looked.layout.partitions
+    clock[0] += 11
+
+    assert partition(10_000) not in planner.snapshot(POSITIONS).layout.partitions
+    assert 10 <= clock[0] - 1011 < 11
 
 
-def test_a_partition_that_is_listed_again_counts_anew(planner, cluster, clock):
+def test_a_topic_that_loses_its_partitions_one_after_the_other_is_removed(planner, cluster, clock):
+    """The master takes them away as its brokers report, and the topic last."""
     planner.snapshot(POSITIONS)
-    for _ in range(3):
-        cluster.partitions.discard(partition(10_000))
-        clock[0] += 15
-        assert partition(10_000) in planner.snapshot(POSITIONS).partitions
-        cluster.partitions.add(partition(10_000))
-        clock[0] += 15
-        assert partition(10_000) in planner.snapshot(POSITIONS).layout.partitions
-
-
-def test_a_restart_does_not_take_a_partition_that_is_not_listed_yet_for_gone(planner, cluster, clock):
-    """It repeats its last micro-batch first, and needs the partition's address."""
     cluster.partitions.discard(partition(10_000))
-    cluster.before_layout = [
-        lambda: None,
-        lambda: None,
-        lambda: None,
-        lambda: cluster.partitions.add(partition(10_000)),
-    ]
-    ranges = [OffsetRange(partition(10_000), 28, 84)]
+    cluster.before_layout = [*[lambda: None] * 3, lambda: cluster.removed.add("demo")]
+    clock[0] += 11
 
-    [task] = planner.partitions(ranges, [partition(10_000)], fail_on_loss)
-
-    assert [work.range for work in task.requests] == ranges
+    assert not planner.snapshot(POSITIONS).layout.partitions
 
 
 def test_a_partition_of_a_topic_that_was_removed_is_gone_at_once(planner, cluster, clock):
     cluster.removed = {"demo"}
 
-    assert planner.snapshot(POSITIONS).partitions == set()
+    assert planner.snapshot(POSITIONS).layout.partitions == {}
     with pytest.raises(DataLossError):
         planner.partitions([OffsetRange(partition(0), 28, 84)], [partition(0)], fail_on_loss)
     assert clock[0] == 1000

@@ -219,8 +219,6 @@ def test_available_now_fails_when_what_it_was_to_read_is_gone(cluster, clock):
     end = stream.latestOffset(stream.initialOffset(), limit)
     cluster.partitions.remove(partition(10_000))
     clock[0] += 60
-    stream.latestOffset(end, limit)  # the master may not have listed it yet
-    clock[0] += 60
     with pytest.raises(DataLossError, match=r"AVAILABLE_NOW\.PARTITION_LOST\] demo/1:10000"):
         stream.latestOffset(end, limit)
 
@@ -553,10 +551,6 @@ def test_a_topic_that_is_unlisted_and_empty_before_it_is_missing_counts_as_remov
     cluster.before_layout = [lambda: None, lambda: cluster.partitions.discard(partition(0))]
     start = {"v": 1, "topics": {"demo": {"1:0": 28}, "other": {"1:0": 0}}}
 
-    assert stream.latestOffset(start, EVERYTHING)["topics"] == start["topics"]
-
-    cluster.removed.add("demo")
-    clock[0] += 11
     with pytest.raises(DataLossError) as lost:
         stream.latestOffset(start, EVERYTHING)
     assert lost.value.condition == "TUBEMQ_DATA_LOSS.TOPIC_REMOVED"

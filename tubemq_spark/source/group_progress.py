@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Mapping
 
+from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.source.planner import Planner
+from tubemq_spark.source.layout_cache import LayoutCache
 
 logger = logging.getLogger(__name__)
 
@@ -17,23 +18,30 @@ class GroupProgress:
     it is tried again. One warning tells that some could not be moved, and one that all could again.
     """
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
+    def __init__(self, cluster: Cluster, layouts: LayoutCache) -> None:
+        self._cluster = cluster
+        self._layouts = layouts
         self._shown: dict[TopicPartition, int] = {}
         self._failing = False
 
     def show(self, positions: Mapping[TopicPartition, int]) -> None:
         """Move the group in the partitions whose positions have changed."""
-        changed = {one: offset for one, offset in positions.items() if self._shown.get(one) != offset}
+        changed = {
+            partition: offset
+            for partition, offset in positions.items()
+            if self._shown.get(partition) != offset
+        }
         if not changed:
             return
         try:
-            failures = self._planner.move_group(changed)
+            failures = self._cluster.move_group(self._layouts.recent(missing_ok=True), changed)
         except TubeMQError as error:
             self._note(error, len(changed))
             return
-        moved = self._shown | {one: offset for one, offset in changed.items() if one not in failures}
-        self._shown = {one: offset for one, offset in moved.items() if one in positions}
+        shown = self._shown | changed
+        self._shown = {
+            partition: shown[partition] for partition in positions if partition in shown.keys() - failures
+        }
         self._note(next(iter(failures.values()), None), len(failures))
 
     def _note(self, error: TubeMQError | None, count: int) -> None:

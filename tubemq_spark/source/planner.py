@@ -11,8 +11,12 @@ There are two kinds of snapshot:
   read, or the target of ``Trigger.AvailableNow``. It waits for every store, up to ``fetchOffset.numRetries``
   attempts.
 
-Each piece of state belongs to one class: the layout to ``LayoutCache``, brokers that are away to ``Outages``,
-partitions that the master has not listed yet to ``Unlisted``. The planner owns the last snapshot and its age.
+Each piece of state belongs to one class: the layout to ``LayoutCache``, brokers that are away to ``Outages``.
+The planner owns the last snapshot and its age.
+
+A partition that the master does not list is gone: a master that has just started lists all partitions at
+once, also those of brokers that are down (``integration_tests/test_restarted_master.py``). But the removal
+of a topic takes some seconds and several steps, see ``_settled_layout``.
 
 Invariants:
 
@@ -65,7 +69,6 @@ from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages, brokers_away, may_be_gone
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.snapshot import Snapshot
-from tubemq_spark.source.unlisted import UNLISTED_SECONDS, Unlisted, unlisted
 from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
 
 logger = logging.getLogger(__name__)
@@ -74,14 +77,14 @@ _MAX_AGE_SECONDS: Final = 0.02
 """How old a snapshot may be while data flows: every micro-batch looks anew, as it takes longer than this."""
 _IDLE_SHARE: Final = 0.1
 """A snapshot may be as old as this share of the time for which nothing has changed."""
-_AWAITED_LAYOUT_PAUSE_SECONDS: Final = 0.25
-"""The least pause before the master is asked again for a layout that should change soon."""
+_REMOVAL_PAUSE_SECONDS: Final = 0.25
+"""The least pause before the master is asked again whether it has removed a topic."""
 _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 """Asking for a store costs the driver about 0.2 ms of CPU: hundreds of stores are asked less often."""
 
-EMPTIED_SECONDS: Final = 10.0
-"""How long a topic with empty stores may still be listed before it counts as created again: a broker tells
-the master with its next heartbeat (every 8 s) what it has deleted."""
+REMOVAL_SECONDS: Final = 10.0
+"""How long the removal of a topic may take from its first step on: a broker tells the master with its next
+heartbeat (every 8 s) what it has deleted."""
 
 
 class Planner:
@@ -93,9 +96,9 @@ class Planner:
         self._patience_ms = retries_ms + options.cluster.client.rpc_timeout_ms
         self.cluster: Cluster = open_cluster(options.cluster)
         """What answers."""
-        self._layouts = LayoutCache(self.cluster, options.subscription)
+        self.layouts = LayoutCache(self.cluster, options.subscription)
+        """Where the partitions are."""
         self._outages = Outages()
-        self._unlisted = Unlisted()
         self._asked_at = 0.0
         self._changed_at = 0.0
         self._latest: dict[StoreId, int] = {}
@@ -138,7 +141,7 @@ class Planner:
         """
         missing_ok = resumed or self._options.wait_for_topics
         if not resumed:
-            layout = self._layouts.last or self._layouts.ask(missing_ok=missing_ok)
+            layout = self.layouts.last or self.layouts.ask(missing_ok=missing_ok)
             if not missing_ok:
                 self._options.subscription.refuse_missing(layout)
         self.last_snapshot = self._with_retries(lambda: self._ask_all(missing_ok=missing_ok))
@@ -220,7 +223,8 @@ class Planner:
             TubeMQError: as ``snapshot``.
         """
         options, listed, gone = self._options, [], []
-        layout = self._layout_listing([range_.partition for range_ in ranges])
+        layout = self._with_retries(lambda: self.layouts.recent(missing_ok=True))
+        layout = self._settled_layout(layout, {range_.partition for range_ in ranges})
         # Of partitions that nobody reads, those of now: no offset tells which there were. Where messages are
         # passed over for their type, nobody knows the offsets of the others, as in a shared store.
         filtered = options.cluster.client.message_types
@@ -247,54 +251,51 @@ class Planner:
             planned_tasks.append(OffsetRangePartition((), gone))
         return planned_tasks
 
-    def move_group(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, TubeMQError]:
-        """Move the user's group; return why it was not moved in some partitions.
-
-        Raises:
-            TubeMQError: no master answers.
-        """
-        return self.cluster.move_group(self._layouts.recent(missing_ok=True), positions)
-
     def _max_age(self) -> float:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""
         idle = (time.monotonic() - self._changed_at) * _IDLE_SHARE
-        stores = 0 if self._layouts.last is None else len(self._layouts.last.stores)
+        stores = 0 if self.layouts.last is None else len(self.layouts.last.stores)
         oldest = self._options.max_idle_interval_ms / 1000
         return min(max(_MAX_AGE_SECONDS, idle, stores * _MAX_AGE_SECONDS_PER_STORE), oldest)
 
     def _ask_as_far_as_brokers_answer(self, positions: Mapping[TopicPartition, int]) -> Snapshot:
-        layout = self._with_retries(lambda: self._layouts.recent(missing_ok=True))
+        layout = self._with_retries(lambda: self.layouts.recent(missing_ok=True))
         answer = self._ask_brokers(layout, positions)
-        expected = self._unlisted.expected(positions.keys(), layout, time.monotonic())
         last = self.last_snapshot
-        if last is not None and last.is_unchanged(answer, layout, expected):
+        if last is not None and last.is_unchanged(answer, layout):
             return last
         self._changed_at = time.monotonic()
-        layout = self._layouts.ask(missing_ok=True)
+        layout = self.layouts.ask(missing_ok=True)
         emptied = _emptied_topics(answer.held.known, positions)
-        if emptied:
-            layout = self._layout_after_removal(emptied, layout)
-        expected = self._unlisted.expected(positions.keys(), layout, time.monotonic())
-        return self._new_snapshot(answer, layout, expected)
+        return self._new_snapshot(answer, self._settled_layout(layout, positions.keys(), emptied))
 
-    def _layout_after_removal(self, emptied: Collection[str], layout: TopicsLayout) -> TopicsLayout:
-        """Return the layout once the master has removed topics whose stores are empty, if it does that soon.
+    def _settled_layout(
+        self, layout: TopicsLayout, partitions: Collection[TopicPartition], emptied: Collection[str] = ()
+    ) -> TopicsLayout:
+        """Return the layout once topics whose removal has begun are removed, if that happens soon.
 
         A broker deletes a topic before the master does, and creates an empty store if it is asked meanwhile.
+        The master then drops the topic's partitions, one broker after the other, and the topic last.
+
+        Args:
+            layout: the newest layout.
+            partitions: those that existed before.
+            emptied: the topics whose stores are empty although they were read from.
         """
-
-        def is_removed(layout: TopicsLayout) -> bool:
-            return not any(partition.topic in emptied for partition in layout.partitions)
-
-        return self._awaited_layout(layout, is_removed, EMPTIED_SECONDS)
+        leaving = {*emptied, *(partition.topic for partition in set(partitions) - layout.partitions.keys())}
+        deadline = Deadline.after_ms(REMOVAL_SECONDS * 1000, time.monotonic)
+        while any(partition.topic in leaving for partition in layout.partitions) and not deadline.expired:
+            time.sleep(max(_REMOVAL_PAUSE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
+            layout = self._with_retries(lambda: self.layouts.ask(missing_ok=True))
+        return layout
 
     def _ask_all(self, *, missing_ok: bool) -> Snapshot:
-        layout = self._layouts.ask(missing_ok=missing_ok)
+        layout = self.layouts.ask(missing_ok=missing_ok)
         # Where the query stands is not known: anywhere.
         answer = ask_bounds(self.cluster, self._options.visibility, layout)
         held = answer.held
         self._outages.update(held, layout, {}, time.monotonic())
-        later = self._layouts.ask(missing_ok=missing_ok)
+        later = self.layouts.ask(missing_ok=missing_ok)
         unanswered = [store for store in later.stores if store not in held.known]
         if unanswered:
             for error in held.failures.values():
@@ -314,25 +315,19 @@ class Planner:
         if due:
             answer = answer.with_others(ask(due, timeout_ms=RETRY_TIMEOUT_MS))
         self._outages.update(answer.held, layout, positions, time.monotonic())
-        self._layouts.suspect = any(may_be_gone(error) for error in answer.held.failures.values())
+        self.layouts.suspect = any(may_be_gone(error) for error in answer.held.failures.values())
         return answer
 
-    def _new_snapshot(
-        self,
-        answer: VisibleBounds,
-        layout: TopicsLayout,
-        expected: frozenset[TopicPartition] = frozenset(),
-    ) -> Snapshot:
+    def _new_snapshot(self, answer: VisibleBounds, layout: TopicsLayout) -> Snapshot:
         """Return a snapshot of the stores that the layout has, which was asked for after the answers.
 
-        A store that the master has stopped listing is being deleted, or its broker has not reported yet: what
-        it holds says nothing. A topic that is removed is unlisted and empty before it is missing.
+        A store that the master has stopped listing is being deleted: what it holds says nothing.
         """
         stores = layout.stores
         bounds = {store: held for store, held in answer.held.known.items() if store in stores}
         ends = {store: answer.ends[store] for store in bounds}
         self._latest = {**{store: end for store, end in self._latest.items() if store in stores}, **ends}
-        return Snapshot(layout, bounds, ends, expected)
+        return Snapshot(layout, bounds, ends)
 
     def _with_retries(self, ask: Callable[[], Result]) -> Result:
         options = self._options
@@ -340,21 +335,6 @@ class Planner:
         deadline = Deadline.after_ms(self._patience_ms, time.monotonic)
         pauses = FixedPauses(options.offset_fetch_retry_ms, options.offset_fetch_attempts, time.sleep)
         return with_retries(ask, pauses, deadline, on_retry=_warn_once)
-
-    def _layout_listing(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
-        """Return a layout with these partitions, except those missing for so long that they are gone."""
-        layout = self._with_retries(lambda: self._layouts.recent(missing_ok=True))
-        return self._awaited_layout(layout, lambda newer: not unlisted(partitions, newer), UNLISTED_SECONDS)
-
-    def _awaited_layout(
-        self, layout: TopicsLayout, is_awaited: Callable[[TopicsLayout], bool], seconds: float
-    ) -> TopicsLayout:
-        """Ask for the layout until it is as awaited; return the last one when the time is over."""
-        deadline = Deadline.after_ms(seconds * 1000, time.monotonic)
-        while not is_awaited(layout) and not deadline.expired:
-            time.sleep(max(_AWAITED_LAYOUT_PAUSE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
-            layout = self._with_retries(lambda: self._layouts.ask(missing_ok=True))
-        return layout
 
 
 def _warn_once(error: TubeMQError, attempt: int) -> None:

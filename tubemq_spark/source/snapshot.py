@@ -1,9 +1,9 @@
 """What a cluster held at one moment."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.model import OffsetBounds, StoreId, TopicsLayout
 from tubemq_spark.source.visibility import VisibleBounds
 
 
@@ -16,22 +16,11 @@ class Snapshot:
     """Of the stores whose brokers answered."""
     ends: Mapping[StoreId, int]
     """Where what may be read ends in these stores, in index bytes, see ``source.visibility``."""
-    unlisted: frozenset[TopicPartition] = frozenset()
-    """Partitions that the layout lacks and that may nevertheless exist."""
 
-    def is_unchanged(
-        self, answer: VisibleBounds, layout: TopicsLayout, expected: frozenset[TopicPartition]
-    ) -> bool:
+    def is_unchanged(self, answer: VisibleBounds, layout: TopicsLayout) -> bool:
         """Tell whether newer answers say the same."""
         return (
             answer.held.known == self.bounds
             and answer.ends == self.ends
             and layout.partitions == self.layout.partitions
-            and expected == self.unlisted
         )
-
-    @property
-    def partitions(self) -> Collection[TopicPartition]:
-        """All partitions that exist, or may exist."""
-        listed = self.layout.partitions.keys()
-        return listed | self.unlisted if self.unlisted else listed

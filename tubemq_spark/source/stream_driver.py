@@ -90,7 +90,7 @@ class StreamDriver:
         self._options = options
         self._null_offsets = NullOffsetWarning(columns, filtered=bool(options.cluster.client.message_types))
         self._planner = Planner(options)
-        self._group_progress = GroupProgress(self._planner)
+        self._group_progress = GroupProgress(self._planner.cluster, self._planner.layouts)
         self._row_sizes = RowSizes(self._planner.cluster)
         self._policy = loss_policy(options)
         self._ledger = LossLedger(options)
@@ -130,7 +130,7 @@ class StreamDriver:
         bounds = self._readable_bounds(snapshot, resolved)
         end = next_offset(
             self._subscribed(resolved),
-            snapshot.partitions,
+            snapshot.layout.partitions,
             bounds,
             on_loss=on_loss,
             max_rows=limits.max_rows,
@@ -254,9 +254,9 @@ class StreamDriver:
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds; if reading begins at a store's earliest offset, that is one that can be read."""
         if isinstance(start, StartToken):
-            stores = stores_started_at_earliest(start.spec, snapshot.partitions, snapshot.bounds)
+            stores = stores_started_at_earliest(start.spec, snapshot.layout.partitions, snapshot.bounds)
             return self._planner.readable_bounds(snapshot, stores, patient=True)
-        stores = stores_resumed_at_earliest(start.next_offsets, snapshot.partitions, snapshot.bounds)
+        stores = stores_resumed_at_earliest(start.next_offsets, snapshot.layout.partitions, snapshot.bounds)
         try:
             return self._planner.readable_bounds(snapshot, stores, patient=False)
         except TubeMQError as error:

@@ -241,14 +241,6 @@ def test_a_partition_that_is_gone_is_a_loss_and_leaves_no_lease():
         assert broker.leases() == []
 
 
-def test_a_partition_that_a_new_master_has_not_heard_of_yet_is_not_gone():
-    with broker_of(9) as broker:
-        answers = [Loss.PARTITION_REMOVED, Loss.PARTITION_REMOVED, broker.endpoint]
-        broker.fault_of_method[Method.PARTITION_REGISTER] = [model.refuse(403)]
-        assert lossy(broker, 0, 9 * ROW, locate=lambda _: answers.pop(0)) == (values(0, 9), [])
-        assert answers == []
-
-
 def test_records_that_expire_between_confirming_and_fetching_are_a_loss():
     """The next fetch confirms the last one; the broker moves it behind what has expired without a word."""
     with broker_of(20, flushed=20, limits=Limits(file_entries=4, halving=False)) as broker:

@@ -13,16 +13,11 @@ from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS: Final = 4
-_BETWEEN_ATTEMPTS_S: Final = 5.0
-"""A master that has just started lists a broker's partitions only after that broker has reported to it, which
-brokers do every 8 s with the settings TubeMQ ships (``heartbeatPeriodMs``)."""
 _NO_SUCH_PARTITION: Final = "Wrong partition value"
 """How a broker says that a topic has fewer partitions; the code is 500, as with any internal error."""
 
@@ -44,7 +39,8 @@ def find_partition(config: ClientConfig, pool: ChannelPool, partition: TopicPart
         if error.code == ErrCode.TOPIC_NOT_DEPLOYED:
             return Loss.TOPIC_REMOVED
         raise
-    return partitions.get(partition) or Loss.PARTITION_REMOVED
+    # The master drops the partitions of a topic that is being removed before the topic itself.
+    return partitions.get(partition) or (Loss.PARTITION_REMOVED if partitions else Loss.TOPIC_REMOVED)
 
 
 def tells_of_removal(error: TubeMQError) -> bool:
@@ -55,24 +51,16 @@ def tells_of_removal(error: TubeMQError) -> bool:
     return wrong_partition or error.code == ErrCode.FORBIDDEN
 
 
-def what_is_gone(locate: Locate, partition: TopicPartition, wait: Wait) -> Loss | None:
-    """Return what has been removed, or None when the partition exists or the master does not say.
-
-    A topic that is not deployed is gone at once: that is the master's stored configuration. A partition is
-    gone when the master has not listed it for a while.
-    """
-    for _ in range(_ATTEMPTS):
-        found = _locate_if_possible(locate, partition)
-        if found is not Loss.PARTITION_REMOVED:
-            return found if isinstance(found, Loss) else None
-        wait(_BETWEEN_ATTEMPTS_S)
-    return Loss.PARTITION_REMOVED
+def what_is_gone(locate: Locate, partition: TopicPartition) -> Loss | None:
+    """Return what has been removed, or None when the partition exists or the master does not say."""
+    place = _locate_if_possible(locate, partition)
+    return place if isinstance(place, Loss) else None
 
 
 def where_it_is(locate: Locate, partition: TopicPartition) -> Endpoint | None:
     """Return a partition's broker, or None when the master does not say."""
-    found = _locate_if_possible(locate, partition)
-    return found if isinstance(found, Endpoint) else None
+    place = _locate_if_possible(locate, partition)
+    return place if isinstance(place, Endpoint) else None
 
 
 def _locate_if_possible(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:

@@ -278,7 +278,7 @@ class _RangeReader:
         """Prepare another attempt, or raise."""
         self._placed = False
         if tells_of_removal(error):
-            gone = what_is_gone(self._locate, self._partition, self._wait)
+            gone = what_is_gone(self._locate, self._partition)
             if gone is not None:
                 self._report(gone, self._position, self._end, self._rows_between(self._position, self._end))
                 self._end = self._position
