@@ -131,10 +131,11 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_PRODUCER_LOOP": "The producer belongs to another event loop than the one that calls it; make one in each event loop.",
     # Consuming in a group.
     "TUBEMQ_CONFIRM_CONTEXT": "'{context}' is not the context of a batch; pass the context of a batch unchanged.",
-    # Consumers that choose their partitions themselves.
+    # Consumers of both kinds.
     "TUBEMQ_CONSUMER_CLOSED": "The consumer of group {group} is {state}; {advice}.",
     "TUBEMQ_CONSUMER_FORKED": "The consumer belongs to process {owner}, which was forked; open a new one in process {process}.",
     "TUBEMQ_CONSUMER_LOOP": "The consumer of group {group} belongs to another event loop than the one that calls it; make one in each event loop.",
+    # Consumers that choose their partitions themselves.
     "TUBEMQ_CONNECT.UNKNOWN": "The master lists no partition {partition}; choose one of partitions().",
     "TUBEMQ_CONNECT.NOT_SUBSCRIBABLE": "{partition} cannot be read now: its broker is away, its topic is closed for reading, or group {group} is barred from it; connect to it when partitions() says True.",
     "TUBEMQ_CONNECT.TOO_EARLY": "{partition} was refused {ago_ms} ms ago ({cause}); wait {wait_ms} ms before connecting to it again.",
@@ -159,7 +160,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_SESSION_FENCED": "The session {session} of epoch {epoch} has given way to one of epoch {newer}; stop this client, or give it a client id of its own.",
     "TUBEMQ_GATEWAY_ANSWER": "The gateway answered with something unexpected: {what}; check its address and its version.",
     "TUBEMQ_GATEWAY_CREATES_NONE": "The gateway {gateway} creates no topics, and so not {topic}; ask its operator to set master_admin_token, or create the topic with TubeMQ's own tools.",
-    "TUBEMQ_GROUP_NOT_FOUND": "Nobody knows the group {group}: it has neither members nor a position at a broker; check its name.",
+    "TUBEMQ_GROUP_NOT_FOUND": "The group {group} is not known: it has neither members nor a position at a broker; check its name.",
     "TUBEMQ_GATEWAY_DEADLINE": "The call {method} came to no end within {waited_ms} ms, which was all the time that its client gave it; give it more time, or look at the brokers.",
     "TUBEMQ_GATEWAY_FAILED": "The gateway failed because of a mistake of its own: {cause}; look at its log, and please report this as a bug.",
     "TUBEMQ_GATEWAY_ERROR": "The gateway refuses: {text}; it may be of a newer release than this client.",
@@ -205,8 +206,10 @@ CONDITIONS: Final[dict[str, str]] = {
     # Bodies that are unpacked.
     "TUBEMQ_INLONG_MALFORMED": "{body} is not a sound InLongMsg: {what}. Set mode=PERMISSIVE to get such bodies in the column _corrupt_record, or payload=raw to read all bodies as they are.",
     "TUBEMQ_INLONG_TOO_MUCH": "{count} bodies of one Arrow batch unpack to 2 GiB or more; lower spark.sql.execution.arrow.maxRecordsPerBatch.",
+    # Runs of Trigger.AvailableNow.
     "TUBEMQ_AVAILABLE_NOW.PARTITION_LOST": "{partition} was there when this run of Trigger.AvailableNow began, which was to read it up to offset {end}, and no longer exists. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
     "TUBEMQ_AVAILABLE_NOW.MOVED_BACK": "{partition} was to be read up to offset {end}, where it ended when this run of Trigger.AvailableNow began, but its log now ends at {start}: the topic was created again, or its broker lost records. Start the query again: it then plans with what there is, and failOnDataLoss decides about what is gone.",
+    # Metrics.
     "TUBEMQ_NO_PROMETHEUS": "Metrics need the package prometheus_client, which is not installed; run: pip install 'tubemq_spark[prometheus]'.",
     # The ledger of losses.
     "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; name one that the driver and all executors can reach and write to.",
@@ -357,7 +360,7 @@ class ConsumeError(TubeMQError):
 
 
 class GatewayError(TubeMQError):
-    """A gateway refuses a call by itself, whatever TubeMQ would say."""
+    """A gateway refuses a call by itself, without asking TubeMQ."""
 
 
 class ProduceError(TubeMQError):

@@ -1,8 +1,8 @@
-"""Log lines where nobody configured logging.
+"""Log lines where logging is not configured.
 
 Python then writes a warning's bare text to stderr. In the middle of Spark's own lines that tells neither when
-nor who, and in a task's process nobody can configure anything. So this package has a handler that writes
-time, level and logger, and keeps silent as soon as somebody else listens.
+nor who, and in a task's process users cannot configure logging. So this package has a handler that writes
+time, level and logger, and keeps silent as soon as another handler listens.
 """
 
 import logging
@@ -20,7 +20,7 @@ class LastResortHandler(logging.Handler):
         self.setFormatter(logging.Formatter(_FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, or leave it to the handlers that somebody configured."""
+        """Write the record, or leave it to the handlers that users configured."""
         try:
             if not self._others_listen(record.name):
                 sys.stderr.write(self.format(record) + "\n")

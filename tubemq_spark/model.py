@@ -44,11 +44,11 @@ class Endpoint:
         Raises:
             OptionError: the text is not an address.
         """
-        found = _ADDRESS.fullmatch(text.strip().removeprefix(_SCHEME).removesuffix("/"))
-        port = 0 if found is None else int(found[3] or default_port or 0)
-        if found is None or not 0 < port < 65536:
+        match = _ADDRESS.fullmatch(text.strip().removeprefix(_SCHEME).removesuffix("/"))
+        port = 0 if match is None else int(match[3] or default_port or 0)
+        if match is None or not 0 < port < 65536:
             raise OptionError("TUBEMQ_BAD_ADDRESS", address=text.strip())
-        return cls(found[1] or found[2], port)
+        return cls(match[1] or match[2], port)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -170,7 +170,7 @@ class RangeRequest:
 
     range: OffsetRange
     route: Route
-    """As a layout told it. Whoever reads through a process in between leaves it alone."""
+    """As a layout told it. Readers that go through a process in between leave it alone."""
     own_store: bool = False
     """Whether no other partition is in the store: every offset of the range is then one of its records,
     and one that the broker passes over is missing."""
@@ -186,7 +186,7 @@ class TopicsLayout:
     missing_topics: frozenset[str] = frozenset()
     """Topics that were asked for and do not exist."""
     unread: frozenset[TopicPartition] = frozenset()
-    """Other partitions of the topics, which nobody asked for; they may be in the same stores."""
+    """Other partitions of the topics, which were not asked for; they may be in the same stores."""
 
     @functools.cached_property
     def stores(self) -> Mapping[StoreId, Endpoint]:
@@ -199,13 +199,13 @@ class TopicsLayout:
         alone = alone_in_store([*self.partitions, *self.unread])
         return {store: partition for store, partition in alone.items() if partition in self.partitions}
 
-    def request(self, wanted: OffsetRange, *, own_store: bool = False) -> RangeRequest:
+    def request(self, records: OffsetRange, *, own_store: bool = False) -> RangeRequest:
         """Return what a task needs to read a range; see ``RangeRequest.own_store``.
 
         Raises:
             KeyError: the layout does not list the partition.
         """
-        return RangeRequest(wanted, self._routes[self.partitions[wanted.partition]], own_store)
+        return RangeRequest(records, self._routes[self.partitions[records.partition]], own_store)
 
     @functools.cached_property
     def _routes(self) -> Mapping[Endpoint, Route]:

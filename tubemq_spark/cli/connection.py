@@ -95,12 +95,12 @@ def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
     from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.net.tls import TlsConfig
 
-    given = {name: getattr(arguments, _flag(name)[2:].replace("-", "_")) for name in _TLS}
+    files = {name: getattr(arguments, _flag(name)[2:].replace("-", "_")) for name in _TLS}
     tls = None
     if arguments.tls:
         key_password = os.environ.get(KEY_PASSWORD_VARIABLE) if arguments.tls_cert else None
-        tls = TlsConfig(**given, key_password=key_password)
-    for name, value in given.items():
+        tls = TlsConfig(**files, key_password=key_password)
+    for name, value in files.items():
         if value is not None and tls is None:
             raise OptionError("TUBEMQ_OPTION_NEEDED", option="--tls", other=_flag(name))
     timeout_ms = int(arguments.timeout * 1000)

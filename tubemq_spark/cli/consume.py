@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         OptionError: the connection, a partition or a place cannot be used.
         TubeMQError: no master answers, a broker is away, or the topic does not exist.
-        BrokenPipeError: nobody reads the output any more.
+        BrokenPipeError: the output is not read any more.
     """
     if arguments.follow and arguments.end is not None:
         from tubemq_spark.errors import OptionError
@@ -98,13 +98,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     with TubeMQClient(config.client) as client:
         reading = _Reading(client, open_cluster(config), arguments)
-        left = arguments.count
+        remaining = arguments.count
         for record in reading.records():
-            if left is not None and left <= 0:
+            if remaining is not None and remaining <= 0:
                 break
             sys.stdout.buffer.write(_shown(record, arguments))
-            left = None if left is None else left - 1
-            if left == 0:
+            remaining = None if remaining is None else remaining - 1
+            if remaining == 0:
                 break
         sys.stdout.buffer.flush()
     return int(reading.lost)
@@ -143,8 +143,8 @@ class _Reading:
         for partition in partitions:
             start, end = self._positions[partition], ends[partition]
             if start < end:
-                wanted = OffsetRange(partition, start, end)
-                yield from self._client.read_range(layout, wanted, on_loss=self._lose)
+                records = OffsetRange(partition, start, end)
+                yield from self._client.read_range(layout, records, on_loss=self._lose)
                 self._positions[partition] = end
 
     def _follow(self, layout: "TopicsLayout", partitions: "Collection[TopicPartition]") -> "Iterator[Record]":
@@ -156,13 +156,13 @@ class _Reading:
                 looked_at = time.monotonic()
                 layout = self._client.layout(self._arguments.topic)
                 partitions = chosen_partitions(layout, self._arguments.partition)
-            known = self._client.bounds(layout).known
+            bounds = self._client.bounds(layout).known
             ends = {}
             for partition in partitions:
-                held = known.get(partition.store_id)
-                if held is not None:  # otherwise its broker is away, and is asked again
-                    self._positions.setdefault(partition, held.earliest)
-                    ends[partition] = held.latest
+                span = bounds.get(partition.store_id)
+                if span is not None:  # otherwise its broker is away, and is asked again
+                    self._positions.setdefault(partition, span.earliest)
+                    ends[partition] = span.latest
             yield from self._up_to(layout, sorted(ends), ends)
 
     def _lose(self, loss: "LossRecord") -> None:
@@ -198,4 +198,4 @@ def _fields(record: "Record") -> dict[str, Any]:
 
 def _delimiter(text: str) -> bytes:
     r"""Read a delimiter: ``\n``, ``\r``, ``\t``, ``\0`` and ``\\`` are what they are in Python."""
-    return _ESCAPE.sub(lambda found: _ESCAPED[found[1]], text).encode()
+    return _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text).encode()

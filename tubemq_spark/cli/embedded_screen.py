@@ -64,7 +64,7 @@ def table(overview: Overview, flows: tuple[Flow, Flow]) -> RenderableType:
     topics = Table("topic", "messages", "offsets by store", box=None, padding=(0, 2, 0, 0))
     topics.columns[1].justify = "right"
     for topic, stores in _by_topic(overview.stores).items():
-        rows = sum((held.latest - held.earliest) // INDEX_ENTRY_BYTES for held in stores.values())
+        rows = sum((bounds.latest - bounds.earliest) // INDEX_ENTRY_BYTES for bounds in stores.values())
         topics.add_row(topic, f"{rows:,}", _ranges(stores, several_brokers=len(overview.brokers) > 1))
     lines = (f"in   {flows[0]}", f"out  {flows[1]}", _clients(overview), *_brokers(overview))
     return Group(*map(Text, lines), topics)
@@ -94,15 +94,15 @@ def _brokers(overview: Overview) -> list[str]:
 
 def _by_topic(stores: Mapping[StoreId, OffsetBounds]) -> dict[str, dict[StoreId, OffsetBounds]]:
     topics: dict[str, dict[StoreId, OffsetBounds]] = {}
-    for place, held in sorted(stores.items()):
-        topics.setdefault(place.topic, {})[place] = held
+    for place, bounds in sorted(stores.items()):
+        topics.setdefault(place.topic, {})[place] = bounds
     return topics
 
 
 def _ranges(stores: Mapping[StoreId, OffsetBounds], *, several_brokers: bool) -> str:
     shown = [
-        f"{f'{place.broker_id}/' if several_brokers else ''}{place.store}: {held.earliest}-{held.latest}"
-        for place, held in stores.items()
+        f"{f'{place.broker_id}/' if several_brokers else ''}{place.store}: {bounds.earliest}-{bounds.latest}"
+        for place, bounds in stores.items()
     ]
     more = len(shown) - _SHOWN_STORES
     return "  ".join(shown[:_SHOWN_STORES]) + (f"  and {more} more" if more > 0 else "")

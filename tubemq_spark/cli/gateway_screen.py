@@ -17,26 +17,37 @@ _MOST: Final = 8
 """How many sessions and how many routes are shown."""
 
 
-def line(seen: Overview) -> str:
+def line(overview: Overview) -> str:
     """Return everything but sessions and routes, in one line."""
-    return "; ".join((_head(seen), *_flows(seen), _numbers(seen)))
+    return "; ".join((_head(overview), *_flows(overview), _numbers(overview)))
 
 
-def table(seen: Overview) -> RenderableType:
+def table(overview: Overview) -> RenderableType:
     """Return everything, for a terminal."""
     sessions = _columns("client", "group", "peer", "#calls", "#running", "#silent")
-    busiest = sorted(seen.sessions, key=lambda one: (-one.running, one.silent_ms, one.client_id))
-    for one in busiest[:_MOST]:
-        silent = f"{one.silent_ms / 1000:,.1f} s"
-        sessions.add_row(one.client_id, one.group, one.peer, f"{one.calls:,}", f"{one.running:,}", silent)
+    busiest = sorted(
+        overview.sessions, key=lambda session: (-session.running, session.silent_ms, session.client_id)
+    )
+    for session in busiest[:_MOST]:
+        silent = f"{session.silent_ms / 1000:,.1f} s"
+        sessions.add_row(
+            session.client_id,
+            session.group,
+            session.peer,
+            f"{session.calls:,}",
+            f"{session.running:,}",
+            silent,
+        )
     routes = _columns("topic", "group", "#partitions", "#brokers", "#age")
-    for route in seen.routes[:_MOST]:
+    for route in overview.routes[:_MOST]:
         age = f"{route.age_ms / 1000:,.1f} s"
         routes.add_row(route.topic, route.group, f"{route.partitions:,}", f"{route.brokers:,}", age)
-    parts: list[RenderableType] = [Text(text) for text in (_head(seen), *_flows(seen), _numbers(seen))]
+    parts: list[RenderableType] = [
+        Text(text) for text in (_head(overview), *_flows(overview), _numbers(overview))
+    ]
     for shown, rows, total in (
-        (sessions, min(len(busiest), _MOST), seen.session_count),
-        (routes, min(len(seen.routes), _MOST), len(seen.routes)),
+        (sessions, min(len(busiest), _MOST), overview.session_count),
+        (routes, min(len(overview.routes), _MOST), len(overview.routes)),
     ):
         if rows:
             parts += [Text(), shown]
@@ -55,19 +66,19 @@ def live() -> Iterator[Callable[[RenderableType], None]]:
 
 
 def _columns(*heads: str) -> Table:
-    made = Table(box=None, padding=(0, 2, 0, 0))
+    columns = Table(box=None, padding=(0, 2, 0, 0))
     for head in heads:
-        made.add_column(head.removeprefix("#"), justify="right" if head.startswith("#") else "left")
-    return made
+        columns.add_column(head.removeprefix("#"), justify="right" if head.startswith("#") else "left")
+    return columns
 
 
-def _head(seen: Overview) -> str:
-    state = "about to stop" if seen.draining else "serves"
-    return f"gateway {seen.name} {state} at {seen.address}, {seen.session_count:,} sessions"
+def _head(overview: Overview) -> str:
+    state = "about to stop" if overview.draining else "serves"
+    return f"gateway {overview.name} {state} at {overview.address}, {overview.session_count:,} sessions"
 
 
-def _flows(seen: Overview) -> list[str]:
-    return [f"{direction} {_flow(flow)}" for direction, flow in seen.flows.items()]
+def _flows(overview: Overview) -> list[str]:
+    return [f"{direction} {_flow(flow)}" for direction, flow in overview.flows.items()]
 
 
 def _flow(flow: Flow) -> str:
@@ -75,7 +86,7 @@ def _flow(flow: Flow) -> str:
     return f"{speed} ({flow.rows:,} messages, {flow.bytes / _MEGABYTE:,.1f} MB in total)"
 
 
-def _numbers(seen: Overview) -> str:
+def _numbers(overview: Overview) -> str:
     """Return what is not 0; when all is, the gateway is idle."""
-    found = [f"{name}: {number:,}" for name, number in seen.numbers.items() if number]
-    return "; ".join(found) or "idle"
+    numbers = [f"{name}: {number:,}" for name, number in overview.numbers.items() if number]
+    return "; ".join(numbers) or "idle"

@@ -1,6 +1,6 @@
 """``tubemq-spark``: arguments in, an exit code out.
 
-Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted, 141 nobody reads the output any more.
+Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted, 141 the output is not read any more.
 Spark and rich are imported only by the commands that need them, when they run.
 """
 
@@ -22,7 +22,7 @@ from tubemq_spark.protocol import speedups
 FAILED: Final = 1
 WRONG_ARGUMENTS: Final = 2
 INTERRUPTED: Final = 130
-NOBODY_READS: Final = 141
+OUTPUT_CLOSED: Final = 141
 
 
 def _version() -> str:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python would complain once more when it flushes standard output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NOBODY_READS
+        return OUTPUT_CLOSED
     except (TubeMQError, OSError) as error:
         sys.stderr.write(f"tubemq-spark: {error}\n")
         return WRONG_ARGUMENTS if isinstance(error, OptionError) else FAILED

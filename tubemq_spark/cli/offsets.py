@@ -62,20 +62,20 @@ def run(arguments: argparse.Namespace) -> int:
     standing, unanswered = _standing(cluster, layout, arguments.of_group)
     rows: list[dict[str, Any]] = []
     for partition in partitions:
-        held = bounds.known.get(partition.store_id)
+        span = bounds.known.get(partition.store_id)
         row: dict[str, Any] = {
             "topic": partition.topic,
             "brokerId": partition.broker_id,
             "partition": partition.partition_id,
-            "earliest": held and held.earliest,
-            "latest": held and held.latest,
+            "earliest": span and span.earliest,
+            "latest": span and span.latest,
         }
         if arguments.at is not None:
             row["at"] = at.get(partition)
         if arguments.of_group is not None:
             committed = standing.get(partition)
             row["committed"] = committed
-            row["lag"] = None if committed is None or held is None else max(0, held.latest - committed) // 28
+            row["lag"] = None if committed is None or span is None else max(0, span.latest - committed) // 28
         rows.append(row)
     if arguments.json:
         print_json({"partitions": rows})
@@ -96,5 +96,5 @@ def _standing(
         return {}, []
     stored = cluster.stored_offsets(group, {partition.topic for partition in layout.partitions})
     brokers = {partition.broker_id for partition in layout.partitions}
-    failures = [f"broker {one}: {error}" for one, error in stored.failures.items() if one in brokers]
-    return {one.partition: one.committed for one in stored.known}, failures
+    failures = [f"broker {broker}: {error}" for broker, error in stored.failures.items() if broker in brokers]
+    return {offset.partition: offset.committed for offset in stored.known}, failures

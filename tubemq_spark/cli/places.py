@@ -58,14 +58,14 @@ def chosen_partitions(
     """
     if not named:
         return sorted(layout.partitions)
-    existing = {(one.broker_id, one.partition_id): one for one in layout.partitions}
+    existing = {(partition.broker_id, partition.partition_id): partition for partition in layout.partitions}
     for broker_id, partition_id in named:
         if (broker_id, partition_id) not in existing:
             raise OptionError(
                 "TUBEMQ_OPTION_VALUE",
                 option="--partition",
                 value=f"{broker_id}:{partition_id}",
-                expected=f"one of {', '.join(sorted(one.local_id for one in layout.partitions))}",
+                expected=f"one of {', '.join(sorted(partition.local_id for partition in layout.partitions))}",
             )
     return sorted(existing[name] for name in dict.fromkeys(named))
 
@@ -85,22 +85,27 @@ def offsets_at(
         OptionError: messages carry no time.
         TubeMQError: a broker does not answer, or refuses.
     """
-    held = {
+    spans = {
         partition: bounds[partition.store_id]
         for partition in layout.partitions
         if partition.store_id in bounds
     }
     if isinstance(place, int):
-        return {one: min(max(place, earliest), latest) for one, (earliest, latest) in held.items()}
+        return {
+            partition: min(max(place, earliest), latest) for partition, (earliest, latest) in spans.items()
+        }
     if isinstance(place, Edge):
-        return {one: at.earliest if place is Edge.EARLIEST else at.latest for one, at in held.items()}
+        return {
+            partition: span.earliest if place is Edge.EARLIEST else span.latest
+            for partition, span in spans.items()
+        }
     from tubemq_spark.cluster.time_search import TimeSearch
 
-    found = TimeSearch(cluster, layout, bounds, "UTC").resolve(place, option=option, if_none=Edge.LATEST)
-    return {one: _offset(found, one, at.latest) for one, at in held.items()}
+    offsets = TimeSearch(cluster, layout, bounds, "UTC").resolve(place, option=option, if_none=Edge.LATEST)
+    return {partition: _offset(offsets, partition, span.latest) for partition, span in spans.items()}
 
 
-def _offset(found: OffsetSpec, partition: TopicPartition, latest: int) -> int:
-    of_topic = found.topics.get(partition.topic) if isinstance(found, Specific) else None
+def _offset(spec: OffsetSpec, partition: TopicPartition, latest: int) -> int:
+    of_topic = spec.topics.get(partition.topic) if isinstance(spec, Specific) else None
     offset = of_topic.get(partition) if isinstance(of_topic, Mapping) else None
     return offset if isinstance(offset, int) else latest

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     partitions = collections.Counter(partition.store_id for partition in layout.partitions)
     stores = []
     for store, endpoint in sorted(layout.stores.items()):
-        held = bounds.known.get(store)
+        span = bounds.known.get(store)
         stores.append(
             {
                 "topic": store.topic,
@@ -55,9 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
                 "address": str(endpoint),
                 "store": store.store,
                 "partitions": partitions[store],
-                "earliest": held and held.earliest,
-                "latest": held and held.latest,
-                "messages": held and (held.latest - held.earliest) // 28,
+                "earliest": span and span.earliest,
+                "latest": span and span.latest,
+                "messages": span and (span.latest - span.earliest) // 28,
             }
         )
     if arguments.json:

@@ -72,14 +72,14 @@ class ClientConfig:
     # Longer than a broker's restart: a range that is planned has to be read, or its query fails.
     fetch_timeout_ms: int = setting(
         MILLISECONDS,
-        "how long a read may make no progress, whatever the cause, before it fails, in milliseconds. A "
-        "broker that is away is waited for that long",
+        "how long a read may make no progress, for any reason, before it fails, in milliseconds. A broker "
+        "that is away is waited for that long",
         600_000,
     )
     delivery_timeout_ms: int = setting(
         MILLISECONDS,
-        "how long a message may take until a broker has stored it, in milliseconds, whatever goes wrong on "
-        "the way: brokers or masters that are away, refuse or do not answer, topics that cannot be "
+        "how long a message may take until a broker has stored it, in milliseconds, counting all that goes "
+        "wrong on the way: brokers or masters that are away, refuse or do not answer, topics that cannot be "
         "published to. Then it fails. A broker that restarts can be written to again after about 35 s",
         DEFAULT_DELIVERY_TIMEOUT_MS,
     )

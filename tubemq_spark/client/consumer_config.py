@@ -28,7 +28,7 @@ class ConsumePosition(enum.Enum):
     LATEST = "latest"
     """At the group's position; a group that has none begins behind the last message."""
     ALWAYS_LATEST = "alwaysLatest"
-    """Behind the last message, whatever the group's position is: what was not read before is passed over."""
+    """Behind the last message, even if the group has a position: what was not read before is passed over."""
 
     @property
     def read_status(self) -> ReadStatus:
@@ -36,17 +36,17 @@ class ConsumePosition(enum.Enum):
         return _READ_STATUSES[self]
 
     @classmethod
-    def of(cls, given: "str | ConsumePosition") -> "ConsumePosition":
+    def of(cls, name: "str | ConsumePosition") -> "ConsumePosition":
         """Return the position of this name.
 
         Raises:
             OptionError: there is none.
         """
         try:
-            return cls(given)
+            return cls(name)
         except ValueError:
             names = ", ".join(repr(position.value) for position in cls)
-            raise bad_setting("consume_position", repr(given), f"one of {names}") from None
+            raise bad_setting("consume_position", repr(name), f"one of {names}") from None
 
 
 _READ_STATUSES: Final = {

@@ -47,8 +47,8 @@ class CustomPartitioner(Protocol):
             value: the message's body.
             partitions: those to which the topic can be published now, as the master says: at least one,
                 sorted, the same object until they change.
-            available: those of them whose brokers are not failing and not behind; at least one. Whoever sends
-                equal keys to equal partitions must choose among ``partitions``.
+            available: those of them whose brokers are not failing and not behind; at least one. To send
+                equal keys to equal partitions, choose among ``partitions``.
         """
 
 
@@ -64,8 +64,8 @@ def by_name(name: str) -> BuiltInPartitioner:
         raise bad_partitioner(name) from None
 
 
-def bad_partitioner(given: object) -> OptionError:
+def bad_partitioner(value: object) -> OptionError:
     """Return the error about something that cannot choose partitions."""
-    names = ", ".join(repr(one.value) for one in BuiltInPartitioner)
+    names = ", ".join(repr(partitioner.value) for partitioner in BuiltInPartitioner)
     rule = f"{names} or an object with a method choose"
-    return bad_setting("partitioner", repr(given), rule)
+    return bad_setting("partitioner", repr(value), rule)

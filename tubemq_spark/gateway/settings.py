@@ -39,7 +39,7 @@ _NEEDED: Final = (
     ("policy", "tls_cert"),
     ("master_username", "master_password"),
     ("master_password", "master_username"),
-    # Otherwise whoever reaches the port would have this user's rights.
+    # Otherwise all who reach the port would have this user's rights.
     ("master_username", "policy"),
     ("master_admin_token", "policy"),
     *((f"master_tls_{name}", "master_tls") for name in ("ca", "cert", "key", "key_password", "server_name")),
@@ -251,9 +251,9 @@ class GatewaySettings:
 
     def _check_pairs(self) -> None:
         """Refuse a setting without the one that it needs."""
-        for name, other in _NEEDED:
-            if getattr(self, name) is not None and not getattr(self, other):
-                raise bad_setting(name, "given", f"given together with {other}")
+        for name, needed in _NEEDED:
+            if getattr(self, name) is not None and not getattr(self, needed):
+                raise bad_setting(name, "given", f"given together with {needed}")
 
     def _check_log_file(self) -> None:
         if self.log_file is None:

@@ -11,11 +11,11 @@ Three numbers per topic:
     place before the first of these moments it is reckoned with the rate at which rows have come since; None
     until there is a rate. 0 where nothing is unread.
 *catch-up seconds*
-    How long the query needs to read all that is unread and all that comes meanwhile, if rows are read and
+    How long the query needs to read all that is unread and all that comes until then, if rows are read and
     come as in the last minutes. Infinite where it does not become less; None until there are rates.
 
 Each store has a ``StoreHistory``. Its invariant: times and ends both ascend; an end that goes back (a topic
-that was created again, a crash) begins the history anew.
+that was created again, a crash) starts the history over.
 """
 
 import bisect
@@ -186,12 +186,12 @@ class SourceHistory:
 def _topic_lag(topic: str, stores: Iterable[StoreHistory]) -> TopicLag:
     rows = 0
     seconds: list[float | None] = []
-    left: list[float | None] = []
+    catch_up: list[float | None] = []
     for store in stores:
         rows += store.rows
         seconds.append(store.seconds)
-        left.append(_catch_up_seconds(store))
-    return TopicLag(topic, rows, _longest(seconds), _longest(left))
+        catch_up.append(_catch_up_seconds(store))
+    return TopicLag(topic, rows, _longest(seconds), _longest(catch_up))
 
 
 def _catch_up_seconds(store: StoreHistory) -> float | None:
@@ -205,5 +205,5 @@ def _catch_up_seconds(store: StoreHistory) -> float | None:
 
 def _longest(values: Iterable[float | None]) -> float | None:
     """Return the largest of some numbers, of which none may be unknown."""
-    known = list(values)
-    return None if None in known else max((value for value in known if value is not None), default=0.0)
+    numbers = list(values)
+    return None if None in numbers else max((value for value in numbers if value is not None), default=0.0)

@@ -83,17 +83,17 @@ class LagListener(StreamingQueryListener):
         """Learn from a micro-batch."""
         progress = event.progress
         run, at = str(progress.runId), moment(progress.timestamp)
-        found = {
+        sources = {
             number: offsets
             for number, source in enumerate(progress.sources)
             if (offsets := source_offsets(source)) is not None
         }
-        if not found:
+        if not sources:
             return
         with self._lock:
             query = self._queries.setdefault(run, _Query(progress.name or str(progress.id)))
             query.at = at
-            for number, offsets in found.items():
+            for number, offsets in sources.items():
                 query.sources.setdefault(number, SourceHistory()).add(at, offsets.latest, offsets.positions)
             is_due = at - query.logged_at >= self._log_seconds
             lags = query.lags() if is_due else []
@@ -114,14 +114,16 @@ class LagListener(StreamingQueryListener):
 def _line(lag: QueryLag) -> str:
     """Return a lag as one line."""
     furthest = sorted(lag.topics, key=lambda topic: (-topic.rows, topic.topic))
-    shown = [f"{one.topic} {_amount(one.rows, one.seconds)}" for one in furthest[:_TOPICS_LOGGED]]
+    shown = [f"{topic.topic} {_amount(topic.rows, topic.seconds)}" for topic in furthest[:_TOPICS_LOGGED]]
     more = f" and {len(furthest) - _TOPICS_LOGGED} more topics" if len(furthest) > _TOPICS_LOGGED else ""
-    rows = sum(one.rows for one in furthest)
-    whole = _amount(rows, _longest(lag, lambda one: one.seconds))
-    left = _longest(lag, lambda one: one.catch_up_seconds)
+    rows = sum(topic.rows for topic in furthest)
+    whole = _amount(rows, _longest(lag, lambda topic: topic.seconds))
+    catch_up = _longest(lag, lambda topic: topic.catch_up_seconds)
     ending = ""
-    if rows and left is not None:
-        ending = f"; it catches up in about {left:.0f} s" if left < math.inf else "; it does not catch up"
+    if rows and catch_up is not None:
+        ending = (
+            f"; it catches up in about {catch_up:.0f} s" if catch_up < math.inf else "; it does not catch up"
+        )
     return f"query {lag.query}, source {lag.source}: {whole} ({', '.join(shown)}{more}){ending}"
 
 
@@ -131,5 +133,5 @@ def _amount(rows: int, seconds: float | None) -> str:
 
 def _longest(lag: QueryLag, of: Callable[[TopicLag], float | None]) -> float | None:
     values: Iterable[float | None] = [of(topic) for topic in lag.topics]
-    known = [value for value in values if value is not None]
-    return max(known, default=0.0) if len(known) == len(lag.topics) else None
+    numbers = [value for value in values if value is not None]
+    return max(numbers, default=0.0) if len(numbers) == len(lag.topics) else None

@@ -1,6 +1,6 @@
 """The lags of queries for Prometheus; the one module that needs ``prometheus_client``.
 
-Metrics are made when somebody asks for them, from what the listener knows then: a query that has ended has
+Metrics are made when they are asked for, from what the listener knows then: a query that has ended has
 none.
 """
 

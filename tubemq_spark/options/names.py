@@ -62,7 +62,7 @@ _REFUSED_BY_KEY: Final[dict[str, tuple[str, str]]] = {
 
 
 def find(key: str) -> Option | None:
-    """Return the option a key names, in whatever case; None for a key of Spark's own.
+    """Return the option that a key names, in any case; None for a key of Spark's own.
 
     Raises:
         OptionError: there is no such option; the error names the nearest, or what to use instead.

@@ -95,19 +95,19 @@ class OptionSet:
                 together with another.
             OffsetFormatError: the text is not an offset spec.
         """
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         ignored = []
         masters = ""
         for key, text in options.items():
             option = find(key)
             if option is not None:
-                given[option.name] = option.read(text)
+                values[option.name] = option.read(text)
                 masters = text if option.name == _MASTERS else masters
             elif key.lower() in ("path", "paths"):
                 ignored.append(key.lower())
-        if masters and given.get("tubemq.tls.enabled"):
-            given[_MASTERS] = _MASTERS_OVER_TLS.read(masters)
-        parsed = cls(given, tuple(ignored))
+        if masters and values.get("tubemq.tls.enabled"):
+            values[_MASTERS] = _MASTERS_OVER_TLS.read(masters)
+        parsed = cls(values, tuple(ignored))
         parsed._check_pairs()
         return parsed
 
@@ -277,12 +277,12 @@ class OptionSet:
             mode: what Spark does: options without effect in it are left at their defaults.
             derived: values of other fields, or of these, which they take the place of.
         """
-        given = {
+        values = {
             field: self._given[option.name]
             for field, option in FIELDS[owner].items()
             if option.name in self._given and (mode is None or mode in option.modes)
         }
-        return owner(**{**given, **derived})
+        return owner(**{**values, **derived})
 
     def _value(self, name: str) -> Value:
         """Return an option's value or default."""
@@ -291,14 +291,14 @@ class OptionSet:
     def _enter(self, mode: Mode) -> None:
         """Demand what the mode needs; name what has no effect in it, and refuse that in a view."""
         for name, option in NAMED.items():
-            given = name in self._given
+            is_set = name in self._given
             through_gateways = name == _MASTERS and _GATEWAYS in self._given
-            if mode in option.modes and option.example and not given and not through_gateways:
+            if mode in option.modes and option.example and not is_set and not through_gateways:
                 hint = self._table_hint(mode, name, option.example)
                 raise OptionError(
                     "TUBEMQ_OPTION_MISSING", option=name, mode=mode.value, example=option.example, hint=hint
                 )
-            if given and mode not in option.modes:
+            if is_set and mode not in option.modes:
                 # How to connect may be said anywhere: users keep that together.
                 if mode in _VIEWS and not name.startswith(_CONNECTION_PREFIX):
                     raise OptionError("TUBEMQ_OPTION_IN_VIEW", option=name, mode=mode.value)
@@ -319,19 +319,19 @@ class OptionSet:
 
     def _check_pairs(self) -> None:
         """Check options that belong together, or exclude each other."""
-        given = self._given
-        if given.get("subscribe") == ():
+        values = self._given
+        if values.get("subscribe") == ():
             raise OptionError("TUBEMQ_NO_TOPICS", option="subscribe")
         for first, second in _EXCLUSIVE:
-            if first in given and second in given:
+            if first in values and second in values:
                 raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=first, other=second)
         for login in _LOGIN, _LOGIN[::-1]:
-            if login[0] in given and login[1] not in given:
+            if login[0] in values and login[1] not in values:
                 raise OptionError("TUBEMQ_OPTION_ALONE", option=login[0], other=login[1])
         for name, value in (("commitOffsetsToGroup", True), ("startingOffsets", Stored.GROUP)):
-            if given.get(name) is value:
+            if values.get(name) is value:
                 self._require(_GROUP, name)
-        if "mode" in given and self.payload is not PayloadFormat.INLONG:
+        if "mode" in values and self.payload is not PayloadFormat.INLONG:
             logger.warning("option '%s' has no effect without 'payload=inlong'", "mode")
         self._check_limits()
         self._check_tls()
@@ -382,8 +382,8 @@ class OptionSet:
             )
 
 
-def _refuse_edge(option: str, given: OffsetSpec, edge: Edge) -> None:
-    whose = mentions(given, edge)
+def _refuse_edge(option: str, spec: OffsetSpec, edge: Edge) -> None:
+    whose = mentions(spec, edge)
     if whose:
         raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=option, edge=edge.value, whose=whose)
 

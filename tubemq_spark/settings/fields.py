@@ -8,7 +8,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.settings.kinds import BOOLEAN, Kind
 
 Value: TypeAlias = Any
-"""Of whatever type the setting has."""
+"""A setting's value, of the type that the setting has."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

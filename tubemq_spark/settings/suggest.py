@@ -4,11 +4,11 @@ import difflib
 from collections.abc import Iterable
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean 'value'?`` with the known name that is closest, or "" if none is close.
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return ``did you mean 'value'?`` with the name that is closest, or "" if none is close.
 
     Upper and lower case make no difference.
     """
-    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    by_lower_case = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
     return f"did you mean '{by_lower_case[close[0]]}'?" if close else ""

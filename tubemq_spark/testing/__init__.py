@@ -70,9 +70,9 @@ def tubemq_topic_factory(tubemq: "EmbeddedTubeMQ", request: pytest.FixtureReques
     test = re.sub(r"\W", "_", request.node.name, flags=re.ASCII)
 
     def add_topic(stores: int = 1, partitions: int = 1, brokers: Iterable[int] | None = None) -> str:
-        taken = tubemq.topics()
+        topics = tubemq.topics()
         names = (f"t{number}_{test}"[:_LONGEST_NAME] for number in itertools.count(1))
-        name = next(name for name in names if name not in taken)
+        name = next(name for name in names if name not in topics)
         tubemq.add_topic(name, stores, partitions, brokers=brokers)
         return name
 

@@ -20,7 +20,7 @@ class TopicClient:
     """Sends and reads whole topics; a context manager, for use by one thread."""
 
     def __init__(self, master: str, group: str) -> None:
-        """Create a client; it does not connect yet.
+        """Take the address and the group; the first call connects.
 
         Raises:
             OptionError: the address or the group is not valid.

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 from tubemq_spark.cli.receipts.checks import (
     Check,
+    Contents,
     Finding,
-    Found,
     Verdict,
     checks_of,
     neighbours_of,
@@ -197,17 +197,17 @@ def loss(kind):
     ],
 )
 def test_what_is_found_has_one_verdict(found, verdict, text):
-    finding = Finding(CHECK, Found(**found))
+    finding = Finding(CHECK, Contents(**found))
     assert finding.verdict is verdict
     assert text in finding.text
     assert bool(text) == bool(finding.text)
-    assert finding.missing == max(0, 10 - finding.found.count)
+    assert finding.missing == max(0, 10 - finding.contents.count)
 
 
 def test_many_losses_are_told_shortly():
     losses = [LossRecord(Loss.CORRUPT, ONE, 56 * number, 56 * number + 28, 1) for number in range(9)]
-    text = Finding(CHECK, Found(losses=losses)).text
+    text = Finding(CHECK, Contents(losses=losses)).text
     assert text.count("corrupt between") == 3
     assert text.endswith("and 6 more gaps")
     one_gap = [LossRecord(Loss.CORRUPT, ONE, 28 * number, 28 * number + 28, 1) for number in range(9)]
-    assert Finding(CHECK, Found(losses=one_gap)).text == "corrupt between the offsets 0 and 252"
+    assert Finding(CHECK, Contents(losses=one_gap)).text == "corrupt between the offsets 0 and 252"

@@ -32,8 +32,8 @@ class Truth:
         first = len(checksums) + 1
         checksums.extend(map(zlib.crc32, lines))
         # A line ending is not a letter, so no word can span two lines.
-        found = _WORD.findall(b"".join(lines).lower())
-        self._words.setdefault(extension, Counter()).update(found)
+        words = _WORD.findall(b"".join(lines).lower())
+        self._words.setdefault(extension, Counter()).update(words)
         self._lines[extension] += len(lines)
         return first
 
@@ -80,29 +80,29 @@ class LineReport:
             (self.altered, "lines came back with different bytes"),
             (self.foreign, "rows are not lines of this run"),
         )
-        found = [f"{count:,} {what}" for count, what in counted if count]
-        return [*found, f"for example {', '.join(self.examples)}"] if found else []
+        faults = [f"{count:,} {what}" for count, what in counted if count]
+        return [*faults, f"for example {', '.join(self.examples)}"] if faults else []
 
 
 def compare_lines(truth: Truth, rows: Iterable[tuple[str | None, str | None, int]]) -> LineReport:
     """Compare rows (file, line number, CRC-32 of the value) with what was published."""
     report = LineReport()
     published = truth.checksums()
-    seen = {name: bytearray(len(checksums)) for name, checksums in published.items()}
+    read_lines = {name: bytearray(len(checksums)) for name, checksums in published.items()}
     for name, number, checksum in rows:
         report.read += 1
         index = _line_index(number)
-        if name is None or name not in seen or not 0 <= index < len(seen[name]):
+        if name is None or name not in read_lines or not 0 <= index < len(read_lines[name]):
             report.foreign += 1
-        elif seen[name][index]:
+        elif read_lines[name][index]:
             report.repeated += 1
         else:
-            seen[name][index] = 1
+            read_lines[name][index] = 1
             if published[name][index] == checksum:
                 continue
             report.altered += 1
         _add_example(report.examples, f"{name}:{number}")
-    for name, flags in seen.items():
+    for name, flags in read_lines.items():
         missing = flags.count(0)
         report.lost += missing
         if missing:
@@ -110,13 +110,13 @@ def compare_lines(truth: Truth, rows: Iterable[tuple[str | None, str | None, int
     return report
 
 
-def compare_counts(expected: Mapping[WordKey, int], found: Mapping[WordKey, int]) -> list[str]:
+def compare_counts(expected: Mapping[WordKey, int], counts: Mapping[WordKey, int]) -> list[str]:
     """Return what is wrong with Spark's counts, as sentences; none if they are as expected."""
-    wrong = [key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)]
+    wrong = [key for key in expected.keys() | counts.keys() if expected.get(key) != counts.get(key)]
     if not wrong:
         return []
     examples = [
-        f"{'/'.join(key)}: {found.get(key, 0):,} instead of {expected.get(key, 0):,}"
+        f"{'/'.join(key)}: {counts.get(key, 0):,} instead of {expected.get(key, 0):,}"
         for key in sorted(wrong)[:_EXAMPLES]
     ]
     return [f"{len(wrong):,} of {len(expected):,} word counts are wrong, for example {', '.join(examples)}"]

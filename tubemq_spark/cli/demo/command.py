@@ -181,7 +181,7 @@ def _workspace(screen: "Screen", *, keep: bool) -> Iterator[Path]:
 
 @contextmanager
 def _unwinding_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise an exception, so that everything is cleaned up."""
+    """Turn SIGTERM into an exception, so that everything is cleaned up."""
 
     def leave(_number: int, _frame: FrameType | None) -> None:
         sys.exit(_TERMINATED)

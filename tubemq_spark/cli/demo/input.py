@@ -72,14 +72,14 @@ def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> Select
     """
     stdlib = Path(sysconfig.get_path("stdlib"))
     packages = sorted({Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")})
-    found = [
+    files = [
         (f"stdlib/{path.relative_to(stdlib).as_posix()}", path)
         for path in _walk(stdlib, _SKIPPED_DIRECTORIES | _INSTALLED_PACKAGES)
     ]
     for root in packages:
-        found += [(f"site-packages/{path.relative_to(root).as_posix()}", path) for path in _walk(root)]
-    licences = [(name, path) for name, path in found if _LICENCE_NAME.match(path.name)]
-    modules = [(name, path) for name, path in found if path.suffix == ".py"]
+        files += [(f"site-packages/{path.relative_to(root).as_posix()}", path) for path in _walk(root)]
+    licences = [(name, path) for name, path in files if _LICENCE_NAME.match(path.name)]
+    modules = [(name, path) for name, path in files if path.suffix == ".py"]
     return _select([*licences, *modules], max_lines)
 
 
@@ -122,11 +122,11 @@ def extension_of(path: Path) -> str:
 
 def _walk(root: Path, skipped: frozenset[str] = _SKIPPED_DIRECTORIES) -> list[Path]:
     """Return the regular files below a directory, by name; links to directories are not followed."""
-    found = []
+    paths = []
     for directory, names, files in os.walk(root):
         names[:] = sorted(set(names) - skipped)
-        found += [path for path in (Path(directory, name) for name in files) if path.is_file()]
-    return sorted(found)
+        paths += [path for path in (Path(directory, name) for name in files) if path.is_file()]
+    return sorted(paths)
 
 
 def _select(candidates: Iterable[tuple[str, Path]], max_lines: int | None) -> Selection:

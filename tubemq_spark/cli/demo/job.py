@@ -70,7 +70,7 @@ def spark_session(workspace: Path, log: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """Let processes that are started in this block write their standard error to a file.
+    """Redirect to a file the standard error of processes that are started in this block.
 
     When a query is stopped halfway, Spark logs its interrupted tasks and its Python workers their broken
     pipes, which is correct but of no use on a terminal.

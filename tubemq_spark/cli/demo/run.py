@@ -143,11 +143,11 @@ class DemoRun:
             phase.advance(report.read)
         results = after.of(counts).rows_since(before.of(counts))
         with self._screen.phase("read results and compare", "results", results) as phase:
-            found = read_counts(self._session, options, counts, _both(before, after, counts))
-            self._faults += compare_counts(self._truth.word_counts(), found)
+            words = read_counts(self._session, options, counts, _both(before, after, counts))
+            self._faults += compare_counts(self._truth.word_counts(), words)
             phase.advance(results)
-            phase.note = f"{len(found):,} words"
-        return found
+            phase.note = f"{len(words):,} words"
+        return words
 
     def _show(self, before: TopicEnds, after: TopicEnds, counts: Mapping[WordKey, int]) -> None:
         words: dict[str, Counter[str]] = {}

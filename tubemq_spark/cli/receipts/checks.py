@@ -1,8 +1,9 @@
 """What manifests say must be there, and the verdict about what is there. No cluster is asked here.
 
 **What is checked together.** A receipt tells of messages between two offsets of a partition. The ranges of
-two writes overlap when they ran at the same time, or when one was aborted and then repeated, and nobody can
-tell whose a message in both ranges is. So ranges that overlap are one ``Check``: counts and checksums add up.
+two writes overlap when they ran at the same time, or when one was aborted and then repeated, and whose a
+message in both ranges is cannot be told. So ranges that overlap are one ``Check``: counts and checksums add
+up.
 
 **What cannot be told.** Messages of other producers, and copies of messages that were sent again, lie in the
 same range. Where the sink gave each message an id (``messageUid``), the beginning of the id names the write,
@@ -30,7 +31,7 @@ class Verdict(enum.Enum):
     REPEATED = "repeated"
     """All are there, and some of them more than once."""
     UNCLEAR = "unclear"
-    """There are more messages than were acknowledged, and nobody can tell which of them were."""
+    """There are more messages than were acknowledged, and it is unclear which of them were."""
     EXPIRED = "expired"
     """Retention has removed some of them, or all."""
     MISSING = "missing"
@@ -87,7 +88,7 @@ class Check:
 
 
 @dataclasses.dataclass(slots=True)
-class Found:
+class Contents:
     """What there is in the range of a check."""
 
     count: int = 0
@@ -113,43 +114,42 @@ class Finding:
     """A check, what was found, and what that means."""
 
     check: Check
-    found: Found
+    contents: Contents
 
     @property
     def verdict(self) -> Verdict:
         """What became of the messages."""
-        check, found = self.check, self.found
-        if found.error:
+        check, contents = self.check, self.contents
+        if contents.error:
             return Verdict.UNREADABLE
-        if (found.count, found.bytes, found.checksum) == (check.count, check.bytes, check.checksum):
-            return Verdict.REPEATED if found.copies else Verdict.INTACT
-        kinds = {loss.loss for loss in found.losses}
+        if (contents.count, contents.bytes, contents.checksum) == (check.count, check.bytes, check.checksum):
+            return Verdict.REPEATED if contents.copies else Verdict.INTACT
+        kinds = {loss.loss for loss in contents.losses}
         for kind, verdict in _BY_LOSS:
             if kind in kinds:
                 return verdict
-        if found.count > check.count:
+        if contents.count > check.count:
             return Verdict.UNCLEAR
         if kinds:
             return Verdict.DAMAGED
-        return Verdict.MISSING if found.count < check.count else Verdict.CHANGED
+        return Verdict.MISSING if contents.count < check.count else Verdict.CHANGED
 
     @property
     def missing(self) -> int:
         """How many messages are missing at least."""
-        return max(0, self.check.count - self.found.count)
+        return max(0, self.check.count - self.contents.count)
 
     @property
     def text(self) -> str:
         """What is to be said besides the verdict."""
-        check, found = self.check, self.found
-        parts = [found.error] if found.error else []
-        if found.count > check.count:
-            parts.append(
-                f"{found.count - check.count} more than were acknowledged: {_WHOSE[found.copies is None]}"
-            )
-        parts += _losses_in_words(found.losses)
-        parts += [f"{found.copies} copies"] if found.copies else []
-        parts += [f"{found.others} messages of others"] if found.others else []
+        check, contents = self.check, self.contents
+        parts = [contents.error] if contents.error else []
+        if contents.count > check.count:
+            whose = _WHOSE[contents.copies is None]
+            parts.append(f"{contents.count - check.count} more than were acknowledged: {whose}")
+        parts += _losses_in_words(contents.losses)
+        parts += [f"{contents.copies} copies"] if contents.copies else []
+        parts += [f"{contents.others} messages of others"] if contents.others else []
         return "; ".join(parts)
 
 
@@ -159,9 +159,9 @@ def checks_of(manifests: Iterable[tuple[str, Manifest]]) -> list[Check]:
     Args:
         manifests: each with the name of its file.
     """
-    told = [(receipt, name, manifest) for name, manifest in manifests for receipt in manifest.receipts]
-    told.sort(key=lambda one: (one[0].partition, one[0].first_offset))
-    return [_check(together) for together in _overlapping(told)]
+    receipts = [(receipt, name, manifest) for name, manifest in manifests for receipt in manifest.receipts]
+    receipts.sort(key=lambda entry: (entry[0].partition, entry[0].first_offset))
+    return [_check(together) for together in _overlapping(receipts)]
 
 
 def neighbours_of(checks: Iterable[Check]) -> list[list[Check]]:
@@ -170,19 +170,19 @@ def neighbours_of(checks: Iterable[Check]) -> list[list[Check]]:
     They are of one partition and not too long together, and what lies between their ranges is not longer than
     these are.
     """
-    found: list[list[Check]] = []
+    groups: list[list[Check]] = []
     entries = 0
     for check in checks:
-        last = found[-1] if found else []
+        last = groups[-1] if groups else []
         if last and last[0].range.partition == check.range.partition:
             entries += check.entries
             span = (check.range.end - last[0].range.start) // INDEX_ENTRY_BYTES
             if span <= min(_MOST_ENTRIES, 2 * entries):
                 last.append(check)
                 continue
-        found.append([check])
+        groups.append([check])
         entries = check.entries
-    return found
+    return groups
 
 
 def together(checks: Sequence[Check]) -> Check:
@@ -200,32 +200,32 @@ def together(checks: Sequence[Check]) -> Check:
     )
 
 
-_Told = tuple[Receipt, str, Manifest]
+_Entry = tuple[Receipt, str, Manifest]
 
 
-def _overlapping(told: Iterable[_Told]) -> Iterator[list[_Told]]:
+def _overlapping(entries: Iterable[_Entry]) -> Iterator[list[_Entry]]:
     """Yield the receipts of each check."""
-    together: list[_Told] = []
+    together: list[_Entry] = []
     reached = -1
-    for one in told:
-        receipt = one[0]
+    for entry in entries:
+        receipt = entry[0]
         if together and (receipt.partition != together[0][0].partition or receipt.first_offset > reached):
             yield together
             together, reached = [], -1
-        together.append(one)
+        together.append(entry)
         reached = max(reached, receipt.last_offset)
     if together:
         yield together
 
 
-def _check(told: Sequence[_Told]) -> Check:
-    start = told[0][0].first_offset
-    end = max(receipt.last_offset for receipt, _, _ in told) + INDEX_ENTRY_BYTES
-    prefixes, counted = _by_uids(told)
+def _check(entries: Sequence[_Entry]) -> Check:
+    start = entries[0][0].first_offset
+    end = max(receipt.last_offset for receipt, _, _ in entries) + INDEX_ENTRY_BYTES
+    prefixes, counted = _by_uids(entries)
     receipts = [receipt for receipt, _, _ in counted]
     return Check(
-        OffsetRange(told[0][0].partition, start, end),
-        tuple(name for _, name, _ in told),
+        OffsetRange(entries[0][0].partition, start, end),
+        tuple(name for _, name, _ in entries),
         sum(receipt.count for receipt in receipts),
         sum(receipt.bytes for receipt in receipts),
         sum(receipt.checksum or 0 for receipt in receipts) % CHECKSUM_MODULUS,
@@ -233,26 +233,30 @@ def _check(told: Sequence[_Told]) -> Check:
     )
 
 
-def _by_uids(told: Sequence[_Told]) -> tuple[frozenset[str], Sequence[_Told]]:
+def _by_uids(entries: Sequence[_Entry]) -> tuple[frozenset[str], Sequence[_Entry]]:
     """Return how the ids of messages begin, and the receipts that tell how many different ones there are.
 
     A micro-batch that was aborted and repeated has the same ids both times: what is complete counts. When it
-    was aborted twice, or written twice by ``foreachBatch``, nobody knows how many ids both have in common, so
-    ids do not help.
+    was aborted twice, or written twice by ``foreachBatch``, it is unknown how many ids both have in common,
+    so ids do not help.
     """
-    topic = told[0][0].partition.topic
-    complete = {one.uid_prefix for _, _, one in told if one.outcome is Outcome.WRITTEN}
-    counted = [one for one in told if one[2].outcome is Outcome.WRITTEN or one[2].uid_prefix not in complete]
+    topic = entries[0][0].partition.topic
+    complete = {entry.uid_prefix for _, _, entry in entries if entry.outcome is Outcome.WRITTEN}
+    counted = [
+        entry
+        for entry in entries
+        if entry[2].outcome is Outcome.WRITTEN or entry[2].uid_prefix not in complete
+    ]
     prefixes = [manifest.uid_prefix_in(topic) for _, _, manifest in counted]
-    known = frozenset(prefix for prefix in prefixes if prefix)
-    return (known, counted) if len(known) == len(prefixes) else (frozenset(), told)
+    named = frozenset(prefix for prefix in prefixes if prefix)
+    return (named, counted) if len(named) == len(prefixes) else (frozenset(), entries)
 
 
 def _losses_in_words(losses: Iterable[LossRecord]) -> list[str]:
-    found = coalesced(losses)
+    gaps = coalesced(losses)
     texts = [
         f"{loss.loss.value.lower().replace('_', ' ')} between the offsets {loss.start} and {loss.end}"
-        for loss in found[:_SHOWN_LOSSES]
+        for loss in gaps[:_SHOWN_LOSSES]
     ]
-    more = len(found) - len(texts)
+    more = len(gaps) - len(texts)
     return [*texts, f"and {more} more gaps"] if more else texts

@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     neighbours = neighbours_of(checks)
     entries = sum(together(some).entries for some in neighbours)
     with screen.phase("read again", "entries", entries) as phase:
-        found = tuple(findings(open_cluster(config), neighbours, phase.advance)) if checks else ()
-    report = Report(len(meant), found, expiry_is_a_fault=not arguments.allow_expired)
+        results = tuple(findings(open_cluster(config), neighbours, phase.advance)) if checks else ()
+    report = Report(len(meant), results, expiry_is_a_fault=not arguments.allow_expired)
     if arguments.json:
         sys.stdout.write(report.json + "\n")
     else:

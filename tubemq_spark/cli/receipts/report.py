@@ -27,7 +27,7 @@ class Report:
     def sound(self) -> bool:
         """Whether there is no fault; to have found no manifest is one."""
         tolerated = SOUND if self.expiry_is_a_fault else SOUND | {Verdict.EXPIRED}
-        return self.writes > 0 and all(one.verdict in tolerated for one in self.findings)
+        return self.writes > 0 and all(finding.verdict in tolerated for finding in self.findings)
 
     @property
     def json(self) -> str:
@@ -38,21 +38,21 @@ class Report:
                 "sound": self.sound,
                 "manifests": self.writes,
                 "verdicts": {verdict.value: count for verdict, count in self._counts().items()},
-                "checks": [_to_json(one) for one in self.findings],
+                "checks": [_to_json(finding) for finding in self.findings],
             }
         )
 
     def show(self, screen: "Screen") -> None:
         """Print what is not intact, and a sentence about everything."""
-        told = [one for one in self.findings if one.verdict is not Verdict.INTACT]
-        if told:
+        doubtful = [finding for finding in self.findings if finding.verdict is not Verdict.INTACT]
+        if doubtful:
             header = ("partition", "offsets", "acknowledged", "found", "verdict", "", "manifest")
-            screen.table("Not intact, or not certain", header, [_row(one) for one in told])
+            screen.table("Not intact, or not certain", header, [_row(finding) for finding in doubtful])
         if not self.writes:
             screen.say("there is no manifest: nothing was verified")
             return
         counts = ", ".join(f"{count} {verdict.value}" for verdict, count in self._counts().items())
-        messages = sum(one.check.count for one in self.findings)
+        messages = sum(finding.check.count for finding in self.findings)
         ranges = f"{messages:,} messages in {len(self.findings)} ranges"
         text = f"{self.writes} manifests, {ranges}{counts and f': {counts}'}"
         if self.sound:
@@ -61,18 +61,18 @@ class Report:
             screen.failure(text)
 
     def _counts(self) -> dict[Verdict, int]:
-        counts = collections.Counter(one.verdict for one in self.findings)
+        counts = collections.Counter(finding.verdict for finding in self.findings)
         return {verdict: counts[verdict] for verdict in Verdict if counts[verdict]}
 
 
 def _row(finding: Finding) -> tuple[object, ...]:
-    check, found = finding.check, finding.found
+    check, contents = finding.check, finding.contents
     first, *others = check.files
     return (
         check.range.partition,
         f"{check.range.start} to {check.range.end}",
         check.count,
-        found.count,
+        contents.count,
         finding.verdict.value,
         finding.text,
         f"{first} and {len(others)} more" if others else first,
@@ -80,7 +80,7 @@ def _row(finding: Finding) -> tuple[object, ...]:
 
 
 def _to_json(finding: Finding) -> dict[str, Any]:
-    check, found = finding.check, finding.found
+    check, contents = finding.check, finding.contents
     partition = check.range.partition
     return {
         "topic": partition.topic,
@@ -92,12 +92,12 @@ def _to_json(finding: Finding) -> dict[str, Any]:
         "verdict": finding.verdict.value,
         "missing": finding.missing,
         "acknowledged": {"count": check.count, "bytes": check.bytes, "checksum": str(check.checksum)},
-        "found": {"count": found.count, "bytes": found.bytes, "checksum": str(found.checksum)},
-        "copies": found.copies,
-        "others": found.others,
+        "found": {"count": contents.count, "bytes": contents.bytes, "checksum": str(contents.checksum)},
+        "copies": contents.copies,
+        "others": contents.others,
         "losses": [
             {"reason": loss.loss.value, "startOffset": loss.start, "endOffset": loss.end}
-            for loss in found.losses
+            for loss in contents.losses
         ],
-        "error": found.error or None,
+        "error": contents.error or None,
     }

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tubemq_spark.cli.receipts.checks import Check, Finding, Found, Verdict, together
+from tubemq_spark.cli.receipts.checks import Check, Contents, Finding, Verdict, together
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, MESSAGE_UID_KEY, TopicsLayout
@@ -49,8 +49,8 @@ def findings(
     reading = _Reading(cluster, cluster.layout(topics, missing_ok=True), on_progress)
     with concurrent.futures.ThreadPoolExecutor(_READERS, "tubemq-verify") as readers:
         try:
-            for found in readers.map(reading.findings, neighbours):
-                yield from found
+            for contents in readers.map(reading.findings, neighbours):
+                yield from contents
         finally:
             reading.stopped.set()
 
@@ -66,48 +66,48 @@ class _Reading:
         self._away: dict[int, str] = {}
         """Errors of brokers that were waited for in vain."""
         self.stopped = threading.Event()
-        """Lets whoever reads end soon."""
+        """Set when the readers are to end soon."""
 
     def findings(self, checks: Sequence[Check]) -> list[Finding]:
         """Return what there is of neighbours."""
         whole = together(checks)
-        found = self._found(whole, self._pass)
+        contents = self._contents(whole, self._pass)
         if len(checks) == 1:
-            return [Finding(whole, found)]
-        if Finding(whole, found).verdict is Verdict.INTACT and not found.others:
-            return [Finding(check, Found.as_sent(check)) for check in checks]
-        return [Finding(check, self._found(check, self._pass_again)) for check in checks]
+            return [Finding(whole, contents)]
+        if Finding(whole, contents).verdict is Verdict.INTACT and not contents.others:
+            return [Finding(check, Contents.as_sent(check)) for check in checks]
+        return [Finding(check, self._contents(check, self._pass_again)) for check in checks]
 
-    def _found(self, check: Check, on_progress: Progress) -> Found:
+    def _contents(self, check: Check, on_progress: Progress) -> Contents:
         counting = _Counting(check)
         passed = 0
         for entries in self._read(check, counting):
             on_progress(entries - passed)
             passed = entries
         on_progress(check.entries - passed)
-        return counting.found
+        return counting.contents
 
     def _read(self, check: Check, counting: "_Counting") -> Iterator[int]:
         """Count what is in a range; yield how many of its entries were passed."""
-        partition, start, found = check.range.partition, check.range.start, counting.found
+        partition, start, contents = check.range.partition, check.range.start, counting.contents
         if partition not in self._layout.partitions:
             removed = partition.topic in self._layout.missing_topics
             loss = Loss.TOPIC_REMOVED if removed else Loss.PARTITION_REMOVED
-            found.losses.append(LossRecord(loss, partition, start, check.range.end))
+            contents.losses.append(LossRecord(loss, partition, start, check.range.end))
             return
-        found.error = self._away.get(partition.broker_id, "")
-        if found.error:
+        contents.error = self._away.get(partition.broker_id, "")
+        if contents.error:
             return
         own_store = partition.store_id in self._layout.alone_in_store
         request = self._layout.request(check.range, own_store=own_store)
         try:
-            for batch in self._cluster.read_range(request, found.losses.append):
+            for batch in self._cluster.read_range(request, contents.losses.append):
                 counting.add(batch.columns)
                 yield (batch.next - start) // INDEX_ENTRY_BYTES
         except TubeMQError as error:
-            found.error = str(error)
+            contents.error = str(error)
             if self._cluster.bounds(self._layout, [partition.store_id]).failures:
-                self._away[partition.broker_id] = found.error
+                self._away[partition.broker_id] = contents.error
 
     def _pass(self, entries: int) -> None:
         self._pass_again(entries)
@@ -125,17 +125,17 @@ class _Counting:
     def __init__(self, check: Check) -> None:
         self._prefixes = tuple(prefix.encode() for prefix in check.uid_prefixes)
         self._seen = Occurrences()
-        self.found = Found(copies=0, others=0) if self._prefixes else Found()
+        self.contents = Contents(copies=0, others=0) if self._prefixes else Contents()
 
     def add(self, columns: MessageColumns) -> None:
         """Count the messages of a fetch."""
         if self._prefixes:
             columns = self._first_of_each(columns)
-        found = self.found
-        found.count += len(columns)
-        found.bytes += int((columns.value_end - columns.value_start).sum())
-        found.checksum += sum_of_checksums(columns.data, columns.value_start, columns.value_end)
-        found.checksum %= CHECKSUM_MODULUS
+        contents = self.contents
+        contents.count += len(columns)
+        contents.bytes += int((columns.value_end - columns.value_start).sum())
+        contents.checksum += sum_of_checksums(columns.data, columns.value_start, columns.value_end)
+        contents.checksum %= CHECKSUM_MODULUS
 
     def _first_of_each(self, columns: MessageColumns) -> MessageColumns:
         """Return the check's messages that were not counted yet; count copies, and messages of others."""
@@ -147,8 +147,8 @@ class _Counting:
                 rows.append(row)
                 hashes.append(hash(match[1]))
         numbers = self._seen.numbers(np.array(hashes, np.int64).view(np.uint64))
-        kept = np.array(rows, np.int64)[numbers == 0]
-        found = self.found
-        found.copies = (found.copies or 0) + len(rows) - len(kept)
-        found.others = (found.others or 0) + len(columns) - len(rows)
-        return columns.take(kept)
+        firsts = np.array(rows, np.int64)[numbers == 0]
+        contents = self.contents
+        contents.copies = (contents.copies or 0) + len(rows) - len(firsts)
+        contents.others = (contents.others or 0) + len(columns) - len(rows)
+        return columns.take(firsts)
