@@ -76,7 +76,7 @@ def fetching(
                 during="reading",
             )
 
-        yield start, lambda: session.commit(claim).current, found.end
+        yield start, lambda: session.start_commit(claim, consumed=True).result().current, found.end
 
 
 def fetch_all(config: ClientConfig, topic: str) -> int:

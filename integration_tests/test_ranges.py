@@ -194,7 +194,7 @@ def refuses_commits(log, work):
     claim = Claim(work.range.partition, "it_group_r00", "it_group_closed-1")
     session.register(claim, work.range.start)
     try:
-        session.commit(claim)
+        session.start_commit(claim, consumed=True).result()
     except RpcError as error:
         return error.code == ErrCode.FORBIDDEN
     finally:

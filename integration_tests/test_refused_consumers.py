@@ -12,7 +12,7 @@ from integration_tests.rig.servers import USER
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
-from tubemq_spark.client.master import proofs
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
@@ -108,5 +108,5 @@ def test_logins_that_fail(secured_server, pool, monkeypatch):
         wrong = refusal(session(username=USER.user, password="wrong"))
         assert wrong.condition == "TUBEMQ_NOT_AUTHENTICATED.WRONG_PASSWORD"
     late = types.SimpleNamespace(time_ns=lambda: time.time_ns() - 21_000_000_000)
-    monkeypatch.setattr(proofs, "time", late)
+    monkeypatch.setattr(identity, "time", late)
     assert refusal(session(**LOGIN)).condition == "TUBEMQ_NOT_AUTHENTICATED.CLOCK"

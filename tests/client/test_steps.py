@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.waiting import wait_until
-from tubemq_spark.client.consumer.lock import PartitionLock
-from tubemq_spark.client.steps import Blocking, advance, run, wait_for
+from tubemq_spark.client.steps import Blocking, PartitionLock, advance, run, wait_for
 
 SECONDS = 20
 

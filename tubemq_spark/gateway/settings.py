@@ -288,9 +288,9 @@ class GatewaySettings:
 
     def masters(self) -> tuple[Endpoint, ...]:
         """Return where the masters are now."""
-        from tubemq_spark.client.master import lists as master_lists
+        from tubemq_spark.client.master import identity
 
-        return master_lists.current(self.client_config().masters)
+        return identity.current_masters(self.client_config().masters)
 
     def web_servers(self) -> tuple[Endpoint, ...]:
         """Return where the masters serve their administration API now."""

@@ -9,7 +9,8 @@ from testkit.children import forks, in_child
 from tests.client.aio.consuming import PARTITIONS, assigned, client_of, take, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
-from tubemq_spark.client.consumer.states import ConsumeStatus, PartitionState
+from tubemq_spark.client.consumer.state import Life
+from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, RpcError
 from tubemq_spark.model import TopicPartition
@@ -416,7 +417,7 @@ async def test_an_opening_that_is_cancelled_closes(server):
         with pytest.raises(asyncio.CancelledError):
             await opening
         held.release()
-        await until(lambda: consumer._inner._state.refusal != consumer._inner._not_open)
+        await until(lambda: consumer._inner._state.life is Life.CLOSED)
         with pytest.raises(ConsumeError, match="is closed"):
             await consumer.fetch()
     assert not threads("upkeep")

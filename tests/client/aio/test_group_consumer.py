@@ -11,7 +11,7 @@ from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
 from tubemq_spark.client import BoundStart
-from tubemq_spark.client.consumer.states import ConsumeStatus
+from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError
 from tubemq_spark.model import TopicPartition

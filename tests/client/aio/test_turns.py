@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.aio.turns import Turns
-from tubemq_spark.client.consumer.fetching import Found
+from tubemq_spark.client.consumer.fetching import Booked
 from tubemq_spark.client.steps import wait_for
 from tubemq_spark.errors import ConsumeError, RpcError
 from tubemq_spark.protocol.errcodes import rpc_error
@@ -26,6 +26,7 @@ class Partitions:
     """In place of ``Fetching``: partitions that are idle, being fetched, or with the user."""
 
     def __init__(self):
+        self.state = self
         self.idle = list(range(PARTITIONS))
         self.asked = {}
         """The answers that partitions wait for."""
@@ -36,12 +37,12 @@ class Partitions:
         self.closed = False
         self.is_wanted = None
 
-    def check(self):
+    def check_fetch(self):
         if self.closed:
             raise ConsumeError("TUBEMQ_CONSUMER_CLOSED", code=420, group="g", state="closed", advice="-")
 
     def select_now(self):
-        self.check()
+        self.check_fetch()
         assert self.is_wanted()
         return self.idle.pop(0) if self.idle else None
 
@@ -140,7 +141,7 @@ class TurnsAgree(RuleBasedStateMachine):
         else:
             self.partitions.number += 1
             self.given.append(self.partitions.number)
-            answer.set_result(Found(partition, self.partitions.number))
+            answer.set_result(Booked(partition, self.partitions.number))
         self._settle(self.fetches[0] if cancel and self.fetches else None)
 
     @precondition(lambda self: self.partitions.out)
@@ -152,12 +153,12 @@ class TurnsAgree(RuleBasedStateMachine):
         self.turns.wake()
         self._settle()
 
-    @precondition(lambda self: self.turns._found)
+    @precondition(lambda self: self.turns._outcomes)
     @rule(data=st.data())
     def give_up_what_nobody_has_taken(self, data):
         """A partition was paused or given up: its batch comes again."""
-        found = data.draw(st.sampled_from(list(self.turns._found)))
-        if isinstance(found, Found) and found.booking not in self.partitions.unwanted:
+        found = data.draw(st.sampled_from(list(self.turns._outcomes)))
+        if isinstance(found, Booked) and found.booking not in self.partitions.unwanted:
             self.partitions.unwanted.add(found.booking)
             self.given.remove(found.batch)
 
@@ -177,7 +178,7 @@ class TurnsAgree(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_for_a_coroutine_that_waits(self):
-        assert not (self.fetches and self.turns._found)
+        assert not (self.fetches and self.turns._outcomes)
 
     @invariant()
     def whoever_waits_has_a_turn_if_there_is_one(self):
@@ -186,12 +187,12 @@ class TurnsAgree(RuleBasedStateMachine):
 
     @invariant()
     def everything_is_in_one_place(self):
-        found = [one for one in self.turns._found if isinstance(one, Found)]
+        found = [one for one in self.turns._outcomes if isinstance(one, Booked)]
         busy = len(self.partitions.asked) + len(found) + len(self.partitions.out) + len(self.partitions.idle)
         errors = sum(isinstance(one, RpcError) for one in self.given)
         if not self.partitions.closed:
             assert busy == PARTITIONS - errors
-            waiting = len(self.turns._found) - len(self.partitions.unwanted)
+            waiting = len(self.turns._outcomes) - len(self.partitions.unwanted)
             assert len(self.taken) + waiting == len(self.given)
 
     @invariant()

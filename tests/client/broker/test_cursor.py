@@ -11,6 +11,7 @@ from tubemq_spark.client.broker.lease import Lease
 from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.steps import run
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError
 from tubemq_spark.model import Route, StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
@@ -212,7 +213,7 @@ def test_a_confirm_can_be_said_with_the_next_fetch():
     with processing() as (broker, cursor):
         cursor.seek(0)
         cursor.fetch()
-        assert span(cursor.confirm_by(cursor.start_fetch(confirm=True))) == (0, 84)
+        assert span(run(cursor.confirming_by(cursor.start_fetch(confirm=True)))) == (0, 84)
         assert values_of(cursor.unconfirmed) == [b"value 3", b"value 4", b"value 5"]
         assert committed(broker) == 84
 

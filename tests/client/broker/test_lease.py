@@ -49,16 +49,6 @@ def test_a_lease_is_made_and_released():
         assert broker.leases() == []
 
 
-def test_a_lease_is_released_once():
-    with lease_of() as (broker, _, lease):
-        lease.release()
-        lease.register(0)
-        lease.release()
-        lease.release()
-
-        assert len(broker.requests) == 2
-
-
 def test_renewing_keeps_the_position_and_drops_what_is_in_flight():
     with lease_of() as (broker, _, lease):
         lease.register(28)
@@ -78,17 +68,6 @@ def test_every_register_says_the_same():
         assert {(item.clientId, item.groupName, item.qryPriorityId) for item in registers(broker)} == {
             ("etl_me-1-2-3", "etl", 303)
         }
-
-
-def test_a_partition_that_somebody_else_holds_is_not_released():
-    with lease_of() as (broker, _, lease):
-        broker.holdings[HELD].owner = "somebody else"
-        with pytest.raises(RpcError) as refused:
-            lease.register(0)
-        assert refused.value.code == 410
-
-        lease.release()
-        assert len(broker.requests) == 1
 
 
 @pytest.mark.parametrize("fault", [model.refuse_after(500), model.hang_up_after])

@@ -9,7 +9,7 @@ from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
 from tests.protocol.vectors import build, named
 from tubemq_spark.client.broker.session import FLUSHED_ONLY, BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import proofs
+from tubemq_spark.client.master import identity
 from tubemq_spark.errors import RpcError, TubeMQTimeoutError
 from tubemq_spark.model import StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
@@ -44,7 +44,7 @@ def test_the_life_of_a_lease():
         assert fetched.header.current_offset == 28
         assert fetched.count == 4
 
-        assert session.commit(MINE) == Position(140, 140)
+        assert session.start_commit(MINE, consumed=True).result() == Position(140, 140)
         session.unregister(MINE)
         assert broker.leases() == []
 
@@ -66,8 +66,8 @@ def test_a_commit_may_drop_what_was_fetched():
         session.register(MINE, 0)
         session.start_fetch(MINE).result()
 
-        assert session.commit(MINE, consumed=False).current == 0
-        assert session.commit(MINE).current == 0
+        assert session.start_commit(MINE, consumed=False).result().current == 0
+        assert session.start_commit(MINE, consumed=True).result().current == 0
 
 
 @pytest.mark.parametrize(("consumed", "committed"), [(False, 0), (True, 140)])
@@ -105,12 +105,12 @@ def test_what_a_register_says():
 
 def test_what_a_heartbeat_says():
     with session_with() as (broker, session):
-        session.heartbeat("etl", MINE.client_id, [PARTITION], query_priority=301)
+        session.start_heartbeat("etl", MINE.client_id, [PARTITION], query_priority=301).result()
         request = sent(broker, broker_pb2.HeartBeatRequestC2B)
         assert request.qryPriorityId == 301
         assert list(request.partitionInfo) == [f"1:{broker.endpoint}#demo:0"]
 
-        session.heartbeat("etl", MINE.client_id, [PARTITION])
+        session.start_heartbeat("etl", MINE.client_id, [PARTITION]).result()
         assert not sent(broker, broker_pb2.HeartBeatRequestC2B).HasField("qryPriorityId")
 
 
@@ -129,7 +129,7 @@ def test_a_recorded_heartbeat_is_sent_to_the_byte():
     recorded = build(broker_pb2.HeartBeatRequestC2B(), vector["fields"])
     places = [TopicPartition("demo", 1, 0), TopicPartition("demo", 1, 10001)]
     with session_with(token=recorded.authInfo.visitAuthorizedToken) as (broker, session):
-        session.heartbeat(recorded.groupName, recorded.clientId, places, query_priority=-2)
+        session.start_heartbeat(recorded.groupName, recorded.clientId, places, query_priority=-2).result()
         request = sent(broker, broker_pb2.HeartBeatRequestC2B)
         # Only the broker's address is another one.
         del request.partitionInfo[:]
@@ -145,11 +145,11 @@ def test_only_what_is_flushed_counts_when_asked_so():
 
 
 def test_a_user_is_proven_to_brokers(monkeypatch):
-    monkeypatch.setattr(proofs.secrets, "randbelow", lambda limit: 42)
-    monkeypatch.setattr(proofs.time, "time_ns", lambda: 1_700_000_000_123_000_000)
+    monkeypatch.setattr(identity.secrets, "randbelow", lambda limit: 42)
+    monkeypatch.setattr(identity.time, "time_ns", lambda: 1_700_000_000_123_000_000)
     with session_with(username="user", password="password") as (broker, session):
         session.register(MINE, 0)
-        session.heartbeat("etl", MINE.client_id, [PARTITION])
+        session.start_heartbeat("etl", MINE.client_id, [PARTITION]).result()
         session.unregister(MINE)
 
         expected = common_pb2.AuthorizedInfo(
@@ -166,7 +166,7 @@ def test_what_the_master_gave_is_shown_to_brokers():
     with session_with(username="user", password="password") as (broker, proven):
         session = BrokerSession(proven.channel, proven._config, TOKEN, authorized_token="given by the master")
         session.register(MINE, 0)
-        session.heartbeat("etl", MINE.client_id, [PARTITION])
+        session.start_heartbeat("etl", MINE.client_id, [PARTITION]).result()
         session.unregister(MINE)
 
         expected = common_pb2.AuthorizedInfo(
@@ -194,7 +194,7 @@ def test_refusals_of_every_verb():
             session.unregister(MINE)
         assert caught.value.code == 411
         with pytest.raises(RpcError) as caught:
-            session.commit(MINE)
+            session.start_commit(MINE, consumed=True).result()
         assert caught.value.code == 401
         assert session.start_fetch(MINE).result().refusal.code == 411
 
@@ -220,9 +220,9 @@ def test_heartbeats_tell_which_leases_are_gone():
     with session_with() as (broker, session):
         broker.partitions = 2
         session.register(MINE, 0)
-        assert session.heartbeat("etl", MINE.client_id, [PARTITION]) == {}
-        assert session.heartbeat("etl", MINE.client_id, [PARTITION, second]) == {second: 411}
-        assert session.heartbeat("etl", ANOTHERS.client_id, [PARTITION]) == {PARTITION: 412}
+        assert session.start_heartbeat("etl", MINE.client_id, [PARTITION]).result() == {}
+        assert session.start_heartbeat("etl", MINE.client_id, [PARTITION, second]).result() == {second: 411}
+        assert session.start_heartbeat("etl", ANOTHERS.client_id, [PARTITION]).result() == {PARTITION: 412}
 
         (text,) = sent(broker, broker_pb2.HeartBeatRequestC2B).partitionInfo
         assert text == f"1:{broker.endpoint}#demo:0"
@@ -232,7 +232,7 @@ def test_a_refused_heartbeat_is_an_error():
     with session_with() as (broker, session):
         broker.fault_of_method[Method.PARTITION_HEARTBEAT] = [model.refuse(415)]
         with pytest.raises(RpcError, match="renewing the leases of group etl") as caught:
-            session.heartbeat("etl", MINE.client_id, [PARTITION])
+            session.start_heartbeat("etl", MINE.client_id, [PARTITION]).result()
         assert caught.value.code == 415
 
 
@@ -248,4 +248,4 @@ def test_an_answer_nobody_waits_for_is_dropped():
         session.register(MINE, 0)
         session.start_fetch(MINE).forget()
 
-        assert session.commit(MINE).current in (0, 140)
+        assert session.start_commit(MINE, consumed=True).result().current in (0, 140)

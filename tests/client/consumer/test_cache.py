@@ -1,11 +1,11 @@
-"""What a consumer's partitions do, one rule at a time; ``test_partition_cache_law`` tries all at once."""
+"""What a consumer's partitions do, one rule at a time; ``test_cache_law`` tries all at once."""
 
 import pytest
 
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl
-from tubemq_spark.client.consumer.states import Booking, ConsumeStatus, PartitionState, parse_context
+from tubemq_spark.client.consumer.values import Booking, ConsumeStatus, PartitionState, parse_context
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.partition_strings import PartitionInfo
@@ -38,7 +38,7 @@ class World:
 
     def fetch(self, outcome=FOUND):
         """Select a partition and record an answer; return its booking."""
-        booking = self.cache.select().booking
+        booking = self.cache.select()[0]
         self.cache.record(booking, outcome)
         return booking
 
@@ -57,19 +57,14 @@ def test_partitions_are_known_everywhere_when_they_are_added():
         assert world.cache.add(added, Position(28, 56))
     cache = world.cache
 
-    assert len(cache) == 4
     assert [held.partition for held in cache.infos()] == [
         partition(0),
         partition(1),
         partition(0, 2),
         partition(0, topic="other"),
     ]
-    assert cache.by_broker() == {
-        Endpoint("10.0.0.1", 8123): [partition(0), partition(1), partition(0, topic="other")],
-        Endpoint("10.0.0.2", 8123): [partition(0, 2)],
-    }
     assert cache.positions()[partition(0)].offset == 28
-    assert cache.count(PartitionState.IDLE) == 4
+    assert {cache.state(place) for place in cache.positions()} == {PartitionState.IDLE}
 
 
 def test_a_partition_that_is_held_is_not_added_again():
@@ -105,7 +100,7 @@ def test_a_partition_that_is_booked_is_not_selected():
 def test_a_new_partition_goes_to_the_end():
     world = World(2)
     world.cache.add(info(2), Position(0, 0))
-    assert [world.cache.select().info.partition_id for _ in range(3)] == [0, 1, 2]
+    assert [world.cache.select()[0].partition.partition_id for _ in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -132,13 +127,13 @@ def test_a_rest_ends_when_its_time_has_come():
     assert world.cache.wake()
     assert not world.cache.wake()
     assert world.cache.wait_s() is None
-    assert world.cache.select().info.partition_id == 1, "it has waited longer"
+    assert world.cache.select()[0].partition.partition_id == 1, "it has waited longer"
 
 
 def test_a_rest_ends_with_the_partition():
     world = World(1)
     world.cache.release(world.fetch(), consumed=False, rest_ms=500)
-    world.cache.remove([partition(0)])
+    world.cache.remove(partition(0))
     assert world.cache.wait_s() is None
     world.cache.add(info(0), Position(0, 0))
     world.cache.release(world.fetch(), consumed=False, rest_ms=900)
@@ -196,13 +191,13 @@ def test_filtered_topics_have_rules_of_their_own():
 
 def test_a_fetch_confirms_only_what_was_confirmed_and_only_once():
     world = World(1)
-    assert not world.cache.select().confirms
+    assert not world.cache.select()[1]
     world.cache.release(Booking(partition(0), 1), consumed=True)
-    assert world.cache.select().confirms
+    assert world.cache.select()[1]
 
     # No answer came: what that fetch may have brought must not be confirmed by the next one.
     world.cache.release(Booking(partition(0), 2), consumed=False)
-    assert not world.cache.select().confirms
+    assert not world.cache.select()[1]
 
 
 def test_a_booking_is_used_once():
@@ -238,9 +233,9 @@ def test_a_batch_that_is_not_confirmed_in_time_is_served_again_or_counts_as_cons
     assert not world.cache.is_current(first)
     assert world.cache.is_current(second)
     assert world.cache.expire() == []
-    again = world.cache.select()
-    assert again.info.partition == first.partition
-    assert again.confirms is not rollback
+    again, confirms = world.cache.select()
+    assert again.partition == first.partition
+    assert confirms is not rollback
 
 
 def test_the_time_to_confirm_begins_with_the_delivery():
@@ -257,11 +252,11 @@ def test_paused_partitions_are_not_fetched_until_they_are_resumed():
     world = World(3)
     world.cache.pause([partition(0)])
     assert world.state(0) is PartitionState.PAUSED
-    assert [world.cache.select().info.partition_id for _ in range(2)] == [1, 2]
+    assert [world.cache.select()[0].partition.partition_id for _ in range(2)] == [1, 2]
     assert world.cache.select() is None
 
     world.cache.resume([partition(0)])
-    assert world.cache.select().info.partition_id == 0
+    assert world.cache.select()[0].partition.partition_id == 0
 
 
 def test_what_is_under_way_when_a_partition_is_paused_may_end():
@@ -275,7 +270,7 @@ def test_what_is_under_way_when_a_partition_is_paused_may_end():
     world.cache.wake()
     assert world.state(0) is PartitionState.PAUSED
     world.cache.resume()
-    assert world.cache.select().confirms
+    assert world.cache.select()[1]
 
 
 def test_a_partition_that_comes_later_may_be_paused_already():
@@ -284,7 +279,7 @@ def test_a_partition_that_comes_later_may_be_paused_already():
     world.cache.add(info(0), Position(0, 0))
     assert world.cache.select() is None
     assert world.cache.paused == {partition(0)}
-    world.cache.remove([partition(0)])
+    world.cache.remove(partition(0))
     assert world.cache.paused == {partition(0)}, "its user paused it, wherever it is"
 
 
@@ -293,14 +288,15 @@ def test_what_is_about_to_be_given_up_is_not_fetched_any_more():
     booking = world.deliver()
     assert world.cache.hold_back([partition(0), partition(1), partition(9)]) == [partition(0)]
     world.cache.resume()
-    assert world.cache.select().info.partition_id == 2
+    assert world.cache.select()[0].partition.partition_id == 2
     assert world.cache.select() is None
 
     world.cache.release(booking, consumed=True)
     assert world.cache.hold_back([]) == []
-    world.cache.remove([partition(0), partition(1)])
+    for number in (0, 1):
+        world.cache.remove(partition(number))
     world.cache.add(info(1), Position(0, 0))
-    assert world.cache.select().info.partition_id == 1, "it came back"
+    assert world.cache.select()[0].partition.partition_id == 1, "it came back"
 
 
 @pytest.mark.parametrize("rollback", [True, False])
@@ -309,22 +305,17 @@ def test_what_is_given_up_says_whether_its_last_batch_is_committed(rollback):
     in_use, fetched, confirmed = world.deliver(), world.fetch(), world.deliver()
     world.cache.release(confirmed, consumed=True)
 
-    given_up = world.cache.remove([partition(number) for number in (0, 1, 2, 3, 9)])
+    commits = [world.cache.remove(partition(number)) for number in (0, 1, 2, 3, 9)]
 
-    assert [(item.info.partition_id, item.state.value, item.confirms) for item in given_up] == [
-        (0, "in use", not rollback),
-        (1, "fetching", False),
-        (2, "idle", True),
-        (3, "idle", False),
-    ]
-    assert len(world.cache) == 0
+    assert commits == [not rollback, False, True, False, False], "in use, fetching, confirmed, idle, not held"
+    assert not world.cache.positions()
     for booking in (in_use, fetched):
         assert not world.cache.release(booking, consumed=True)
 
 
 def test_a_partition_that_comes_back_is_known():
     world = World(1)
-    world.cache.remove([partition(0)])
+    world.cache.remove(partition(0))
     assert world.cache.registered(partition(0))
     assert not world.cache.registered(partition(1))
 
@@ -332,7 +323,7 @@ def test_a_partition_that_comes_back_is_known():
 def test_a_booking_of_an_earlier_time_does_not_count_when_the_partition_comes_back():
     world = World(1)
     booking = world.deliver()
-    world.cache.remove([partition(0)])
+    world.cache.remove(partition(0))
     world.cache.add(info(0), Position(0, 0))
     assert not world.cache.release(booking, consumed=True)
     later = world.deliver()
@@ -351,9 +342,9 @@ def test_the_status_tells_why_nothing_comes():
     assert world.cache.status() is ConsumeStatus.READY, "an answer is under way"
     world.cache.release(resting, consumed=False)
     assert world.cache.status() is ConsumeStatus.ALL_RESTING
-    world.cache.remove([resting.partition])
+    world.cache.remove(resting.partition)
     assert world.cache.status() is ConsumeStatus.ALL_IN_USE
-    world.cache.remove([in_use.partition])
+    world.cache.remove(in_use.partition)
     assert world.cache.status() is ConsumeStatus.ALL_PAUSED
     assert [int(status) for status in ConsumeStatus] == [200, 405, 406, 407, 408]
 
@@ -362,11 +353,11 @@ def test_positions_follow_registers_fetches_and_commits():
     world = World(1)
 
     def position():
-        found = world.cache.positions()[partition(0)]
-        return found.offset, found.latest, found.heard_at
+        where = world.cache.position(partition(0))
+        return where.offset, where.latest, where.heard_at
 
     assert position() == (0, 280, 7.0)
-    booking = world.cache.select().booking
+    booking = world.cache.select()[0]
     world.cache.record(booking, FOUND, Position(28, 308))
     assert position() == (28, 308, 7.0)
     world.cache.deliver(booking)
@@ -374,20 +365,7 @@ def test_positions_follow_registers_fetches_and_commits():
     assert position() == (56, 336, 7.0)
     world.cache.release(booking, consumed=True)
     world.cache.book_position(booking, Position(0, 0))
-    assert position() == (56, 336, 7.0), "nobody's booking"
-
-
-def test_a_fetch_that_begins_elsewhere_is_told():
-    world = World(1)
-    booking = world.cache.select().booking
-    assert world.cache.record(booking, FOUND, Position(28, 280)) == 0, "registered at 0, and moved"
-    world.cache.book_position(booking, Position(56, 280))
-    world.cache.release(booking, consumed=True)
-    booking = world.cache.select().booking
-    assert world.cache.record(booking, FOUND, Position(56, 280)) is None
-    world.cache.release(booking, consumed=True)
-    booking = world.cache.select().booking
-    assert world.cache.record(booking, FOUND, Position(140, 280)) is None, "no commit said where it begins"
+    assert position() == (56, 336, 7.0), "the booking has ended"
 
 
 def test_contexts_are_read_back():

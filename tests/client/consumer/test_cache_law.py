@@ -9,7 +9,7 @@ from testkit.examples import examples
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl
-from tubemq_spark.client.consumer.states import PartitionState
+from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 
@@ -67,19 +67,18 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(chosen=infos)
     def remove(self, chosen):
-        given_up = self.cache.remove(places(chosen))
-        assert {item.info.partition for item in given_up} == set(places(chosen)) & self.held
-        for item in given_up:
-            self.check_given_up(item)
+        for partition in places(chosen):
+            self.check_given_up(partition, commits=self.cache.remove(partition))
 
-    def check_given_up(self, item):
-        partition = item.info.partition
-        if partition in self.delivered_at:
-            assert item.confirms is not self.rollback
+    def check_given_up(self, partition, *, commits):
+        if partition not in self.held:
+            assert not commits
+        elif partition in self.delivered_at:
+            assert commits is not self.rollback
         elif partition in self.booked:
-            assert not item.confirms, "nobody saw what the fetch has brought"
+            assert not commits, "no user saw what the fetch has brought"
         else:
-            assert item.confirms is self.confirmed[partition]
+            assert commits is self.confirmed[partition]
         self.held.discard(partition)
         self.leaving.discard(partition)
         self.forget(partition)
@@ -94,19 +93,20 @@ class CacheMachine(RuleBasedStateMachine):
         if selection is None:
             assert not self.idle_since
             return
-        partition = selection.info.partition
+        booking, confirms = selection
+        partition = booking.partition
         assert partition in self.held
         assert partition not in self.booked
         assert partition not in self.paused | self.leaving
         assert self.rests.get(partition, 0.0) <= self.now
         assert self.idle_since[partition] == min(self.idle_since.values()), "one has waited longer"
-        assert selection.confirms is self.confirmed[partition]
-        assert selection.booking.number not in {booking.number for booking in self.issued}
-        self.issued.append(selection.booking)
+        assert confirms is self.confirmed[partition]
+        assert booking.number not in {issued.number for issued in self.issued}
+        self.issued.append(booking)
         self.confirmed[partition] = False
         self.rests.pop(partition, None)
         del self.idle_since[partition]
-        self.booked[partition] = selection.booking
+        self.booked[partition] = booking
 
     @rule(outcome=outcomes, consumed=st.booleans())
     def use(self, outcome, consumed):
@@ -165,11 +165,11 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def wait(self):
-        """Whatever the cache waits for has come then."""
+        """What the cache waits for has come then."""
         wait_s = self.cache.wait_s()
         if wait_s is None:
             assert not self.delivered_at
-            assert self.cache.count(PartitionState.RESTING) == 0
+            assert not self.cache._sets[PartitionState.RESTING]
             return
         self.now += wait_s + 1e-6
         woken = self.cache.wake()

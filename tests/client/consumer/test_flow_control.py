@@ -156,11 +156,6 @@ def test_a_limit_of_nothing_lets_the_partition_rest_always():
     assert world.rest(size=0, lag=BEHIND) == 900
 
 
-def test_the_broker_may_lift_the_limits():
-    world = World(default=[(0, [ALL_DAY]), (3, [PAUSES])])
-    assert world.rest(size=500 * MIB, lag=BEHIND, unlimited=True, wait_ms=50) == 0
-
-
 def test_time_that_has_passed_shortens_the_rest():
     world = World(default=[(3, [PAUSES])])
     world.rest(filtered=True, slow=True)

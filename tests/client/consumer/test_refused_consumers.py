@@ -12,7 +12,7 @@ from testkit.certificates import Authority
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
-from tubemq_spark.client.master import proofs
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.client.tubemq import TubeMQClient
@@ -170,6 +170,6 @@ def test_a_proof_of_another_time(pool, monkeypatch):
         with member(server, pool, **login):
             pass
         late = types.SimpleNamespace(time_ns=lambda: time.time_ns() - 21_000_000_000)
-        monkeypatch.setattr(proofs, "time", late)
+        monkeypatch.setattr(identity, "time", late)
         error = refusal(member(server, pool, **login))
     assert error.condition == "TUBEMQ_NOT_AUTHENTICATED.CLOCK"

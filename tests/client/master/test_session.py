@@ -18,7 +18,7 @@ from tests.client.scripted_master import (
     registered,
     token,
 )
-from tubemq_spark.client.master import proofs
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.master.session import MasterCaller
@@ -113,8 +113,8 @@ def test_a_master_that_cannot_read_us_is_not_asked_again(pool):
 
 
 def test_credentials_go_with_every_request(pool, monkeypatch):
-    monkeypatch.setattr(proofs.secrets, "randbelow", lambda limit: 42)
-    monkeypatch.setattr(proofs.time, "time_ns", lambda: 1_700_000_000_123_000_000)
+    monkeypatch.setattr(identity.secrets, "randbelow", lambda limit: 42)
+    monkeypatch.setattr(identity.time, "time_ns", lambda: 1_700_000_000_123_000_000)
     with ScriptedMaster() as master:
         config = config_for(master, username="user", password="password", heartbeat_period_ms=5)
         with balance(config, pool) as session:

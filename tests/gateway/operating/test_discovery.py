@@ -10,7 +10,7 @@ import pytest
 from testkit.forwarder import Forwarder
 from tests.gateway.running import PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
-from tubemq_spark.client.master import lists as master_lists
+from tubemq_spark.client.master import identity
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.model import Endpoint
 
@@ -137,7 +137,7 @@ def test_a_name_stands_for_all_its_addresses(server):
         server, master_servers=(Endpoint.parse(name),), master_discovery="dns", **QUICKLY
     ) as client:
         assert topic_is_known(client, "demo")
-        assert Endpoint.parse(server.master) in master_lists.current((Endpoint.parse(name),))
+        assert Endpoint.parse(server.master) in identity.current_masters((Endpoint.parse(name),))
 
 
 @pytest.mark.parametrize(

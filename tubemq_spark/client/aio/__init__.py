@@ -29,9 +29,8 @@ room or for a broker's answer. These threads exist, however many calls there are
 refused, and so is a forked child.
 """
 
-from tubemq_spark.client.aio.assigned_consumer import AsyncAssignedConsumer
 from tubemq_spark.client.aio.client import AsyncTubeMQClient
-from tubemq_spark.client.aio.group_consumer import AsyncGroupConsumer
+from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
 
 __all__ = ["AsyncAssignedConsumer", "AsyncGroupConsumer", "AsyncProducer", "AsyncTubeMQClient"]

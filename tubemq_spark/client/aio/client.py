@@ -6,8 +6,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from tubemq_spark.client.aio.assigned_consumer import AsyncAssignedConsumer
-from tubemq_spark.client.aio.group_consumer import AsyncGroupConsumer
+from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP

@@ -1,4 +1,4 @@
-"""What asynchronous consumers have in common. Each is another form of a consumer for threads.
+"""Consumers for coroutines. Each is another form of a consumer for threads.
 
 The consumer inside keeps the session with the masters, the leases and the partitions, with its own two
 threads (one for an assigned consumer). Here its partitions are fetched, and its batches are confirmed, by the
@@ -7,21 +7,29 @@ same rules (``Fetching``), which the event loop carries out: see ``turns`` and `
 
 import abc
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Generic, Self, TypeVar
 
 from tubemq_spark.client.aio.carrying_out import CarryingOut
-from tubemq_spark.client.aio.changes import Changes
-from tubemq_spark.client.aio.home import HomeLoop
+from tubemq_spark.client.aio.home import Changes, HomeLoop
 from tubemq_spark.client.aio.turns import Turns
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.consumer import Consumer
-from tubemq_spark.client.consumer.states import ConsumedPosition, ConsumeStatus
-from tubemq_spark.client.consumer.values import Batch, Confirmed
+from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.values import (
+    Batch,
+    Confirmed,
+    ConsumedPosition,
+    ConsumeStatus,
+    PartitionStatus,
+)
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -33,19 +41,20 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
     """A consumer of either kind; any number of coroutines of one event loop may use it."""
 
     def __init__(self, inner: Inner, workers: Workers) -> None:
-        """Own a consumer that is not open yet; ``AsyncTubeMQClient`` makes consumers."""
+        """Take over a consumer that is not open; ``AsyncTubeMQClient`` makes consumers."""
         self._inner = inner
         self._workers = workers
         self._fetching = inner.fetching
-        self._home = HomeLoop(
-            lambda: ConsumeError(
-                "TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=inner.config.group
-            )
+        group = inner.config.group
+        self._home = home = HomeLoop(
+            lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=group)
         )
-        self._rules = CarryingOut(self._home, workers)
-        self._turns = Turns(self._home, self._rules, self._fetching)
-        self._changes = Changes(self._home)
-        self._fetching.state.changed.listener = self._note
+        self._rules = rules = CarryingOut(home, workers)
+        self._turns = turns = Turns(home, rules, self._fetching)
+        self._changes = changes = Changes(home)
+        state = self._fetching.state
+        # Not a method: the state is held by threads, and must not hold a consumer that its user has dropped.
+        state.changed.listener = lambda: _tell_coroutines(state, home, rules, turns, changes)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -147,7 +156,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         return self._inner.connected
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
-        """Return where the partitions that are held stand, as far as this consumer has heard; asks nobody."""
+        """Return where the partitions that are held stand, as this consumer has heard; asks no server."""
         return self._inner.positions()
 
     def missed_heartbeats(self) -> dict[Endpoint, int]:
@@ -183,7 +192,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
             TubeMQError: as ``Consumer.fetch``.
         """
         self._enter()
-        self._fetching.check()
+        self._fetching.state.check_fetch()
         if timeout_ms is None:
             timeout_ms = self.config.consumer.ready_wait_ms
         return await self._turns.next(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000)
@@ -191,7 +200,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
     async def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
         """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
 
-        Cancelling it only means that nobody waits: the broker is told all the same.
+        Cancelling it only ends the wait: the broker is told all the same.
 
         Raises:
             TubeMQError: as ``Consumer.confirm``.
@@ -251,13 +260,85 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         self._inner.check_open()
         self._home.enter()
 
-    def _note(self) -> None:
-        """Let coroutines see what a thread has changed.
 
-        A consumer that its user forgot to close is closed when the process ends. If its event loop has ended
-        before, nobody carries on with the rules that still hold partitions.
+class AsyncGroupConsumer(AsyncConsumer[GroupConsumer]):
+    """Reads the partitions that the master gives it; coroutines of one event loop may share it.
+
+    It differs from ``GroupConsumer`` only in what is awaited. As a context manager it opens and closes
+    itself.
+    """
+
+
+class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
+    """Reads the partitions that its user connects it to; coroutines of one event loop may share it.
+
+    It differs from ``AssignedConsumer`` only in what is awaited. As a context manager it opens and closes
+    itself. ``connect`` and ``disconnect`` are carried out also when they are cancelled.
+    """
+
+    @property
+    def node(self) -> Node | None:
+        """Which of how many consumers of the group this one is, if that was given."""
+        return self._inner.node
+
+    @property
+    def registered_at(self) -> float | None:
+        """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
+        return self._inner.registered_at
+
+    async def partitions(self) -> dict[TopicPartition, bool]:
+        """Return all partitions of the topics, each with whether it can be read now.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.partitions``.
         """
-        if self._inner.closed and self._home.idle:
-            self._rules.abandon()
-        self._turns.wake()
-        self._changes.note()
+        self._enter()
+        return await self._workers.run(self._inner.partitions)
+
+    async def share(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions that belong to this consumer's node and can be read now; without a node, all.
+
+        Raises:
+            TubeMQError: as ``partitions``.
+        """
+        self._enter()
+        return await self._workers.run(self._inner.share)
+
+    async def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
+        """Take a partition, at an offset or where the group stands; as ``AssignedConsumer.connect``.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.connect``.
+        """
+        self._enter()
+        return await self._workers.run(functools.partial(self._inner.connect, partition, offset))
+
+    async def disconnect(self, partition: TopicPartition) -> bool:
+        """Give a partition up, when its batch was confirmed or ``rebalance_wait_ms`` have passed.
+
+        Returns:
+            Whether it was connected.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self._enter()
+        return await self._workers.run(functools.partial(self._inner.disconnect, partition))
+
+    def status(self) -> dict[TopicPartition, PartitionStatus]:
+        """Return what is known about each partition; asks no server."""
+        return self._inner.status()
+
+
+def _tell_coroutines(
+    state: ConsumerState, home: HomeLoop, rules: CarryingOut, turns: Turns, changes: Changes
+) -> None:
+    """Make coroutines see what a thread has changed.
+
+    A consumer that its user forgot to close is closed when the process ends. If its event loop has ended
+    before, nothing carries on with the rules that still hold partitions.
+    """
+    if state.life is Life.CLOSED and home.idle:
+        rules.abandon()
+    turns.wake()
+    changes.note()

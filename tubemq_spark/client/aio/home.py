@@ -1,4 +1,4 @@
-"""The event loop that something belongs to, and how other threads get something done there."""
+"""The event loop that something belongs to, and how other threads get something done or noticed there."""
 
 import asyncio
 import collections
@@ -12,14 +12,15 @@ class HomeLoop:
     """The event loop of a producer or a consumer: the first that uses it.
 
     Threads leave calls there with ``post``. They are made in their order, in the loop, which is woken once
-    for all that were left meanwhile: with many answers at a time, waking it would be most of the work.
+    for all that were left until then: with many answers at a time, waking it would be most of the work.
 
-    ``_scheduled`` is true from when the loop was woken until it begins to make calls. Whoever leaves a call
-    appends it first and then looks; the loop resets the flag first and then takes calls: none is missed.
+    ``_scheduled`` is true from when the loop was woken until it begins to make calls. A call is
+    appended first, and then the flag is looked at; the loop resets the flag first and then takes calls: none
+    is missed.
     """
 
     def __init__(self, refusal: Callable[[], TubeMQError]) -> None:
-        """Belong to no loop yet; ``refusal`` makes the error for another loop."""
+        """Wait for the first loop; ``refusal`` makes the error for another one."""
         self._refusal = refusal
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: collections.deque[Callable[[], object]] = collections.deque()
@@ -44,18 +45,48 @@ class HomeLoop:
         return running
 
     def post(self, call: Callable[[], object]) -> None:
-        """Let the loop make a call; any thread may ask. A loop that was closed makes no more."""
+        """Leave a call to the loop; any thread may. A loop that was closed makes no more."""
         loop = self._loop
         if loop is None or loop.is_closed():
-            return  # nobody is left to be told
+            return  # none is left to be told
         self._calls.append(call)
         if self._scheduled:
             return
         self._scheduled = True
-        with contextlib.suppress(RuntimeError):  # closed meanwhile
+        with contextlib.suppress(RuntimeError):  # closed since
             loop.call_soon_threadsafe(self._make_calls)
 
     def _make_calls(self) -> None:
         self._scheduled = False
-        for _ in range(len(self._calls)):  # what comes meanwhile wakes the loop again
+        for _ in range(len(self._calls)):  # what comes after these wakes the loop again
             self._calls.popleft()()
+
+
+class Changes:
+    """Tells coroutines of an event loop when to look again.
+
+    What makes changes keeps this object, which therefore must not keep its users.
+    """
+
+    def __init__(self, home: HomeLoop) -> None:
+        self._home = home
+        self._event = asyncio.Event()
+        self._watching = 0
+
+    def note(self) -> None:
+        """Make those who wait look again; any thread may call this."""
+        if self._watching:
+            self._home.post(self._event.set)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when a condition holds; what it raises is passed on."""
+        self._watching += 1
+        try:
+            while True:
+                # Before looking: what changes from now on sets it again.
+                self._event.clear()
+                if holds():
+                    return
+                await self._event.wait()
+        finally:
+            self._watching -= 1

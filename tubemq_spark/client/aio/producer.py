@@ -20,8 +20,7 @@ from collections.abc import Awaitable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from tubemq_spark.client.aio.changes import Changes
-from tubemq_spark.client.aio.home import HomeLoop
+from tubemq_spark.client.aio.home import Changes, HomeLoop
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.producer.loop import Accepted
 from tubemq_spark.client.producer.outcomes import SendResult

@@ -1,23 +1,23 @@
 """Which partitions are fetched for the coroutines that wait for batches.
 
-A partition's turn is carried out for whoever waits, and not for anybody in particular: what it finds goes to
-the coroutine that has waited longest. So a coroutine may stop waiting at any time, and nothing is lost.
+A partition's turn is carried out for all that wait, and for none in particular: what it brings goes to the
+coroutine that has waited longest. So a coroutine may stop waiting at any time, and nothing is lost.
 
 =========  ==================================================================================================
 what       where
 =========  ==================================================================================================
 *waiting*  a coroutine that wants a batch: a future in ``_waiting``, in their order
 *turn*     a partition that is being fetched: in ``_turns``, with the moment when it began
-*found*    a batch, or the error of a partition that was given up, that nobody has taken: in ``_found``
+*outcome*  a batch, or the error of a partition that was given up, that no coroutine has taken: ``_outcomes``
 =========  ==================================================================================================
 
 Invariants:
 
-- Nothing waits in ``_found`` while a coroutine is waiting.
+- Nothing waits in ``_outcomes`` while a coroutine is waiting.
 - A coroutine that waits has a turn of its own under way, if any partition can be fetched. A turn that takes
-  longer than ``_PATIENCE_S`` is nobody's any more, so that a broker that is silent holds up nobody.
-- Without a coroutine that waits no turn begins. So there is at most one batch of a partition that nobody
-  wanted, and its partition is booked until somebody takes it.
+  longer than ``_PATIENCE_S`` does not count any more, so that a broker that is silent holds up no coroutine.
+- Without a coroutine that waits no turn begins. So there is at most one batch of a partition that no
+  coroutine waited for, and its partition is booked until one takes it.
 - A batch is *handed out* (``Fetching.hand_out``) only when a coroutine really takes it: from then on its time
   to be confirmed runs.
 
@@ -31,7 +31,7 @@ from typing import Final
 
 from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import HomeLoop
-from tubemq_spark.client.consumer.fetching import Fetching, Found
+from tubemq_spark.client.consumer.fetching import Booked, Fetching
 from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.deadline import Clock
@@ -39,7 +39,7 @@ from tubemq_spark.net.deadline import Clock
 _PATIENCE_S: Final = 0.2
 """A sound broker answers within a few milliseconds, whether it has messages or not."""
 
-Waiting = asyncio.Future[Found | None]
+Waiting = asyncio.Future[Booked | None]
 
 
 class Turns:
@@ -48,18 +48,17 @@ class Turns:
     def __init__(
         self, home: HomeLoop, rules: CarryingOut, fetching: Fetching, clock: Clock = time.monotonic
     ) -> None:
-        """Begin none yet."""
         self._home = home
         self._rules = rules
         self._fetching = fetching
         self._clock = clock
         self._waiting: dict[Waiting, None] = {}
-        self._turns: dict[asyncio.Future[Found | None], float] = {}
-        self._found: collections.deque[Found | Exception] = collections.deque()
+        self._turns: dict[asyncio.Future[Booked | None], float] = {}
+        self._outcomes: collections.deque[Booked | Exception] = collections.deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """Let the event loop see what can be fetched; any thread may call this."""
+        """Tell the event loop to see what can be fetched; any thread may call this."""
         if self._waiting:
             self._home.post(self._move_on)
 
@@ -72,13 +71,13 @@ class Turns:
         loop = self._home.enter()
         at = None if timeout_s is None else loop.time() + timeout_s
         while True:
-            found = await self._wait(loop, at)
-            if found is None:
+            booked = await self._wait(loop, at)
+            if booked is None:
                 return None
-            if (batch := self._fetching.hand_out(found)) is not None:
+            if (batch := self._fetching.hand_out(booked)) is not None:
                 return batch
 
-    async def _wait(self, loop: asyncio.AbstractEventLoop, at: float | None) -> Found | None:
+    async def _wait(self, loop: asyncio.AbstractEventLoop, at: float | None) -> Booked | None:
         waiting: Waiting = loop.create_future()
         self._waiting[waiting] = None
         self._move_on()
@@ -98,20 +97,20 @@ class Turns:
         if not waiting.done() or waiting.cancelled():
             return
         error = waiting.exception()
-        found = waiting.result() if error is None else error
-        if isinstance(found, Found | Exception):
-            self._found.appendleft(found)
+        outcome = waiting.result() if error is None else error
+        if isinstance(outcome, Booked | Exception):
+            self._outcomes.appendleft(outcome)
             self._home.post(self._move_on)
 
     def _move_on(self) -> None:
-        """Give what was found to those who wait, and begin turns for the others."""
+        """Give outcomes to those that wait, and begin turns for the others."""
         try:
-            self._fetching.check()
+            self._fetching.state.check_fetch()
             self._give()
             self._begin_turns()
         except TubeMQError as error:
             # It was closed, or the master refuses it: what was not handed out comes again, to others.
-            self._found.clear()
+            self._outcomes.clear()
             for waiting in self._waiting:
                 if not waiting.done():
                     waiting.set_exception(error)
@@ -119,14 +118,14 @@ class Turns:
 
     def _give(self) -> None:
         for waiting in list(self._waiting):
-            if not self._found:
+            if not self._outcomes:
                 return
             if not waiting.done():
-                found = self._found.popleft()
-                if isinstance(found, Found):
-                    waiting.set_result(found)
+                outcome = self._outcomes.popleft()
+                if isinstance(outcome, Booked):
+                    waiting.set_result(outcome)
                 else:
-                    waiting.set_exception(found)
+                    waiting.set_exception(outcome)
 
     def _begin_turns(self) -> None:
         began = self._clock()
@@ -140,17 +139,17 @@ class Turns:
             self._turns[under_way] = began
             under_way.add_done_callback(self._end_turn)
 
-    def _end_turn(self, turn: asyncio.Future[Found | None]) -> None:
+    def _end_turn(self, turn: asyncio.Future[Booked | None]) -> None:
         del self._turns[turn]
         error = turn.exception()
         if isinstance(error, Exception):
-            self._found.append(error)
-        elif (found := turn.result()) is not None:
-            self._found.append(found)
+            self._outcomes.append(error)
+        elif (booked := turn.result()) is not None:
+            self._outcomes.append(booked)
         self._move_on()
 
     def _set_timer(self) -> None:
-        """Look again when a rest ends, or when somebody has lost patience with a broker."""
+        """Look again when a rest ends, or when patience with a broker is over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -76,8 +76,8 @@ class Step:
 class Cursor:
     """A position in a partition, at the broker and here; every difference between the two is an error.
 
-    ``receiving``, ``confirming`` and ``confirming_by`` are the rules; ``receive``, ``confirm`` and
-    ``confirm_by`` carry them out in a thread that waits.
+    ``receiving``, ``confirming`` and ``confirming_by`` are the rules; ``fetch`` and ``confirm`` carry them
+    out in a thread that waits.
     """
 
     def __init__(self, holder: LeaseHolder, partition: TopicPartition) -> None:
@@ -114,30 +114,22 @@ class Cursor:
         Raises:
             TubeMQError: as ``receiving``.
         """
-        return self.receive(self.start_fetch())
+        return run(self.receiving(self.start_fetch()))
 
     def start_fetch(self, *, confirm: bool = False, own_limits: bool = False) -> Started[Fetched]:
         """Ask for the next records and return at once.
 
         Args:
-            confirm: whether this confirms the last answer; then pass it to ``confirm_by``, otherwise to
-                ``receive``.
+            confirm: whether this confirms the last answer; then pass it to ``confirming_by``, otherwise to
+                ``receiving``.
             own_limits: whether the broker leaves out the flow control of the cluster; see ``BrokerSession``.
         """
         lease = self._holder.lease
         return lease.session.start_fetch(lease.claim, consumed=confirm, own_limits=own_limits)
 
-    def receive(self, started: Started[Fetched]) -> Fetched:
-        """Wait for a fetch from our position; see ``receiving``."""
-        return run(self.receiving(started))
-
     def confirm(self) -> Step:
-        """Confirm the last answer and move behind it; see ``confirming``."""
+        """Confirm the last answer and move behind it, and wait for that; see ``confirming``."""
         return run(self.confirming())
-
-    def confirm_by(self, next_fetch: Started[Fetched]) -> Step:
-        """Wait for a fetch that confirms the last answer, and move behind that; see ``confirming_by``."""
-        return run(self.confirming_by(next_fetch))
 
     def receiving(self, started: Started[Fetched]) -> Steps[Fetched]:
         """Wait for a fetch from our position.
@@ -336,7 +328,9 @@ class ReadAhead:
         if self._cursor.unconfirmed is None:
             self._receive(until)
         confirming, self._ahead = self._ahead, None
-        step = self._cursor.confirm() if confirming is None else self._cursor.confirm_by(confirming)
+        step = run(
+            self._cursor.confirming() if confirming is None else self._cursor.confirming_by(confirming)
+        )
         following = self._cursor.unconfirmed
         if following is None:
             self._fetch_ahead(step, until)
@@ -347,7 +341,7 @@ class ReadAhead:
     def _receive(self, until: int) -> None:
         """Wait for the answer to the fetch from our position."""
         started, self._ahead = self._ahead or self._cursor.start_fetch(), None
-        fetched = self._cursor.receive(started)
+        fetched = run(self._cursor.receiving(started))
         if fetched.refusal is None:
             self._confirm_ahead(fetched, until)
 

@@ -4,18 +4,11 @@ A broker lets one client of a group hold a partition. Registering makes the leas
 same name renews it and sets the position, and unregistering ends it; without requests it ends by itself after
 30 s.
 
-=======  ====================================================================================================
-state    meaning
-=======  ====================================================================================================
-free     nothing is held: before ``register``, after ``release``, or when somebody else holds the partition
-claimed  a register was sent: the broker may hold the partition for us, even if the register has failed, and
-         also if ``release`` lost its connection
-=======  ====================================================================================================
-
 Invariants:
 
-- A lease keeps its name (``claim``); only ``register`` and ``release`` change its state.
-- It is claimed before the register is sent: an answer that is lost may still leave a lease behind.
+- A lease keeps its name (``claim``).
+- Its holder keeps it from before the register is sent until it is released, or another client turns out to
+  hold the partition: an answer that is lost may still leave a lease behind.
 - The broker knows a lease by its name and not by its connection, so ``session`` may be replaced at any time.
 
 Under which names to hold a partition is not decided here but by a ``LeaseHolder``: see ``reader_groups``.
@@ -26,9 +19,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
-from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.constants import ReadStatus
-from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +39,7 @@ class Lease:
         query_priority: int | None = None,
         message_types: Sequence[str] = (),
     ) -> None:
-        """Hold nothing yet.
+        """Keep the name; ``register`` asks for the partition.
 
         Args:
             session: the partition's broker.
@@ -60,7 +52,6 @@ class Lease:
         self.claim = claim
         self._query_priority = query_priority
         self._message_types = message_types
-        self._claimed = False
 
     def register(self, offset: int) -> Position:
         """Hold the partition at an offset, for the first time or again.
@@ -93,13 +84,9 @@ class Lease:
         Args:
             consumed: whether what was fetched last is committed.
         """
-        if not self._claimed:
-            return None
-        self._claimed = False
         try:
             self.session.unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
         except TubeMQError as error:
-            self._claimed = isinstance(error, TubeMQConnectionError)
             logger.debug("could not release %s: %s", self.claim.partition, error)
             return error
         return None
@@ -107,18 +94,13 @@ class Lease:
     def _register(
         self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST
     ) -> Position:
-        self._claimed = True
-        try:
-            return self.session.register(
-                self.claim,
-                offset,
-                read_status=read_status,
-                filters=self._message_types,
-                query_priority=self._query_priority,
-            )
-        except RpcError as error:
-            self._claimed = error.code != ErrCode.PARTITION_OCCUPIED
-            raise
+        return self.session.register(
+            self.claim,
+            offset,
+            read_status=read_status,
+            filters=self._message_types,
+            query_priority=self._query_priority,
+        )
 
 
 class LeaseHolder(Protocol):

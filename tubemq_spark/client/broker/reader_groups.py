@@ -19,7 +19,7 @@ from typing import Final, Self
 from tubemq_spark.client.broker.lease import Lease, LeaseHolder
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ids
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.errors import LocalProtocolError, RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Route, TopicPartition
@@ -120,7 +120,7 @@ class ReaderGroupHolder(LeaseHolder):
 
     def _acquire_under(self, group: str, channel: RpcChannel, offset: int) -> Position | None:
         """Make the lease under a reader group; return None when another reader holds the partition."""
-        claim = Claim(self._partition, group, ids.consumer_id(group))
+        claim = Claim(self._partition, group, identity.consumer_id(group))
         lease = self._lease = Lease(
             self._session(channel),
             claim,

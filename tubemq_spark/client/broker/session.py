@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master.proofs import proof_for_broker
+from tubemq_spark.client.master.identity import proof_for_broker
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.channel import PendingCall, RpcChannel
@@ -228,30 +228,6 @@ class BrokerSession:
 
         return Started(self._start(Method.PARTITION_REGISTER, request, during, timeout_ms), finish)
 
-    def heartbeat(
-        self,
-        group: str,
-        client_id: str,
-        partitions: Iterable[TopicPartition],
-        *,
-        query_priority: int | None = None,
-    ) -> dict[TopicPartition, int]:
-        """Renew the leases of partitions of this broker, which end after 30 s otherwise.
-
-        Args:
-            group: the group that holds them.
-            client_id: the client that holds them for the group.
-            partitions: the partitions.
-            query_priority: which records the leases may see from now on; None: as before.
-
-        Returns:
-            The partitions that are no longer held, with 411 (nobody holds it) or 412 (somebody else does).
-
-        Raises:
-            RpcError: 415 the visit token is too old, 503 the broker was stopped.
-        """
-        return self.start_heartbeat(group, client_id, partitions, query_priority=query_priority).result()
-
     def start_heartbeat(
         self,
         group: str,
@@ -261,7 +237,18 @@ class BrokerSession:
         query_priority: int | None = None,
         timeout_ms: int | None = None,
     ) -> Started[dict[TopicPartition, int]]:
-        """Renew leases like ``heartbeat``, and return at once."""
+        """Renew the leases of partitions of this broker, which end after 30 s otherwise; return at once.
+
+        The result is the partitions that are no longer held, with 411 (no client holds it) or 412 (another
+        one does). It raises RpcError: 415 the visit token is too old, 503 the broker was stopped.
+
+        Args:
+            group: the group that holds them.
+            client_id: the client that holds them for the group.
+            partitions: the partitions.
+            query_priority: which records the leases may see from now on; None: as before.
+            timeout_ms: how long the answer may take, at most as long as every answer.
+        """
         endpoint = self.channel.endpoint
         request = broker_pb2.HeartBeatRequestC2B(
             clientId=client_id,
@@ -341,10 +328,6 @@ class BrokerSession:
             return Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
 
         return Started(self._start(Method.COMMIT_OFFSET, request, during), finish)
-
-    def commit(self, claim: Claim, *, consumed: bool = True) -> Position:
-        """Commit like ``start_commit``, and wait for the position."""
-        return self.start_commit(claim, consumed=consumed).result()
 
     def _lease_request(
         self, op_type: OpType, claim: Claim, read_status: ReadStatus

@@ -26,10 +26,11 @@ paused    would be idle, but its user paused it, or it is about to be given up (
 Invariants:
 
 - A held partition is in one state, and so in one of the sets below; only ``_move`` changes them.
-- A *booking* has a number that is used once. Whoever releases or delivers shows the booking: one that has
-  expired, or whose partition was given up meanwhile, is refused, so that two users never share a batch.
-- At the broker, a fetch may confirm what was fetched before it. That is asked for only if the last batch was
-  confirmed, and never again before the next one is: what an answer that was lost has brought is served again.
+- A *booking* has a number that is used once. To release or deliver one has to show the booking: one that has
+  expired, or whose partition was given up, is refused, so that two users never share a batch.
+- At the broker, a fetch may confirm what was fetched before it. That is asked for only if the last batch
+  counts as consumed, and never again before the next one does: what an answer that was lost has brought is
+  served again. ``rollback`` decides in one place, ``deliver``, what a batch counts as until its user says it.
 - The sets keep the order of arrival, so every idle partition is selected before any is selected twice.
 - ``registered`` only grows: a partition that comes back resumes at the group's position, wherever new ones
   start.
@@ -44,15 +45,13 @@ from typing import Final
 
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow
-from tubemq_spark.client.consumer.states import (
+from tubemq_spark.client.consumer.values import (
     Booking,
     ConsumedPosition,
     ConsumeStatus,
-    GivenUp,
     PartitionState,
-    Selection,
 )
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 
@@ -64,21 +63,19 @@ _BOOKED: Final = frozenset({PartitionState.FETCHING, PartitionState.IN_USE})
 
 
 @dataclasses.dataclass(slots=True)
-class _Held:
+class _Entry:
     """One held partition."""
 
     info: PartitionInfo
     flow: PartitionFlow
     position: ConsumedPosition
-    expected: int | None
-    """Where the next fetch must begin; None: nobody can tell."""
     state: PartitionState = PartitionState.IDLE
     number: int = 0
     """That of the booking."""
     until: float = 0.0
     """When the rest, or the time to confirm, ends."""
     consumed: bool = False
-    """Whether the last batch was confirmed here, and the broker may not know it yet."""
+    """Whether the last batch counts as consumed, and the broker may not know it yet."""
 
 
 class PartitionCache:
@@ -94,7 +91,7 @@ class PartitionCache:
         clock: Clock = time.monotonic,
         wall_clock: Clock = time.time,
     ) -> None:
-        """Hold nothing yet.
+        """Hold nothing.
 
         Args:
             control: the flow control rules.
@@ -111,7 +108,7 @@ class PartitionCache:
         self._rollback = rollback
         self._clock = clock
         self._wall_clock = wall_clock
-        self._held: dict[TopicPartition, _Held] = {}
+        self._held: dict[TopicPartition, _Entry] = {}
         self._sets: dict[PartitionState, dict[TopicPartition, None]] = {state: {} for state in PartitionState}
         self._rests: list[tuple[float, int, TopicPartition]] = []
         """A heap of when rests end; entries of partitions that do other things now are void."""
@@ -120,25 +117,21 @@ class PartitionCache:
         self._leaving: set[TopicPartition] = set()
         self._registered: set[TopicPartition] = set()
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._held
 
     # Holding and giving up.
 
-    def add(self, info: PartitionInfo, found: Position) -> bool:
+    def add(self, info: PartitionInfo, position: Position) -> bool:
         """Hold a partition that was registered at its broker; return False if it is held already."""
         partition = info.partition
         self._registered.add(partition)
         if partition in self._held:
             return False
-        flow = PartitionFlow(self._control, self._clock)
-        held = _Held(info, flow, self._position(found), found.current)
-        self._held[partition] = held
-        self._sets[held.state][partition] = None
-        self._make_idle(held)
+        entry = _Entry(info, PartitionFlow(self._control, self._clock), self._consumed_position(position))
+        self._held[partition] = entry
+        self._sets[entry.state][partition] = None
+        self._make_idle(entry)
         return True
 
     def registered(self, partition: TopicPartition) -> bool:
@@ -156,55 +149,52 @@ class PartitionCache:
         self._sort_out()
         return [p for p in self._leaving if self._held[p].state is PartitionState.IN_USE]
 
-    def remove(self, partitions: Iterable[TopicPartition]) -> list[GivenUp]:
-        """Give partitions up; those that are not held are passed over."""
-        given_up = []
-        for partition in dict.fromkeys(partitions):
-            if (held := self._held.pop(partition, None)) is None:
-                continue
-            del self._sets[held.state][partition]
-            self._leaving.discard(partition)
-            given_up.append(GivenUp(held.info, held.state, self._confirms(held)))
-        return given_up
+    def remove(self, partition: TopicPartition) -> bool:
+        """Give up a partition, if it is held; return whether its broker has to commit the last fetch."""
+        entry = self._held.pop(partition, None)
+        if entry is None:
+            return False
+        del self._sets[entry.state][partition]
+        self._leaving.discard(partition)
+        return entry.consumed
 
     # The way of a batch.
 
-    def select(self) -> Selection | None:
-        """Book the partition that has been idle longest; None: none is idle."""
+    def select(self) -> tuple[Booking, bool] | None:
+        """Book the partition that has been idle longest; None: none is idle.
+
+        Returns:
+            The booking, and whether the fetch confirms what was fetched before it.
+        """
         for partition in self._sets[PartitionState.IDLE]:
-            held = self._held[partition]
-            held.number = next(self._numbers)
-            confirms, held.consumed = held.consumed, False
-            self._move(held, PartitionState.FETCHING)
-            return Selection(Booking(partition, held.number), held.info, confirms)
+            entry = self._held[partition]
+            entry.number = next(self._numbers)
+            confirms, entry.consumed = entry.consumed, False
+            self._move(entry, PartitionState.FETCHING)
+            return Booking(partition, entry.number), confirms
         return None
 
-    def record(self, booking: Booking, outcome: FetchOutcome, found: Position | None = None) -> int | None:
+    def record(self, booking: Booking, outcome: FetchOutcome, position: Position | None = None) -> None:
         """Keep what a fetch brought, for a booking that is current.
 
         Args:
             booking: the booking.
             outcome: what flow control needs to know.
-            found: where the messages begin, and where the store ends; None: the broker refused.
-
-        Returns:
-            Where the messages had to begin, if they begin elsewhere; None otherwise.
+            position: where the messages begin, and where the store ends; None: the broker refused.
         """
-        held = self._held[booking.partition]
-        held.flow.record(outcome)
-        expected, held.expected = held.expected, None
-        if found is None:
-            return None
-        held.position = self._position(found)
-        return expected if expected is not None and expected != found.current else None
+        entry = self._held[booking.partition]
+        entry.flow.record(outcome)
+        if position is not None:
+            entry.position = self._consumed_position(position)
 
     def deliver(self, booking: Booking) -> bool:
         """Hand a batch to the user, who has to confirm it in time; False: the booking is not current."""
-        held = self._current(booking)
-        if held is None or held.state is not PartitionState.FETCHING:
+        entry = self._current(booking)
+        if entry is None or entry.state is not PartitionState.FETCHING:
             return False
-        held.until = self._clock() + self._confirm_timeout_s
-        self._move(held, PartitionState.IN_USE)
+        entry.until = self._clock() + self._confirm_timeout_s
+        entry.consumed = not self._rollback
+        self._move(entry, PartitionState.IN_USE)
         return True
 
     def is_current(self, booking: Booking) -> bool:
@@ -215,12 +205,11 @@ class PartitionCache:
         """Whether a held partition's batches may be delivered: it is neither paused nor given up."""
         return partition in self and not self._is_held_back(partition)
 
-    def book_position(self, booking: Booking, found: Position) -> None:
+    def book_position(self, booking: Booking, position: Position) -> None:
         """Keep what the answer to a commit says, if the booking is current."""
-        held = self._current(booking)
-        if held is not None:
-            held.position = self._position(found)
-            held.expected = found.current
+        entry = self._current(booking)
+        if entry is not None:
+            entry.position = self._consumed_position(position)
 
     def release(self, booking: Booking, *, consumed: bool, rest_ms: int | None = None) -> bool:
         """End a booking.
@@ -233,13 +222,13 @@ class PartitionCache:
         Returns:
             Whether the booking was current; otherwise nothing changes.
         """
-        held = self._current(booking)
-        if held is None:
+        entry = self._current(booking)
+        if entry is None:
             return False
-        held.consumed = consumed
+        entry.consumed = consumed
         if rest_ms is None:
-            rest_ms = held.flow.rest_ms(filtered=booking.partition.topic in self._filtered)
-        self._let_rest(held, rest_ms)
+            rest_ms = entry.flow.rest_ms(filtered=booking.partition.topic in self._filtered)
+        self._let_rest(entry, rest_ms)
         return True
 
     def expire(self) -> list[Booking]:
@@ -247,12 +236,11 @@ class PartitionCache:
         now, expired = self._clock(), []
         # They came in this order, and all have the same time.
         for partition in list(self._sets[PartitionState.IN_USE]):
-            held = self._held[partition]
-            if held.until > now:
+            entry = self._held[partition]
+            if entry.until > now:
                 break
-            expired.append(Booking(partition, held.number))
-            held.consumed = not self._rollback
-            self._make_idle(held)
+            expired.append(Booking(partition, entry.number))
+            self._make_idle(entry)
         return expired
 
     def wake(self) -> bool:
@@ -284,10 +272,10 @@ class PartitionCache:
 
         Rests that flow control or an error has set go on.
         """
-        held = self._held.get(partition)
-        if held is None or held.state is not PartitionState.RESTING or not held.flow.rests_at_end:
+        entry = self._held.get(partition)
+        if entry is None or entry.state is not PartitionState.RESTING or not entry.flow.rests_at_end:
             return False
-        self._make_idle(held)
+        self._make_idle(entry)
         return True
 
     # Pausing.
@@ -320,47 +308,40 @@ class PartitionCache:
 
     def state(self, partition: TopicPartition) -> PartitionState | None:
         """Return what a partition is doing; None: it is not held."""
-        held = self._held.get(partition)
-        return None if held is None else held.state
+        entry = self._held.get(partition)
+        return None if entry is None else entry.state
 
     def infos(self) -> tuple[PartitionInfo, ...]:
         """Return what is held, in the order of its arrival."""
-        return tuple(held.info for held in self._held.values())
+        return tuple(entry.info for entry in self._held.values())
 
-    def by_broker(self) -> dict[Endpoint, list[TopicPartition]]:
-        """Return what is held, by broker."""
-        found: dict[Endpoint, list[TopicPartition]] = {}
-        for partition, held in self._held.items():
-            found.setdefault(held.info.endpoint, []).append(partition)
-        return found
+    def position(self, partition: TopicPartition) -> ConsumedPosition:
+        """Return where the group stands in a partition that is held."""
+        return self._held[partition].position
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
         """Return where the group stands in the partitions that are held."""
-        return {partition: held.position for partition, held in self._held.items()}
-
-    def count(self, state: PartitionState) -> int:
-        """Return how many partitions are in a state."""
-        return len(self._sets[state])
+        return {partition: entry.position for partition, entry in self._held.items()}
 
     # The only places that change states.
 
-    def _move(self, held: _Held, state: PartitionState) -> None:
-        partition = held.info.partition
-        del self._sets[held.state][partition]
-        held.state = state
+    def _move(self, entry: _Entry, state: PartitionState) -> None:
+        partition = entry.info.partition
+        del self._sets[entry.state][partition]
+        entry.state = state
         self._sets[state][partition] = None
 
-    def _make_idle(self, held: _Held) -> None:
-        back = self._is_held_back(held.info.partition)
-        self._move(held, PartitionState.PAUSED if back else PartitionState.IDLE)
+    def _make_idle(self, entry: _Entry) -> None:
+        back = self._is_held_back(entry.info.partition)
+        self._move(entry, PartitionState.PAUSED if back else PartitionState.IDLE)
 
-    def _let_rest(self, held: _Held, rest_ms: int) -> None:
+    def _let_rest(self, entry: _Entry, rest_ms: int) -> None:
         if rest_ms <= _SHORTEST_REST_MS:
-            self._make_idle(held)
+            self._make_idle(entry)
             return
-        held.until = self._clock() + rest_ms / 1000
-        self._move(held, PartitionState.RESTING)
-        heapq.heappush(self._rests, (held.until, held.number, held.info.partition))
+        entry.until = self._clock() + rest_ms / 1000
+        self._move(entry, PartitionState.RESTING)
+        heapq.heappush(self._rests, (entry.until, entry.number, entry.info.partition))
 
     def _end_rest(self, until: float, number: int, partition: TopicPartition) -> bool:
         if not self._is_resting(until, number, partition):
@@ -370,10 +351,10 @@ class PartitionCache:
 
     def _is_resting(self, until: float, number: int, partition: TopicPartition) -> bool:
         """Whether an entry of the heap still counts."""
-        held = self._held.get(partition)
-        if held is None or held.state is not PartitionState.RESTING:
+        entry = self._held.get(partition)
+        if entry is None or entry.state is not PartitionState.RESTING:
             return False
-        return (held.until, held.number) == (until, number)
+        return (entry.until, entry.number) == (until, number)
 
     def _sort_out(self) -> None:
         """Move partitions between idle and paused as their user wants it now."""
@@ -385,23 +366,14 @@ class PartitionCache:
     def _is_held_back(self, partition: TopicPartition) -> bool:
         return partition in self._paused or partition in self._leaving
 
-    def _current(self, booking: Booking) -> _Held | None:
-        held = self._held.get(booking.partition)
-        if held is None or held.number != booking.number or held.state not in _BOOKED:
+    def _current(self, booking: Booking) -> _Entry | None:
+        entry = self._held.get(booking.partition)
+        if entry is None or entry.number != booking.number or entry.state not in _BOOKED:
             return None
-        return held
+        return entry
 
-    def _confirms(self, held: _Held) -> bool:
-        """Whether a partition that is given up has to be committed.
-
-        What a fetch under way has brought was seen by nobody.
-        """
-        if held.state is PartitionState.IN_USE:
-            return not self._rollback
-        return held.consumed
-
-    def _position(self, found: Position) -> ConsumedPosition:
-        return ConsumedPosition(found.current, found.latest, self._wall_clock())
+    def _consumed_position(self, position: Position) -> ConsumedPosition:
+        return ConsumedPosition(position.current, position.latest, self._wall_clock())
 
 
 _STATUSES: Final = (

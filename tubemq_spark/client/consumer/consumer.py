@@ -11,20 +11,25 @@ closed    given up everything; every call but ``close`` is refused
 ========  ====================================================================================================
 
 A forked child of the process has no part in it: there every call is refused, and ``close`` does nothing.
+
+The consumer holds its parts, and none of them holds the consumer: one that its user drops while it is open is
+collected, and its thread of upkeep closes what is left of it.
 """
 
 import abc
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import ClassVar, Final, Self
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Self
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.fetching import Fetching
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.client.consumer.states import ConsumedPosition, ConsumeStatus
-from tubemq_spark.client.consumer.values import Batch, Confirmed
+from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.upkeep import Upkeep
+from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
@@ -32,29 +37,22 @@ from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
-_NOT_OPEN, _OPENED, _CLOSED = "not open yet", "open already", "closed"
-_ADVICE: Final[Mapping[str, str]] = {
-    _NOT_OPEN: "open it first, or use it in a with block",
-    _OPENED: "a consumer is opened once",
-    _CLOSED: "open a new one",
-}
-
 
 class Consumer(abc.ABC):
     """A consumer of either kind; threads may share it."""
 
     kind: ClassVar[str]
     closes_at_exit: ClassVar[bool] = True
+    _upkeep: Upkeep
 
     def __init__(self, config: ClientConfig, subscription: Subscription) -> None:
-        """Ask nothing of any server yet."""
         self._config = config
         self._subscription = subscription
         self._owner = os.getpid()
         self._control = FlowControl()
         self._state = ConsumerState(config, subscription, self._control)
-        self._state.refusal = self._not_open
-        self.fetching = Fetching(self._state, self._check_fetch)
+        self._finalizer: weakref.finalize[..., Self] | None = None
+        self.fetching = Fetching(self._state)
         """What the asynchronous form shares; not for users."""
         self._life = threading.Lock()
         """Held while the state changes."""
@@ -91,9 +89,13 @@ class Consumer(abc.ABC):
         """
         self.check_process()
         with self._life:
-            if self._state.refusal != self._not_open:
-                raise self._refused(_OPENED if self._state.refusal is None else _CLOSED)
+            if self._state.life is not Life.NEW:
+                raise self._state.refusal()
             self._start()
+            self._finalizer = weakref.finalize(
+                self, _close_forgotten, f"{self.kind} {self.client_id}", self._upkeep, self._owner
+            )
+            self._finalizer.atexit = False
             process_registry().enter(self)
         return self
 
@@ -105,16 +107,16 @@ class Consumer(abc.ABC):
         if self.inherited:
             return
         with self._life:
-            was_open = self._state.refusal is None
-            self._state.end(lambda: self._refused(_CLOSED))
-            if was_open:
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            if self._state.end():
                 process_registry().leave(self)
-                self._stop()
+                self._upkeep.close()
 
     @property
     def closed(self) -> bool:
         """Whether the consumer is not open: not yet, or not any more."""
-        return self._state.refusal is not None
+        return self._state.life is not Life.OPEN
 
     @property
     def inherited(self) -> bool:
@@ -176,7 +178,9 @@ class Consumer(abc.ABC):
         self.check_open()
         state = self._state
         with state.changed:
-            ready = state.changed.wait_for(lambda: state.refusal or state.connected, timeout_ms / 1000)
+            ready = state.changed.wait_for(
+                lambda: state.life is Life.CLOSED or state.connected, timeout_ms / 1000
+            )
             state.check_open()
             return bool(ready)
 
@@ -186,7 +190,7 @@ class Consumer(abc.ABC):
         return self._state.held()
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
-        """Return where the partitions that are held stand, as far as this consumer has heard; asks nobody."""
+        """Return where the partitions that are held stand, as this consumer has heard; asks no server."""
         with self._state.changed:
             return self._state.cache.positions()
 
@@ -195,7 +199,8 @@ class Consumer(abc.ABC):
 
         A lease ends 30 s after the broker has heard of it last.
         """
-        return self._state.missed.counts()
+        with self._state.changed:
+            return dict(self._state.missed)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing of some partitions until they are resumed, also if they come only later.
@@ -244,7 +249,8 @@ class Consumer(abc.ABC):
             RpcError: a broker refuses a partition for good. It was given up. Or the master does not take this
                 member of a group any more.
         """
-        self._check_fetch()
+        self.check_process()
+        self._state.check_fetch()
         if timeout_ms is None:
             timeout_ms = self._config.consumer.ready_wait_ms
         return self.fetching.fetch(timeout_ms)
@@ -315,25 +321,11 @@ class Consumer(abc.ABC):
 
     @abc.abstractmethod
     def _start(self) -> None:
-        """Register, set the state's refusal to None, and start the threads; or raise, as if never called."""
+        """Register, open the state, and start the threads; or raise, as if never called."""
 
-    @abc.abstractmethod
-    def _stop(self) -> None:
-        """Stop the threads, give everything up, and leave the master."""
 
-    def _check_fetch(self) -> None:
-        """Raise if nothing can be fetched."""
-        self.check_open()
-
-    def _not_open(self) -> ConsumeError:
-        return self._refused(_NOT_OPEN)
-
-    def _refused(self, state: str) -> ConsumeError:
-        code = ErrCode.BAD_REQUEST if state == _OPENED else ErrCode.CLIENT_SHUTDOWN
-        return ConsumeError(
-            "TUBEMQ_CONSUMER_CLOSED",
-            code=int(code),
-            group=self._config.group,
-            state=state,
-            advice=_ADVICE[state],
-        )
+def _close_forgotten(name: str, upkeep: Upkeep, owner: int) -> None:
+    """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
+    if os.getpid() == owner:
+        upkeep.forget()
+        warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=2)

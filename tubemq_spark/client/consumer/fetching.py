@@ -18,16 +18,14 @@ What goes wrong with one partition holds up no other:
 
 import functools
 import logging
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
 from tubemq_spark.client.consumer.flow_control import FetchOutcome
-from tubemq_spark.client.consumer.partition import ConsumerPartition
+from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
-from tubemq_spark.client.consumer.states import Booking, PartitionState, Selection, parse_context
-from tubemq_spark.client.consumer.values import Batch, Confirmed
+from tubemq_spark.client.consumer.values import Batch, Booking, Confirmed, PartitionState, parse_context
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
@@ -56,12 +54,14 @@ which the master will say; 415: tokens change."""
 class Turn(NamedTuple):
     """A partition that is fetched next."""
 
-    selection: Selection
+    booking: Booking
+    confirms: bool
+    """Whether the fetch confirms what was fetched before it."""
     partition: ConsumerPartition
 
 
-class Found(NamedTuple):
-    """A batch that was fetched, and that nobody has seen yet."""
+class Booked(NamedTuple):
+    """A batch that was fetched and not handed out."""
 
     booking: Booking
     batch: Batch
@@ -70,24 +70,17 @@ class Found(NamedTuple):
 class Fetching:
     """Fetches and confirms for one consumer."""
 
-    def __init__(self, state: ConsumerState, check: Callable[[], None]) -> None:
-        """Belong to a consumer.
-
-        Args:
-            state: its partitions.
-            check: raises if the consumer cannot be used now.
-        """
+    def __init__(self, state: ConsumerState) -> None:
         self.state = state
-        self.check = check
 
     def fetch(self, timeout_ms: int) -> Batch | None:
         """Return the next batch; None when there was none in time. See ``Consumer.fetch``."""
         deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
         turns = 0
         while (turn := self._select(deadline)) is not None:
-            found = run(self.take_turn(turn))
+            booked = run(self.take_turn(turn))
             turns += 1
-            if found is not None and (batch := self.hand_out(found)) is not None:
+            if booked is not None and (batch := self.hand_out(booked)) is not None:
                 return batch
             # In time or not, each partition had its turn.
             if deadline is not None and deadline.expired and turns >= len(self.state.connected):
@@ -110,38 +103,39 @@ class Fetching:
             state.cache.expire()
             state.cache.wake()
             selection = state.cache.select()
-            return (
-                None if selection is None else Turn(selection, state.connected[selection.booking.partition])
-            )
+            if selection is None:
+                return None
+            booking, confirms = selection
+            return Turn(booking, confirms, state.connected[booking.partition])
 
     def wait_s(self) -> float | None:
         """Return after how many seconds ``select_now`` may find something; None: not by itself."""
         with self.state.changed:
             return self.state.cache.wait_s()
 
-    def take_turn(self, turn: Turn) -> Steps[Found | None]:
+    def take_turn(self, turn: Turn) -> Steps[Booked | None]:
         """Fetch from a partition that was booked; None when that brought nothing for the user.
 
         Raises:
             TubeMQError: as ``Consumer.fetch``; the partition was given up.
         """
-        selection, partition = turn
-        yield from partition.lock.take()
+        lock = turn.partition.lock
+        yield from lock.take()
         try:
-            return (yield from self._fetch_from(selection, partition))
+            return (yield from self._fetch_from(turn))
         finally:
-            partition.lock.release()
+            lock.release()
 
-    def hand_out(self, found: Found) -> Batch | None:
+    def hand_out(self, booked: Booked) -> Batch | None:
         """Return a batch to the user, who has to confirm it from now on; None: it must come again."""
-        state, booking = self.state, found.booking
+        state, (booking, batch) = self.state, booked
         with state.changed:
             if not state.cache.is_current(booking):
                 return None
             if state.cache.is_wanted(booking.partition):
                 state.cache.deliver(booking)
-                return found.batch
-            self._put_back(booking, Position(found.batch.offset, found.batch.latest))
+                return batch
+            self._put_back(booking, Position(batch.offset, batch.latest))
             return None
 
     def end_batch(self, context: str, *, consumed: bool) -> Steps[Confirmed]:
@@ -152,8 +146,8 @@ class Fetching:
             raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
         yield from partition.lock.take()
         try:
-            self._check_in_use(booking, partition)
-            return (yield from self._end(booking, partition, consumed=consumed))
+            latest = self._check_in_use(booking, partition)
+            return (yield from self._end(booking, partition, latest, consumed=consumed))
         finally:
             partition.lock.release()
 
@@ -162,7 +156,7 @@ class Fetching:
         changed = self.state.changed
         with changed:
             while (turn := self.select_now()) is None:
-                self.check()
+                self.state.check_fetch()
                 remaining = None if deadline is None else deadline.remaining()
                 if remaining == 0:
                     return None
@@ -170,16 +164,16 @@ class Fetching:
                 changed.wait(min(waits) if waits else None)
             return turn
 
-    def _fetch_from(self, selection: Selection, partition: ConsumerPartition) -> Steps[Found | None]:
-        booking = selection.booking
-        if partition.released:
+    def _fetch_from(self, turn: Turn) -> Steps[Booked | None]:
+        booking, confirms, partition = turn
+        if partition.standing is Standing.RELEASED:
             return None
         own_limits = self.state.control.own_limits
         try:
-            found = yield from partition.fetch(confirms=selection.confirms, own_limits=own_limits)
-            batch = self._batch(booking, partition, found) if isinstance(found, Fetched) else None
-            if isinstance(found, Fetched) and batch is None:
-                # Whatever it held, it was for others: nobody else will confirm it.
+            answer = yield from partition.fetch(confirms=confirms, own_limits=own_limits)
+            batch = self._batch(booking, partition, answer) if isinstance(answer, Fetched) else None
+            if isinstance(answer, Fetched) and batch is None:
+                # All of it was for others, and no user will confirm it.
                 yield from partition.confirm()
         except TubeMQError as error:
             yield from self._fail(booking, partition, error)
@@ -188,7 +182,7 @@ class Fetching:
             self._let_rest(booking, partition, FetchOutcome(code=0))
             raise
         self.state.note_success(partition)
-        return self._book(booking, partition, found, batch)
+        return self._book(booking, partition, answer, batch)
 
     def _batch(self, booking: Booking, partition: ConsumerPartition, fetched: Fetched) -> Batch | None:
         """Return what an answer holds for the user; None if nothing."""
@@ -201,13 +195,12 @@ class Fetching:
         # Its end is not known yet. Where every offset of the store is one of the records, counting gives it.
         start = partition.position
         whole = FetchedBatch(partition.partition, start, start, columns, dense=partition.own_store)
-        found = tuple(records_of(whole, exact_offsets=partition.own_store))
         header = fetched.header
         return Batch(
             partition.partition,
             start,
             header.max_offset,
-            found,
+            tuple(records_of(whole, exact_offsets=partition.own_store)),
             partition.endpoint,
             booking.context,
             bytes_behind=header.data_lag if header.data_lag >= 0 else None,
@@ -215,21 +208,21 @@ class Fetching:
         )
 
     def _book(
-        self, booking: Booking, partition: ConsumerPartition, found: Fetched | Step, batch: Batch | None
-    ) -> Found | None:
+        self, booking: Booking, partition: ConsumerPartition, answer: Fetched | Step, batch: Batch | None
+    ) -> Booked | None:
         """Keep what a fetch brought; return the batch if there is one to hand out."""
-        state, fetched = self.state, found if isinstance(found, Fetched) else found.fetched
+        state, fetched = self.state, answer if isinstance(answer, Fetched) else answer.fetched
         with state.changed:
             if not state.cache.is_current(booking):
                 return None
             latest = fetched.header.max_offset
             if latest is None:
-                latest = state.cache.positions()[booking.partition].latest
+                latest = state.cache.position(booking.partition).latest
             # Without a batch everything before the position is confirmed, also after a refusal.
             position = Position(partition.position, latest)
-            state.cache.record(booking, self._outcome(found), position)
+            state.cache.record(booking, self._outcome(answer), position)
             if batch is not None:
-                return Found(booking, batch)
+                return Booked(booking, batch)
             self._put_back(booking, position)
             return None
 
@@ -239,15 +232,15 @@ class Fetching:
         self.state.cache.release(booking, consumed=False)
         self.state.changed.notify_all()
 
-    def _outcome(self, found: Fetched | Step) -> FetchOutcome:
-        if isinstance(found, Fetched):
-            header, columns = found.header, found.columns
+    def _outcome(self, answer: Fetched | Step) -> FetchOutcome:
+        if isinstance(answer, Fetched):
+            header, columns = answer.header, answer.columns
             return FetchOutcome(ErrCode.SUCCESS, columns.nbytes, 0, header.data_lag, slow=header.require_slow)
-        if found.next != found.start:
+        if answer.next != answer.start:
             # The broker passed over records of others, and there may be more.
             return FetchOutcome(ErrCode.SUCCESS)
-        wait_ms = found.pause_ms or self.state.config.consumer.not_found_wait_ms
-        return FetchOutcome(found.fetched.header.err_code, 0, wait_ms)
+        wait_ms = answer.pause_ms or self.state.config.consumer.not_found_wait_ms
+        return FetchOutcome(answer.fetched.header.err_code, 0, wait_ms)
 
     def _fail(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:
         """Give a partition up or let it rest after an error; raise what the user must know."""
@@ -274,19 +267,22 @@ class Fetching:
                 self.state.cache.release(booking, consumed=False, rest_ms=outcome.wait_ms)
             self.state.changed.notify_all()
 
-    def _check_in_use(self, booking: Booking, partition: ConsumerPartition) -> None:
+    def _check_in_use(self, booking: Booking, partition: ConsumerPartition) -> int | None:
+        """Return where the store ended when that was heard last; raise if the user has no such batch."""
         cache = self.state.cache
         with self.state.changed:
             self.state.check_open()
             cache.expire()
             in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
-            if partition.released or not in_use:
+            if partition.standing is Standing.RELEASED or not in_use:
                 what = "it was confirmed before, or not in time, or its partition was given up"
                 raise _late(booking, ErrCode.BAD_REQUEST, what)
+            return cache.position(booking.partition).latest
 
-    def _end(self, booking: Booking, partition: ConsumerPartition, *, consumed: bool) -> Steps[Confirmed]:
+    def _end(
+        self, booking: Booking, partition: ConsumerPartition, latest: int | None, *, consumed: bool
+    ) -> Steps[Confirmed]:
         locally = consumed and self.state.config.consumer.confirm_locally
-        latest = self.state.cache.positions()[booking.partition].latest
         loss: DataLossError | None = None
         try:
             if not consumed:

@@ -151,8 +151,6 @@ class FetchOutcome:
     """Bytes that the store holds behind the messages; -1: the broker did not say."""
     slow: bool = False
     """Whether the broker asks for slow fetches."""
-    unlimited: bool = False
-    """Whether the broker asks to leave limits out (``escFlowCtrl``; today's brokers never do)."""
 
 
 NOTHING_FETCHED: Final = FetchOutcome(code=0)
@@ -224,8 +222,6 @@ class PartitionFlow:
             return last.wait_ms
         if self._empty_fetches:
             return self._control.pause_after_empty(self._empty_fetches, last.wait_ms)
-        if last.unlimited:
-            return 0
         if self._used_up():
             return max(self._limit.wait_ms, last.wait_ms)
         pause_ms = self._pause_after_success(filtered=filtered) if last.code == ErrCode.SUCCESS else None

@@ -3,23 +3,31 @@
 =========  ==================================================================================================
 state      meaning
 =========  ==================================================================================================
-unplaced   at the beginning, and after every error: the next thing to do is to register at ``position``
-placed     the cursor stands at ``position``, at the broker and here
-released   given up: nothing may be asked any more
+UNPLACED   at the beginning, and after every error: the next thing to do is to register at ``position``
+PLACED     the cursor stands at ``position``, at the broker and here
+RELEASED   given up, also at the broker unless another consumer has taken it: nothing may be asked any more
 =========  ==================================================================================================
+
+::
+
+    UNPLACED --connect, fetch--> PLACED --unplace--> UNPLACED
+    UNPLACED, PLACED --release, abandon--> RELEASED
 
 Invariants:
 
-- Whoever uses a partition holds its ``lock``. So its requests follow each other, and a confirmation at the
-  last moment comes either before the next fetch or too late. ``fetch``, ``confirm`` and ``roll_back`` are
-  ``Steps``: the lock is held from the first to the last of them.
+- Only the holder of the partition's ``lock`` asks anything or changes the state. So requests follow each
+  other, and a confirmation at the last moment comes either before the next fetch or too late. ``fetch``,
+  ``confirm`` and ``roll_back`` are ``Steps``: the lock is held from the first to the last of them.
 - ``position`` is where the last confirmed batch ended. Only ``connect``, a confirmation, a reset and a loss
   that ``on_loss`` tolerates move it. After any error the partition is registered there again, so nothing is
   lost, and at most the batch that was not confirmed comes again.
 - A lease keeps the consumer's name: the broker knows it again after a lost connection, and refuses others.
+- That an administrator wants the group to continue at the end (``reset``) is no state: it may be said at any
+  time, without the lock, and counts once, with the next fetch.
 """
 
 import dataclasses
+import enum
 import logging
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -29,9 +37,8 @@ from tubemq_spark.client.broker.lease import Lease, LeaseHolder
 from tubemq_spark.client.broker.session import MEMORY_TOO, BrokerSession, Claim, Fetched, Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer.lock import PartitionLock
 from tubemq_spark.client.master.producers import is_token_refused
-from tubemq_spark.client.steps import Blocking, Steps, wait_for
+from tubemq_spark.client.steps import Blocking, PartitionLock, Steps, wait_for
 from tubemq_spark.errors import (
     LocalProtocolError,
     RemoteProtocolError,
@@ -44,6 +51,7 @@ from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
 from tubemq_spark.protocol.constants import ReadStatus
+from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +78,9 @@ class ConsumerSession(Protocol):
             TubeMQError: no master answered, or it refuses us.
         """
 
+    def close(self) -> None:
+        """Leave the master; errors are only logged."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
@@ -85,7 +96,7 @@ class Reader:
 
 
 class OwnHolder(LeaseHolder):
-    """Holds a partition under the consumer's own name, with whatever the master says now."""
+    """Holds a partition under the consumer's own name, with what the master says now."""
 
     def __init__(
         self, reader: Reader, partition: TopicPartition, endpoint: Endpoint, types: frozenset[str]
@@ -141,6 +152,7 @@ class OwnHolder(LeaseHolder):
                 break
             error = lease.release(consumed=consumed)
             if not isinstance(error, TubeMQConnectionError):
+                self._lease = None
                 break
         if error is not None and not isinstance(error, RpcError):
             partition = self._claim.partition
@@ -149,15 +161,23 @@ class OwnHolder(LeaseHolder):
     def _register(self, register: Callable[[Lease], Position]) -> Position:
         self.endpoint = self._reader.endpoint_of(self._claim.partition) or self.endpoint
         try:
-            return register(self._make_lease())
+            return self._register_once(register)
         except TubeMQError as error:
             if not is_token_refused(error):
                 raise
         self._reader.session.refresh_token()
-        return register(self._make_lease())
+        return self._register_once(register)
+
+    def _register_once(self, register: Callable[[Lease], Position]) -> Position:
+        try:
+            return register(self._make_lease())
+        except RpcError as error:
+            if error.code == ErrCode.PARTITION_OCCUPIED:
+                self._lease = None
+            raise
 
     def _make_lease(self) -> Lease:
-        """Return the lease anew: channel, token and priority may have changed since."""
+        """Make the lease again: channel, token and priority may have changed since."""
         priority = self._reader.control.query_priority
         self._lease = Lease(
             self._connect(self._reader.config.connect_timeout_ms),
@@ -174,6 +194,14 @@ class OwnHolder(LeaseHolder):
         return BrokerSession(channel, config, session.visit_token, None, session.authorized_token)
 
 
+class Standing(enum.Enum):
+    """Whether a partition can be asked for; see the module."""
+
+    UNPLACED = "unplaced"
+    PLACED = "placed"
+    RELEASED = "released"
+
+
 class ConsumerPartition:
     """A partition of one consumer; see the module."""
 
@@ -186,7 +214,7 @@ class ConsumerPartition:
         *,
         own_store: bool,
     ) -> None:
-        """Ask for nothing yet.
+        """Ask for nothing; ``connect`` registers.
 
         Args:
             reader: what all partitions of the consumer share.
@@ -199,11 +227,10 @@ class ConsumerPartition:
         self.partition = partition
         self.types = types
         self.own_store = own_store and not types
-        self.released = False
+        self.standing = Standing.UNPLACED
         self._reader = reader
         self._holder = OwnHolder(reader, partition, endpoint, types)
         self._cursor = Cursor(self._holder, partition)
-        self._placed = False
         self._reset_wanted = False
 
     @property
@@ -229,14 +256,13 @@ class ConsumerPartition:
         """
         if offset is not None:
             self._cursor.position = offset
-            return self._place()
-        found = self._holder.resume(read_status)
-        self._cursor.position, self._placed = found.current, True
-        return found
+            return self._place_at_position()
+        return self._resume(read_status)
 
     def unplace(self) -> None:
         """Register again before anything else: something went wrong."""
-        self._placed = False
+        if self.standing is Standing.PLACED:
+            self.standing = Standing.UNPLACED
 
     def fetch(self, *, confirms: bool, own_limits: bool) -> Steps[Fetched | Step]:
         """Fetch what comes next.
@@ -255,7 +281,7 @@ class ConsumerPartition:
         cursor = self._cursor
         if self._reset_wanted:
             yield from wait_for(Blocking(self._go_to_the_end))
-        elif not self._placed:
+        elif self.standing is Standing.UNPLACED:
             yield from wait_for(Blocking(self._place))
         elif confirms and cursor.unconfirmed is not None:
             confirming = cursor.start_fetch(confirm=True, own_limits=own_limits)
@@ -281,19 +307,19 @@ class ConsumerPartition:
         return step
 
     def roll_back(self) -> Steps[None]:
-        """Let the broker forget the last batch, which then comes again.
+        """Make the broker forget the last batch, which then comes again.
 
         Raises:
             TubeMQError: as ``BrokerSession.start_commit``.
         """
         lease = self._holder.lease
         self._cursor.unconfirmed = None
-        found = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
-        if found.current != self.position:
+        answer = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
+        if answer.current != self.position:
             raise RemoteProtocolError(
                 "TUBEMQ_POSITION_MOVED",
                 partition=self.partition,
-                actual=found.current,
+                actual=answer.current,
                 expected=self.position,
             )
 
@@ -303,33 +329,44 @@ class ConsumerPartition:
 
     def release(self, *, consumed: bool) -> None:
         """Give the partition up; errors are logged only."""
-        self.released = True
+        self.standing = Standing.RELEASED
         self._holder.release(consumed=consumed)
 
     def abandon(self) -> None:
-        """Give the partition up, which somebody else has taken."""
-        self.released = True
+        """Give the partition up, which another consumer has taken."""
+        self.standing = Standing.RELEASED
 
     def _place(self) -> Position:
+        """Register again after an error."""
+        return self._place_at_position()
+
+    def _place_at_position(self) -> Position:
         """Register at the position and see whether it is still there."""
-        wanted = self._cursor.position
-        found = self._cursor.seek(wanted)
-        if found.current > wanted:
-            self._report(Loss.EXPIRED, wanted, found.current, self._rows(wanted, found.current))
-        elif found.current < wanted:
-            self._report(Loss.MOVED_BACK, found.current, wanted, self._rows(found.current, wanted))
-        self._placed = True
-        return found
+        start = self._cursor.position
+        answer = self._cursor.seek(start)
+        if answer.current > start:
+            self._report(Loss.EXPIRED, start, answer.current, self._rows(start, answer.current))
+        elif answer.current < start:
+            self._report(Loss.MOVED_BACK, answer.current, start, self._rows(answer.current, start))
+        self.standing = Standing.PLACED
+        return answer
+
+    def _resume(self, read_status: ReadStatus) -> Position:
+        """Register where the group stands."""
+        answer = self._holder.resume(read_status)
+        self._cursor.position, self._cursor.unconfirmed = answer.current, None
+        self.standing = Standing.PLACED
+        return answer
 
     def _go_to_the_end(self) -> None:
-        was = self._cursor.position
+        before = self._cursor.position
         self._cursor.seek(_BEHIND_EVERYTHING)
-        self._placed, self._reset_wanted = True, False
+        self.standing, self._reset_wanted = Standing.PLACED, False
         logger.warning(
             "%s continues at offset %d, not at %d, as an administrator wants",
             self.partition,
             self._cursor.position,
-            was,
+            before,
         )
 
     def _accept(self, step: Step) -> None:

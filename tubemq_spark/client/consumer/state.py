@@ -7,9 +7,11 @@ Invariants:
 - ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
   the holder of the partition's own lock calls.
 - ``troubles`` has the last error of a partition, until it is read again.
-- Once ``refusal`` is set, it stays: whoever waits is woken and raises it.
+- ``life`` only goes on, and when it ends, all that wait are woken and refused.
+- Threads of a consumer hold this object and never the consumer, which is collected when its user drops it.
 """
 
+import enum
 import logging
 import threading
 import time
@@ -20,8 +22,7 @@ from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer.missed_heartbeats import MissedHeartbeats
-from tubemq_spark.client.consumer.partition import ConsumerPartition
+from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -36,8 +37,23 @@ _SILENCE_S: Final = 1.0
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
 
 
+class Life(enum.Enum):
+    """What becomes of a consumer; see ``consumer``."""
+
+    NEW = "not open yet"
+    OPEN = "open already"
+    CLOSED = "closed"
+
+
+_ADVICE: Final = {
+    Life.NEW: "open it first, or use it in a with block",
+    Life.OPEN: "a consumer is opened once",
+    Life.CLOSED: "open a new one",
+}
+
+
 class Changed(threading.Condition):
-    """A condition that also tells somebody who is not a thread when to look again."""
+    """A condition that also tells an event loop when to look again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +70,6 @@ class ConsumerState:
     """The partitions of one consumer."""
 
     def __init__(self, config: ClientConfig, subscription: Subscription, control: FlowControl) -> None:
-        """Hold nothing yet."""
         self.config = config
         self.subscription = subscription
         self.control = control
@@ -67,9 +82,11 @@ class ConsumerState:
         )
         self.connected: dict[TopicPartition, ConsumerPartition] = {}
         self.troubles: dict[TopicPartition, TubeMQError] = {}
-        self.missed = MissedHeartbeats()
-        """Of brokers; has a lock of its own."""
-        self.refusal: Callable[[], ConsumeError] | None = None
+        self.missed: dict[Endpoint, int] = {}
+        """The brokers that missed their last heartbeat, each with how many in a row."""
+        self.life = Life.NEW
+        self.refused: Callable[[], RpcError | None] = _nothing
+        """Returns why the master does not take this member of a group any more, if it does not."""
         self.on_loss: Callable[[], object] = _nothing
         """Called when a partition was given up for an error; ``changed`` is not held then."""
 
@@ -78,43 +95,79 @@ class ConsumerState:
         with self.changed:
             return tuple(sorted(self.connected))
 
+    def infos(self) -> tuple[PartitionInfo, ...]:
+        """Return what is connected, in the order of its arrival, as the master knows it."""
+        with self.changed:
+            return self.cache.infos()
+
+    def endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
+        """Return the broker of a partition that is connected."""
+        connected = self.connected.get(partition)
+        return None if connected is None else connected.endpoint
+
     def check_open(self) -> None:
         """Do nothing as long as the consumer is open.
 
         Raises:
             ConsumeError: it is not.
         """
-        if self.refusal is not None:
+        if self.life is not Life.OPEN:
             raise self.refusal()
 
-    def end(self, refusal: Callable[[], ConsumeError]) -> None:
-        """Refuse everything from now on, and wake those who wait."""
-        with self.changed:
-            self.refusal = refusal
-            self.changed.notify_all()
+    def check_fetch(self) -> None:
+        """Do nothing as long as the consumer may fetch.
 
-    def add(self, partition: ConsumerPartition, found: Position) -> None:
+        Raises:
+            ConsumeError: it is not open.
+            RpcError: the master does not take it any more.
+        """
+        self.check_open()
+        if (refused := self.refused()) is not None:
+            raise refused
+
+    def refusal(self) -> ConsumeError:
+        """Return the error of a call that does not fit the consumer's life."""
+        code = ErrCode.BAD_REQUEST if self.life is Life.OPEN else ErrCode.CLIENT_SHUTDOWN
+        return ConsumeError(
+            "TUBEMQ_CONSUMER_CLOSED",
+            code=int(code),
+            group=self.config.group,
+            state=self.life.value,
+            advice=_ADVICE[self.life],
+        )
+
+    def end(self) -> bool:
+        """Refuse everything from now on, and wake those that wait; return whether the consumer was open."""
+        with self.changed:
+            was_open, self.life = self.life is Life.OPEN, Life.CLOSED
+            self.changed.notify_all()
+        return was_open
+
+    def add(self, partition: ConsumerPartition, position: Position) -> None:
         """Hold a partition that is registered."""
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
         with self.changed:
             self.check_open()
             self.connected[name] = partition
-            self.cache.add(info, found)
+            self.cache.add(info, position)
             self.troubles.pop(name, None)
             self.changed.notify_all()
 
     def remove(self, partition: ConsumerPartition) -> bool:
         """Hold a partition no longer; return whether its broker has to commit what was fetched last."""
         with self.changed:
-            given_up = self.cache.remove([partition.partition])
+            consumed = self.cache.remove(partition.partition)
             self.connected.pop(partition.partition, None)
             self.changed.notify_all()
-        return any(one.confirms for one in given_up)
+        return consumed
 
     def release(self, partition: ConsumerPartition, reason: TubeMQError | None = None) -> None:
-        """Give a partition up, at its broker too, unless somebody else has taken it. Hold its lock."""
-        if partition.released:
+        """Give a partition up, at its broker too, unless another consumer has taken it.
+
+        Hold its lock.
+        """
+        if partition.standing is Standing.RELEASED:
             return
         consumed = self.remove(partition)
         if reason is not None:
@@ -134,27 +187,27 @@ class ConsumerState:
         silent: set[Endpoint] = set()
         with self.changed:
             names = list(self.connected) if partitions is None else partitions
-            wanted = [self.connected[name] for name in names if name in self.connected]
-        for held in wanted:
-            with held.lock:
-                if held.endpoint in silent:
-                    self.remove(held)
-                    held.abandon()
+            leaving = [self.connected[name] for name in names if name in self.connected]
+        for partition in leaving:
+            with partition.lock:
+                if partition.endpoint in silent:
+                    self.remove(partition)
+                    partition.abandon()
                     continue
                 began = clock()
-                self.release(held)
+                self.release(partition)
                 if clock() - began >= _SILENCE_S:
-                    silent.add(held.endpoint)
+                    silent.add(partition.endpoint)
 
     def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of some partitions, and wait until what was handed out is confirmed.
 
-        That takes ``rebalance_wait_ms`` at most, and ends when the consumer closes: then nobody can confirm.
+        That takes ``rebalance_wait_ms`` at most, and ends when the consumer closes: then nothing is confirmed.
         """
         deadline = Deadline.after_ms(self.config.consumer.rebalance_wait_ms)
         with self.changed:
             while set(self.cache.hold_back(partitions)) & set(partitions):
-                if deadline.expired or self.refusal is not None:
+                if deadline.expired or self.life is not Life.OPEN:
                     break
                 self.changed.wait(deadline.remaining())
                 self.cache.expire()
@@ -175,6 +228,20 @@ class ConsumerState:
             trouble = self.troubles.pop(partition.partition, None)
         if trouble is not None:
             logger.info("%s can be read again", partition.partition)
+
+    def note_missed(self, broker: Endpoint, error: TubeMQError) -> None:
+        """Count a heartbeat that a broker missed; warn of the first one in a row."""
+        with self.changed:
+            self.missed[broker] = count = self.missed.get(broker, 0) + 1
+        if count == 1:
+            logger.warning("no lease at %s could be renewed; it is tried again: %s", broker, error)
+
+    def note_answer(self, broker: Endpoint) -> None:
+        """Count missed heartbeats of a broker from 0; log how many there were."""
+        with self.changed:
+            count = self.missed.pop(broker, 0)
+        if count:
+            logger.info("leases at %s are renewed again, after %d missed heartbeats", broker, count)
 
 
 def _nothing() -> None:

@@ -2,16 +2,20 @@
 
 It has a thread of its own, since it waits for brokers, and the thread of heartbeats to masters is shared by
 the whole process. One broker that is away costs the others nothing: all are asked at once, and none for long.
+
+The same thread closes a consumer that its user forgot. The garbage collector, which runs in any thread at any
+moment and must wait for no lock, only leaves a note for it (``forget``): ``SimpleQueue.put`` is made for that.
 """
 
-import abc
 import logging
+import queue
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.client.broker.channels import connect_to_all
 from tubemq_spark.client.broker.session import BrokerSession, Started
-from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
+from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.errors import TubeMQError
@@ -24,19 +28,30 @@ _LONGEST_ANSWER_MS: Final = 5_000
 """A broker that takes longer is asked again before its leases end."""
 
 
-class LeaseUpkeep(abc.ABC):
-    """Runs every heartbeat period in a thread of its own, from ``start`` to ``stop``."""
+class Upkeep:
+    """Runs every heartbeat period in a thread of its own, from ``start`` to ``close``."""
 
-    def __init__(self, state: ConsumerState, reader: Reader) -> None:
-        """Belong to a consumer.
+    def __init__(
+        self,
+        state: ConsumerState,
+        reader: Reader,
+        after_leases: Callable[[], object],
+        stop_others: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Neither this nor the functions may hold the consumer.
 
         Args:
-            state: its partitions.
+            state: the consumer's partitions.
             reader: what they share.
+            after_leases: does what else a consumer of its kind has to do in a period.
+            stop_others: stops the consumer's other threads.
         """
         self._state = state
         self._reader = reader
-        self._stopped = threading.Event()
+        self._after_leases = after_leases
+        self._stop_others = stop_others
+        self._notes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """What ends the thread; True: and the consumer, too."""
         name = f"tubemq-upkeep-{reader.session.client_id}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -45,10 +60,21 @@ class LeaseUpkeep(abc.ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for that."""
-        self._stopped.set()
+        """End the thread, and wait for that."""
+        self._notes.put(False)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def close(self) -> None:
+        """Stop all threads of the consumer, give everything up, and leave the master."""
+        self._stop_others()
+        self.stop()
+        self._state.release_all()
+        self._reader.session.close()
+
+    def forget(self) -> None:
+        """Close the consumer, which its user has dropped, in the thread of this; returns at once."""
+        self._notes.put(True)
 
     def run_once(self) -> None:
         """Do everything that is due in a period."""
@@ -58,26 +84,33 @@ class LeaseUpkeep(abc.ABC):
         self._keep_leases()
         self._after_leases()
 
-    @abc.abstractmethod
-    def _after_leases(self) -> None:
-        """Do what else a consumer of this kind has to do in a period."""
-
     def _run(self) -> None:
-        while not self._stopped.wait(self._reader.config.heartbeat_period_ms / 1000):
+        while (forgotten := self._next_note()) is None:
             try:
                 self.run_once()
             except Exception:
                 # The next period is another chance; leases last longer than two.
                 logger.warning("%s could not keep its partitions", self._thread.name, exc_info=True)
+        if forgotten and self._state.end():
+            self.close()
+
+    def _next_note(self) -> bool | None:
+        """Wait for a note; None: there was none for a period."""
+        try:
+            return self._notes.get(timeout=self._reader.config.heartbeat_period_ms / 1000)
+        except queue.Empty:
+            return None
 
     def _keep_leases(self) -> None:
-        by_broker, missed = self._by_broker(), self._state.missed
-        missed.keep(by_broker)
+        state, by_broker = self._state, self._by_broker()
+        with state.changed:
+            # At other brokers nothing is held any more.
+            state.missed = {broker: count for broker, count in state.missed.items() if broker in by_broker}
         if not by_broker:
             return
         channels, unreached = connect_to_all(self._reader.config, self._reader.pool, by_broker)
         for endpoint, error in unreached.items():
-            missed.miss(endpoint, error)
+            state.note_missed(endpoint, error)
         started = {}
         for endpoint, channel in channels.items():
             session = self._reader.session
@@ -92,16 +125,16 @@ class LeaseUpkeep(abc.ABC):
                     timeout_ms=_LONGEST_ANSWER_MS,
                 )
             except TubeMQError as error:
-                missed.miss(endpoint, error)
+                state.note_missed(endpoint, error)
         for endpoint, heartbeat in started.items():
             self._collect(endpoint, heartbeat, by_broker[endpoint])
 
     def _by_broker(self) -> dict[Endpoint, list[ConsumerPartition]]:
-        found: dict[Endpoint, list[ConsumerPartition]] = {}
+        by_broker: dict[Endpoint, list[ConsumerPartition]] = {}
         with self._state.changed:
             for partition in self._state.connected.values():
-                found.setdefault(partition.endpoint, []).append(partition)
-        return found
+                by_broker.setdefault(partition.endpoint, []).append(partition)
+        return by_broker
 
     def _collect(
         self,
@@ -109,28 +142,28 @@ class LeaseUpkeep(abc.ABC):
         heartbeat: Started[dict[TopicPartition, int]],
         asked: list[ConsumerPartition],
     ) -> None:
-        """Look at a broker's answer. Without one nothing changes: whoever reads there will find out."""
+        """Look at a broker's answer. Without one nothing changes: the next fetch there will find out."""
         try:
             lost = heartbeat.result()
         except TubeMQError as error:
-            self._state.missed.miss(endpoint, error)
+            self._state.note_missed(endpoint, error)
             if is_token_refused(error):
                 self._reader.session.refresh_token()
             return
-        self._state.missed.answer(endpoint)
+        self._state.note_answer(endpoint)
         for partition in asked:
             if partition.partition in lost:
                 self._lose(endpoint, partition, lost[partition.partition])
 
     def _lose(self, endpoint: Endpoint, partition: ConsumerPartition, code: int) -> None:
-        """Let a partition be registered again, or give it up when somebody else has it."""
+        """Register a partition again with its next fetch, or give it up when another consumer has it."""
         peer, during = f"broker {endpoint}", f"renewing the lease of {partition.partition}"
         error = rpc_error(code, "", peer=peer, during=during)
-        # Whoever uses it at this moment gets the same answer.
+        # What uses it at this moment gets the same answer.
         if not partition.lock.try_take():
             return
         try:
-            if partition.released:
+            if partition.standing is Standing.RELEASED:
                 return
             if is_taken(error):
                 logger.warning("%s is given up: %s", partition.partition, error)

@@ -1,13 +1,78 @@
-"""What consumers hand to their users."""
+"""What a consumer's partitions are doing, and what consumers hand to their users."""
 
 import dataclasses
+import enum
 from collections.abc import Iterator
 
-from tubemq_spark.client.consumer.states import PartitionState
 from tubemq_spark.client.reader.records import Record
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.protocol.errcodes import ErrCode
+
+
+class PartitionState(enum.Enum):
+    """What a held partition is doing; ``cache`` says what the states mean together."""
+
+    IDLE = "idle"
+    FETCHING = "fetching"
+    IN_USE = "in use"
+    RESTING = "resting"
+    PAUSED = "paused"
+
+
+class ConsumeStatus(enum.IntEnum):
+    """Whether a consumer can get messages now, under the numbers that TubeMQ's clients give it."""
+
+    READY = ErrCode.SUCCESS
+    """At least one partition can be fetched, or is being fetched."""
+    ALL_PAUSED = ErrCode.ALL_PARTITION_FROZEN
+    NOTHING_ASSIGNED = ErrCode.NO_PARTITION_ASSIGNED
+    """The master has assigned no partition to this consumer."""
+    ALL_RESTING = ErrCode.ALL_PARTITION_WAITING
+    """No partition can be fetched, and at least one waits: at its end, or for flow control."""
+    ALL_IN_USE = ErrCode.ALL_PARTITION_INUSE
+    """The batches of all partitions wait to be confirmed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Booking:
+    """A claim to a partition, from the fetch until its batch is confirmed or rolled back."""
+
+    partition: TopicPartition
+    number: int
+
+    @property
+    def context(self) -> str:
+        """The booking as a text, ``brokerId:topic:partitionId@number``."""
+        partition = self.partition
+        return f"{partition.broker_id}:{partition.topic}:{partition.partition_id}@{self.number}"
+
+
+def parse_context(text: str) -> Booking:
+    """Read the text of a booking.
+
+    Raises:
+        OptionError: it is not one.
+    """
+    place, _, number = text.rpartition("@")
+    parts = place.split(":")
+    numbers = [parts[0], parts[-1], number]
+    if len(parts) != 3 or not parts[1] or not all(part.isascii() and part.isdigit() for part in numbers):
+        raise OptionError("TUBEMQ_CONFIRM_CONTEXT", context=text)
+    return Booking(TopicPartition(parts[1], int(parts[0]), int(parts[2])), int(number))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConsumedPosition:
+    """Where a group stands in a partition, as far as this consumer knows; offsets in index bytes."""
+
+    offset: int
+    """The next offset to read: everything before it is confirmed."""
+    latest: int | None
+    """Where the store ended when that was heard last; None: the broker does not say."""
+    heard_at: float
+    """When the broker said this, in seconds since 1970."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

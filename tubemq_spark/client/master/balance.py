@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ids
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession, broker_endpoints
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -47,7 +47,7 @@ class BalanceSession(MasterSession):
         until: Deadline | None = None,
         client_id: str | None = None,
     ) -> None:
-        super().__init__(config, pool, client_id or ids.consumer_id(config.group), wait, until)
+        super().__init__(config, pool, client_id or identity.consumer_id(config.group), wait, until)
         self._topics = tuple(sorted(set(topics)))
         self._message_types: Mapping[str, Collection[str]] = dict.fromkeys(self._topics, config.message_types)
         self._broker_config_id = UNDEFINED
@@ -84,7 +84,7 @@ class BalanceSession(MasterSession):
             topicCondition=topic_strings.topic_conditions(self._message_types),
             subRepInfo=self._report(),
             authInfo=self._caller.credentials(),
-            jdkVersion=ids.RUNTIME,
+            jdkVersion=identity.RUNTIME,
         )
         self._complete(request)
         answer = self._caller.call(

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ids
-from tubemq_spark.client.master.proofs import proof_for_broker
+from tubemq_spark.client.master import identity
+from tubemq_spark.client.master.identity import proof_for_broker
 from tubemq_spark.client.master.session import MasterSession, broker_endpoints
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -46,7 +46,7 @@ class ProducerSession(MasterSession):
         """Ask nobody yet; no request will take longer than a message may."""
         patience_ms = min(config.rpc_timeout_ms, max(LEAST_ANSWER_MS, config.delivery_timeout_ms))
         config = dataclasses.replace(config, rpc_timeout_ms=patience_ms)
-        super().__init__(config, pool, ids.producer_id(), wait)
+        super().__init__(config, pool, identity.producer_id(), wait)
         self._own_proof = ""
         self._broker_checksum = -1
         self._config_id = UNDEFINED
@@ -120,7 +120,7 @@ class ProducerSession(MasterSession):
             brokerCheckSum=self._broker_checksum,
             hostName=self.host,
             authInfo=self._caller.credentials(),
-            jdkVersion=ids.RUNTIME,
+            jdkVersion=identity.RUNTIME,
             appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
         )
         answer = self._caller.call(

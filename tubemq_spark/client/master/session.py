@@ -35,8 +35,8 @@ from typing import Final, Self, TypeVar
 from google.protobuf.message import Message as ProtobufMessage
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ids, lists as master_lists
-from tubemq_spark.client.master.proofs import proof_for_master
+from tubemq_spark.client.master import identity
+from tubemq_spark.client.master.identity import proof_for_master
 from tubemq_spark.errors import (
     HttpAnswerError,
     OptionError,
@@ -148,7 +148,7 @@ class MasterCaller:
             logger.warning("master %s answers now, after %s did not: %s", master, before, failures[0])
 
     def _active_first(self) -> list[Endpoint]:
-        masters = master_lists.current(self._config.masters)
+        masters = identity.current_masters(self._config.masters)
         active = _last_active.get(self._config.masters)
         if active not in masters:
             active = masters[0]
@@ -206,7 +206,7 @@ class MasterSession(abc.ABC):
     ) -> None:
         """Ask nobody yet; no request will end later than ``until``."""
         self.client_id = client_id
-        self.host = ids.local_ipv4()
+        self.host = identity.local_ipv4()
         self.visit_token = UNDEFINED
         self.authorized_token = ""
         """What the master gave us to show to brokers for the user; blank if nothing, as Java's masters do."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from tubemq_spark.client.broker.channels import connect_to_all
 from tubemq_spark.client.broker.session import FLUSHED_ONLY, BrokerSession, Claim, Position, Started
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ids
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token, is_token_refused
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import (
@@ -113,7 +113,7 @@ class _Probe:
 
     def _ask_under(self, group: str, stores: list[StoreId]) -> list[StoreId]:
         """Ask for all stores at once; return those that another reader holds under this group."""
-        client_id = ids.consumer_id(group)
+        client_id = identity.consumer_id(group)
         started = [
             (store, claim, self._start_register(store, claim))
             for store, claim in (

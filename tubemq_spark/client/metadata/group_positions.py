@@ -13,7 +13,7 @@ from typing import TypeVar
 from tubemq_spark.client.broker.channels import connect_to_all
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.master import ids
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token, is_token_refused
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout
@@ -87,7 +87,7 @@ def _register_with(
 ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
     """Do so once, all at once, with the visit token of the layout."""
     failures: dict[TopicPartition, TubeMQError] = {}
-    client_id = ids.consumer_id(config.group)
+    client_id = identity.consumer_id(config.group)
     claims = {partition: Claim(partition, config.group, client_id) for partition in offsets}
     sessions = _sessions(config, pool, layout, offsets, failures)
     registers = _collect(

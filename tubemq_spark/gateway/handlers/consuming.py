@@ -26,8 +26,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.consumer.states import ConsumeStatus
-from tubemq_spark.client.consumer.values import Batch
+from tubemq_spark.client.consumer.values import Batch, ConsumeStatus
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
 from tubemq_spark.gateway.handlers.arrivals import Arrivals

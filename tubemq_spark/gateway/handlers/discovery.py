@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterable
 from typing import Final
 
-from tubemq_spark.client.master import lists as master_lists
+from tubemq_spark.client.master import identity
 from tubemq_spark.errors import OptionError
 from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -50,7 +50,7 @@ class Discovery:
         """Find out where the masters are, and have sessions ask them; raises nothing."""
         if not self.wanted:
             return
-        before = master_lists.current(self._first)
+        before = identity.current_masters(self._first)
         try:
             # A name server that is silent has no limit of its own.
             async with asyncio.timeout(_TIMEOUT_S):
@@ -63,7 +63,7 @@ class Discovery:
             return
         self._failing = False
         if set(found) != set(before):
-            master_lists.replace(self._first, found)
+            identity.replace_masters(self._first, found)
             logger.info("the masters are %s now, and were %s before", _texts(found), _texts(before))
 
     def _find(self) -> tuple[Endpoint, ...]:

@@ -20,8 +20,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.consumer.states import ConsumeStatus
-from tubemq_spark.client.consumer.values import Batch
+from tubemq_spark.client.consumer.values import Batch, ConsumeStatus
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.handlers.arrivals import Arrivals, Filter
 from tubemq_spark.gateway.session.workers import Workers

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from tubemq_spark.client.consumer.states import ConsumeStatus
+from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.handlers.consuming import Attached, Consuming
 from tubemq_spark.gateway.session.calls import Call, Calls

@@ -12,7 +12,7 @@ from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.master import lists as master_lists
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.cluster import wire
 from tubemq_spark.cluster.base import Cluster
@@ -105,7 +105,7 @@ class Upstream:
     def contact(self) -> TubeMQConnectionError | None:
         """Connect to a master; return why none can be reached, or None."""
         failure = None
-        for master in master_lists.current(self._base.masters):
+        for master in identity.current_masters(self._base.masters):
             try:
                 self._pool.get(master, _FIRST_CONTACT_MS, self._base.tls)
             except TubeMQConnectionError as error:

@@ -22,7 +22,7 @@ from tests.client.assigned import (
 from tests.embedded.web import TOKEN, ask, change
 from tests.waiting import wait_until
 from tubemq_spark.client import Batch, Confirmed, ConsumePosition, PartitionStatus, TubeMQClient
-from tubemq_spark.client.consumer.states import ConsumeStatus, PartitionState
+from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import (
     ConsumeError,

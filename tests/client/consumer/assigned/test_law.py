@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
-from tubemq_spark.client.consumer.states import PartitionState
+from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.protocol.constants import Method

@@ -334,7 +334,7 @@ def test_an_error_of_the_layout_is_told_and_hides_behind_no_cache(dense):
     """With Java's client the next ten seconds answer with what was known, as if all were well."""
     with consumer_of(dense, layout_period_ms=3_600_000) as consumer:
         before = consumer.partitions()
-        consumer._layout_at -= 3_600
+        consumer._session._layout_at -= 3_600
         dense.faults.answer(Method.BALANCE_PARTITION_META, ErrCode.BAD_REQUEST, times=2)
         for _ in range(2):
             with pytest.raises(RpcError, match="400"):
@@ -351,7 +351,7 @@ def test_the_master_is_not_asked_for_the_layout_all_the_time(dense):
         for thread in threads:
             thread.join()
         assert asked.hits == 0
-        consumer._layout_at -= 3_600
+        consumer._session._layout_at -= 3_600
         assert consumer.partitions()
         assert consumer.partitions()
         assert asked.hits == 1

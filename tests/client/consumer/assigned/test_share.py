@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.client.consumer.assigned.share import share_of
+from tubemq_spark.client.consumer.assigned.session import share_of
 from tubemq_spark.client.subscription import Node
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition

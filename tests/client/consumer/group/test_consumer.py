@@ -11,7 +11,7 @@ from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import PARTITIONS, client_of, member, refuse, shares
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart, ConsumePosition
-from tubemq_spark.client.consumer.states import ConsumeStatus
+from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, OptionError, RpcError
 from tubemq_spark.model import TopicPartition

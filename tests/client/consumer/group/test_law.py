@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
 from tubemq_spark.client import ConsumePosition
-from tubemq_spark.client.consumer.states import PartitionState
+from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.protocol.constants import Method
@@ -281,8 +281,9 @@ class GroupMachine(RuleBasedStateMachine):
             cache = member._state.cache
             held = set(member.connected)
             assert held == set(cache.positions())
-            assert sum(cache.count(state) for state in PartitionState) == len(held)
-            assert all(not member._state.connected[one].released for one in held)
+            assert sum(len(partitions) for partitions in cache._sets.values()) == len(held)
+            standings = {member._state.connected[place].standing for place in held}
+            assert Standing.RELEASED not in standings
 
     def drain(self):
         """Nothing is lost: one member gets everything that was not certainly confirmed."""

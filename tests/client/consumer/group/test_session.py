@@ -7,7 +7,7 @@ from tests.protocol.vectors import build, named
 from tests.waiting import wait_until
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
-from tubemq_spark.client.master import ids
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -57,9 +57,9 @@ def with_event(event=EVENT, **more):
 
 def test_the_recorded_register_is_sent(pool, monkeypatch):
     wanted = recorded("consumer_register_master_req")
-    monkeypatch.setattr(ids, "local_ipv4", lambda: wanted.hostName)
-    monkeypatch.setattr(ids, "RUNTIME", wanted.jdkVersion)
-    monkeypatch.setattr(ids, "consumer_id", lambda group, kind: wanted.clientId)
+    monkeypatch.setattr(identity, "local_ipv4", lambda: wanted.hostName)
+    monkeypatch.setattr(identity, "RUNTIME", wanted.jdkVersion)
+    monkeypatch.setattr(identity, "consumer_id", lambda group, kind: wanted.clientId)
     subscription = Subscription.of("demo", {"demo": ["fB", "fA"]})
     with ScriptedMaster() as master:
         member = Member(pool, master, subscription=subscription)

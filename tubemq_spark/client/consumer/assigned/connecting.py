@@ -1,4 +1,4 @@
-"""Taking partitions and giving them up, as the user of an assigned consumer says.
+"""Taking partitions and giving them up, as the user of an assigned consumer or the master says.
 
 For each partition there is one lock of *intent*: of two threads that connect to it, or of which one connects
 and one disconnects, the second waits for the first. It is taken before the partition's own lock.
@@ -7,13 +7,13 @@ and one disconnects, the second waits for the first. It is taken before the part
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.consumer.assigned.session import AssignedSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.client.consumer.states import ConsumedPosition
+from tubemq_spark.client.consumer.values import ConsumedPosition
 from tubemq_spark.client.master.balance import Layout
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import TopicPartition, alone_in_store
@@ -39,22 +39,26 @@ class Connecting:
         self,
         state: ConsumerState,
         reader: Reader,
-        layout: Callable[[], Layout],
+        session: AssignedSession,
+        *,
+        follow_resets: bool = False,
         wait: Wait = time.sleep,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Belong to a consumer.
+        """Connect to nothing.
 
         Args:
-            state: its partitions.
+            state: the consumer's partitions.
             reader: what they share.
-            layout: returns what the master said last about partitions.
+            session: tells of partitions and of resets.
+            follow_resets: whether an administrator may move the group behind the last messages.
             wait: how to wait between two attempts to register.
             clock: for the quiet time after a refusal.
         """
         self._state = state
         self._reader = reader
-        self._layout = layout
+        self._session = session
+        self._follow_resets = follow_resets
         self._wait = wait
         self._clock = clock
         self._intents: dict[TopicPartition, threading.Lock] = {}
@@ -65,19 +69,19 @@ class Connecting:
         if offset is not None:
             require_aligned(offset, str(partition))
         with self._intent(partition):
-            known = self._already(partition, offset)
-            if known is not None:
-                return known
+            connected = self._connected_at(partition, offset)
+            if connected is not None:
+                return connected
             self._check_quiet(partition)
-            made = self._make(partition)
-            with made.lock:
-                found = self._register(made, offset)
+            new = self._make(partition)
+            with new.lock:
+                position = self._register(new, offset)
                 try:
-                    self._state.add(made, found)
+                    self._state.add(new, position)
                 except ConsumeError:
-                    made.release(consumed=False)
+                    new.release(consumed=False)
                     raise
-            return ConsumedPosition(found.current, found.latest, time.time())
+            return ConsumedPosition(position.current, position.latest, time.time())
 
     def disconnect(self, partition: TopicPartition) -> bool:
         """Give a partition up, after its batch was confirmed or ``rebalance_wait_ms`` have passed.
@@ -89,13 +93,23 @@ class Connecting:
             self._state.wait_for_batches([partition])
             return self._give_up(partition)
 
-    def release_unsubscribable(self) -> None:
+    def follow_master(self) -> None:
+        """Give up what cannot be read any more, and follow resets: in each period of the upkeep."""
+        try:
+            self._session.refresh_layout()
+        except TubeMQError as error:
+            logger.info("no master says where the partitions are: %s", error)
+        self._release_unsubscribable()
+        if self._session.take_reset():
+            self._reset()
+
+    def _release_unsubscribable(self) -> None:
         """Give up the partitions that the master does not list as subscribable any more.
 
-        Their batches are waited for together: whoever calls this has leases to keep.
+        Their batches are waited for together: the thread has leases to keep.
         """
-        layout = self._layout()
-        closed = [one for one in self._state.held() if not is_subscribable(layout, one)]
+        layout = self._session.known_layout
+        closed = [partition for partition in self._state.held() if not is_subscribable(layout, partition)]
         if not closed:
             return
         self._state.wait_for_batches(closed)
@@ -105,27 +119,41 @@ class Connecting:
                 if self._give_up(partition, reason):
                     logger.warning("%s is given up: %s", partition, reason)
 
+    def _reset(self) -> None:
+        """Continue with the latest messages, because an administrator wants that."""
+        if not self._follow_resets:
+            logger.warning(
+                "an administrator wants group %s to continue with the latest messages; ignored, since "
+                "follow_resets is not set",
+                self._reader.config.group,
+            )
+            return
+        with self._state.changed:
+            partitions = list(self._state.connected.values())
+        for partition in partitions:
+            partition.reset()
+
     def _intent(self, partition: TopicPartition) -> threading.Lock:
         with self._state.changed:
             return self._intents.setdefault(partition, threading.Lock())
 
-    def _already(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition | None:
+    def _connected_at(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition | None:
         """Return the position of a partition that is connected."""
         with self._state.changed:
             self._state.check_open()
-            made = self._state.connected.get(partition)
-            if made is None:
+            connected = self._state.connected.get(partition)
+            if connected is None:
                 return None
-            known = self._state.cache.positions()[partition]
-        if offset not in (None, made.position):
+            position = self._state.cache.position(partition)
+        if offset not in (None, connected.position):
             raise ConsumeError(
                 "TUBEMQ_CONNECT.ELSEWHERE",
                 code=int(ErrCode.BAD_REQUEST),
                 partition=partition,
-                current=made.position,
+                current=connected.position,
                 asked=offset,
             )
-        return known
+        return position
 
     def _check_quiet(self, partition: TopicPartition) -> None:
         refused_at, cause = self._refused.get(partition, (None, None))
@@ -144,7 +172,7 @@ class Connecting:
         del self._refused[partition]
 
     def _make(self, partition: TopicPartition) -> ConsumerPartition:
-        layout = self._layout()
+        layout = self._session.known_layout
         if partition not in layout.partitions:
             raise ConsumeError("TUBEMQ_CONNECT.UNKNOWN", code=int(ErrCode.NOT_FOUND), partition=partition)
         if not is_subscribable(layout, partition):
@@ -157,31 +185,29 @@ class Connecting:
             own_store=partition.store_id in alone_in_store(layout.partitions),
         )
 
-    def _register(self, made: ConsumerPartition, offset: int | None) -> Position:
+    def _register(self, new: ConsumerPartition, offset: int | None) -> Position:
         # It only counts without an offset, and goes out only then: a broker would follow it.
         status = ReadStatus.STORED_OR_EARLIEST
-        if not self._state.cache.registered(made.partition):
+        if not self._state.cache.registered(new.partition):
             status = self._state.config.consumer.consume_position.read_status
         pauses = FixedPauses(_BETWEEN_ATTEMPTS_MS, _ATTEMPTS, self._wait)
         deadline = Deadline.after_ms(self._state.config.rpc_timeout_ms)
         try:
-            return with_retries(
-                lambda: made.connect(offset, status), pauses, deadline, is_transient=_may_pass
-            )
+            return with_retries(lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass)
         except TubeMQError as error:
             if isinstance(error, RpcError) and error.code in _LASTING:
-                self._refused[made.partition] = self._clock(), error
+                self._refused[new.partition] = self._clock(), error
             # Also after an error: the broker may have carried the request out.
-            made.release(consumed=False)
+            new.release(consumed=False)
             raise
 
     def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> bool:
         """Give a partition up; return whether it was connected. Hold its intent."""
-        made = self._state.connected.get(partition)
-        if made is None:
+        connected = self._state.connected.get(partition)
+        if connected is None:
             return False
-        with made.lock:
-            self._state.release(made, reason)
+        with connected.lock:
+            self._state.release(connected, reason)
         return True
 
     def _not_subscribable(self, partition: TopicPartition) -> ConsumeError:

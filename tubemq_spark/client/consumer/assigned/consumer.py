@@ -1,21 +1,18 @@
 """A consumer that reads the partitions its user names, from the offsets its user names."""
 
-import threading
 import time
 from collections.abc import Callable
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subscribable
-from tubemq_spark.client.consumer.assigned.session import AssignedSession
-from tubemq_spark.client.consumer.assigned.share import share_of
-from tubemq_spark.client.consumer.assigned.upkeep import Upkeep
+from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.partition import Reader
-from tubemq_spark.client.consumer.states import ConsumedPosition
-from tubemq_spark.client.consumer.values import PartitionStatus
-from tubemq_spark.client.master.balance import Layout
+from tubemq_spark.client.consumer.state import Life
+from tubemq_spark.client.consumer.upkeep import Upkeep
+from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
 from tubemq_spark.client.subscription import Node, Subscription
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -29,8 +26,8 @@ class AssignedConsumer(Consumer):
     Batches come from all connected partitions in turn (``fetch``), one at a time from each, and are confirmed
     (``confirm``).
 
-    **At least once**: what was not confirmed comes again, to whoever connects to the partition next without
-    an offset. Offsets kept elsewhere, with the results, make that exactly once: see ``Confirmed.offset``.
+    **At least once**: what was not confirmed comes again, to the consumer that connects next without an
+    offset. Offsets kept elsewhere, with the results, make that exactly once: see ``Confirmed.offset``.
 
     **Errors** of one partition do not hold up the others. A partition whose broker is away for a moment comes
     back by itself. One that the master does not call readable any more, or that another consumer has taken,
@@ -53,7 +50,7 @@ class AssignedConsumer(Consumer):
         wait: Wait = time.sleep,
         client_id: str | None = None,
     ) -> None:
-        """Ask nothing of any server yet; ``TubeMQClient.assigned_consumer`` makes consumers.
+        """Reach no server; ``TubeMQClient.assigned_consumer`` makes consumers.
 
         Args:
             config: the settings.
@@ -64,8 +61,8 @@ class AssignedConsumer(Consumer):
             follow_resets: whether the partitions go behind their last messages when an administrator wants
                 the group to.
             wait: how to wait between attempts to register.
-            client_id: the name under which servers know it; by default a new one. Whoever comes with the name
-                of a consumer that holds a partition takes that over.
+            client_id: the name under which servers know it; by default a new one. A consumer with the name of
+                one that holds a partition takes that over.
         """
         super().__init__(config, subscription)
         self._node = node
@@ -79,15 +76,10 @@ class AssignedConsumer(Consumer):
             wait=wait,
             client_id=client_id,
         )
-        reader = Reader(config, pool, self._session, self._control, on_loss, self._endpoint_of)
-        self._connecting = Connecting(self._state, reader, self._known_layout, wait)
-        self._upkeep = Upkeep(
-            self._state, reader, self._session, self._connecting, self._refresh, follow_resets=follow_resets
-        )
-        self._asking = threading.Lock()
-        """Held while the master is asked for the layout."""
-        self._layout: Layout | None = None
-        self._layout_at = 0.0
+        session = self._session
+        reader = Reader(config, pool, session, self._control, on_loss, session.endpoint_of)
+        self._connecting = Connecting(self._state, reader, session, follow_resets=follow_resets, wait=wait)
+        self._upkeep = Upkeep(self._state, reader, self._connecting.follow_master)
 
     @property
     def client_id(self) -> str:
@@ -116,8 +108,8 @@ class AssignedConsumer(Consumer):
             ConsumeError: the consumer is not open.
         """
         self.check_open()
-        self._refresh()
-        layout = self._known_layout()
+        self._session.refresh_layout()
+        layout = self._session.known_layout
         return {partition: is_subscribable(layout, partition) for partition in layout.partitions}
 
     def share(self) -> tuple[TopicPartition, ...]:
@@ -129,9 +121,9 @@ class AssignedConsumer(Consumer):
         Raises:
             TubeMQError: as ``partitions``.
         """
-        found = self.partitions()
-        mine = found if self._node is None else share_of(found, self._node)
-        return tuple(partition for partition in mine if found[partition])
+        subscribable = self.partitions()
+        mine = subscribable if self._node is None else share_of(subscribable, self._node)
+        return tuple(partition for partition in mine if subscribable[partition])
 
     def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
         """Take a partition; its messages come with ``fetch`` from now on.
@@ -153,8 +145,8 @@ class AssignedConsumer(Consumer):
             TubeMQConnectionError: the broker cannot be reached.
         """
         self.check_open()
-        if partition not in self._known_layout().partitions:
-            self._refresh()
+        if partition not in self._session.known_layout.partitions:
+            self._session.refresh_layout()
         return self._connecting.connect(partition, offset)
 
     def disconnect(self, partition: TopicPartition) -> bool:
@@ -169,17 +161,15 @@ class AssignedConsumer(Consumer):
         return self._connecting.disconnect(partition)
 
     def status(self) -> dict[TopicPartition, PartitionStatus]:
-        """Return what is known about each partition; asks nobody."""
-        layout = self._layout or Layout({}, frozenset())
-        state = self._state
+        """Return what is known about each partition; asks no server."""
+        layout, state = self._session.known_layout, self._state
         with state.changed:
             positions, troubles = state.cache.positions(), dict(state.troubles)
             states = {partition: state.cache.state(partition) for partition in positions}
-        everything = sorted({*layout.partitions, *positions, *troubles})
-        found: dict[TopicPartition, PartitionStatus] = {}
-        for partition in everything:
+        statuses: dict[TopicPartition, PartitionStatus] = {}
+        for partition in sorted({*layout.partitions, *positions, *troubles}):
             position = positions.get(partition)
-            found[partition] = PartitionStatus(
+            statuses[partition] = PartitionStatus(
                 subscribable=is_subscribable(layout, partition),
                 connected=position is not None,
                 state=states.get(partition),
@@ -188,14 +178,14 @@ class AssignedConsumer(Consumer):
                 heard_at=None if position is None else position.heard_at,
                 trouble=troubles.get(partition),
             )
-        return found
+        return statuses
 
     # For those who wait for messages without a thread.
 
     def on_given_up(self, note: Callable[[], object]) -> None:
-        """Have a function called when a partition was given up for an error, which ``status`` tells.
+        """Call a function when a partition was given up for an error, which ``status`` tells.
 
-        It is called in whatever thread, and must only note that.
+        It may be called in any thread, and must only note that.
         """
         self._state.on_loss = note
 
@@ -210,9 +200,9 @@ class AssignedConsumer(Consumer):
             return self._state.cache.at_rest
 
     def hasten(self, partition: TopicPartition) -> bool:
-        """Let the next ``fetch`` ask for a partition that waits at its end; return whether it did so.
+        """Make the next ``fetch`` ask for a partition that waits at its end; return whether it does so.
 
-        Whoever hears otherwise that messages have come need not wait for ``not_found_wait_ms``.
+        For those that hear otherwise that messages have come: they need not wait for ``not_found_wait_ms``.
         """
         with self._state.changed:
             hastened = self._state.cache.hasten(partition)
@@ -225,30 +215,9 @@ class AssignedConsumer(Consumer):
     def _start(self) -> None:
         self._session.open()
         try:
-            self._refresh()
+            self._session.refresh_layout()
         except BaseException:
             self._session.close()
             raise
-        self._state.refusal = None
+        self._state.life = Life.OPEN
         self._upkeep.start()
-
-    def _stop(self) -> None:
-        self._upkeep.stop()
-        self._state.release_all()
-        self._session.close()
-
-    def _refresh(self) -> None:
-        """Ask the master where the partitions are, unless it said so a moment ago."""
-        with self._asking:
-            age_ms = (time.monotonic() - self._layout_at) * 1000
-            if self._layout is not None and age_ms < self._config.consumer.layout_period_ms:
-                return
-            # Only an answer counts: after an error the next caller asks again, and gets the error too.
-            self._layout = self._session.layout()
-            self._layout_at = time.monotonic()
-
-    def _known_layout(self) -> Layout:
-        return self._layout or Layout({}, frozenset())
-
-    def _endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
-        return self._known_layout().partitions.get(partition)

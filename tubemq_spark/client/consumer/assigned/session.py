@@ -15,15 +15,16 @@ Invariants:
 """
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Self
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.client.master.balance import BalanceSession, Layout
 from tubemq_spark.client.subscription import Node, Subscription
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
@@ -34,6 +35,8 @@ from tubemq_spark.protocol.pb import master_pb2
 logger = logging.getLogger(__name__)
 
 _NO_NODE: Final = (UNDEFINED, UNDEFINED)
+_JAVA_FACTOR: Final = 31
+_UINT32: Final = (1 << 32) - 1
 
 
 class AssignedSession(BalanceSession):
@@ -51,7 +54,7 @@ class AssignedSession(BalanceSession):
         wait: Wait = time.sleep,
         client_id: str | None = None,
     ) -> None:
-        """Belong to a consumer.
+        """Reach no master; ``open`` registers.
 
         Args:
             config: the settings.
@@ -77,6 +80,11 @@ class AssignedSession(BalanceSession):
         self._settled = False
         """Whether a heartbeat was answered, so that what comes now was not there when we came."""
         self._reset = False
+        self.known_layout = Layout({}, frozenset())
+        """What the master said last about partitions."""
+        self._layout_at: float | None = None
+        self._asking = threading.Lock()
+        """Held while the master is asked for the layout."""
 
     def open(self, until: Deadline | None = None) -> Self:
         """Register and begin to send heartbeats, the first one at once.
@@ -98,11 +106,28 @@ class AssignedSession(BalanceSession):
         with self._lock:
             self._ask(self._heartbeat)
 
+    def refresh_layout(self) -> None:
+        """Ask the master where the partitions are, unless it said so less than ``layout_period_ms`` ago.
+
+        Raises:
+            TubeMQError: as ``layout``.
+        """
+        with self._asking:
+            now, period_s = time.monotonic(), self._config.consumer.layout_period_ms / 1000
+            if self._layout_at is None or now - self._layout_at >= period_s:
+                # Only an answer counts: after an error the next caller asks again, and gets the error too.
+                self.known_layout = self.layout()
+                self._layout_at = time.monotonic()
+
+    def endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
+        """Return a partition's broker, as the master said last."""
+        return self.known_layout.partitions.get(partition)
+
     def take_reset(self) -> bool:
         """Return whether an administrator wants the group to continue with the latest messages, once."""
         with self._lock:
-            wanted, self._reset = self._reset, False
-        return wanted
+            reset, self._reset = self._reset, False
+        return reset
 
     def _pause_ms(self, misses: int) -> int:
         usual_ms, consumer = super()._pause_ms(misses), self._config.consumer
@@ -117,41 +142,41 @@ class AssignedSession(BalanceSession):
         self.registered_at = time.time()
 
     def _heartbeat(self) -> None:
-        held = frozenset(self._held())
+        partitions = frozenset(self._held())
         super()._heartbeat()
         # Only now: a heartbeat that failed told nothing.
-        if self._wants_report(held):
-            self._reported, self._since_report = held, 0
+        if self._wants_report(partitions):
+            self._reported, self._since_report = partitions, 0
         else:
             self._since_report += 1
         self._settled = True
 
-    def _wants_report(self, held: frozenset[TopicPartition]) -> bool:
-        return held != self._reported or self._since_report >= self._config.consumer.report_interval
+    def _wants_report(self, partitions: frozenset[TopicPartition]) -> bool:
+        return partitions != self._reported or self._since_report >= self._config.consumer.report_interval
 
     def _report(self) -> master_pb2.ClientSubRepInfo:
         report = super()._report()
         if self._layout_changed_ms is not None:
             report.lstAssignedTime = self._layout_changed_ms
-        held = frozenset(self._held())
-        if self._wants_report(held):
+        partitions = frozenset(self._held())
+        if self._wants_report(partitions):
             report.reportSubInfo = True
             for topic in self._topics:
-                if mine := sorted(partition for partition in held if partition.topic == topic):
+                if mine := sorted(partition for partition in partitions if partition.topic == topic):
                     report.partSubInfo.append(format_part_sub_info(mine))
         return report
 
     def _complete(self, request: master_pb2.RegisterRequestC2MV2 | master_pb2.HeartRequestC2MV2) -> None:
         if isinstance(request, master_pb2.RegisterRequestC2MV2):
             request.sourceCount, request.nodeId = self._source_count, self._node_id
-        known = {
+        numbers = {
             "defFlowCheckId": self._control.default_id,
             "groupFlowCheckId": self._control.group_id,
             "qryPriorityId": self._control.query_priority,
             "csmFrmMaxOffsetCtrlId": self._reset_id,
         }
-        if told := {name: number for name, number in known.items() if number >= 0}:
-            for name, number in told.items():
+        for name, number in numbers.items():
+            if number >= 0:
                 setattr(request.opsTaskInfo, name, number)
 
     def _keep(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
@@ -177,3 +202,20 @@ class AssignedSession(BalanceSession):
 def _id(task: master_pb2.OpsTaskInfo, name: str) -> int:
     """Return a number of an answer, which is -2 if it is left out."""
     return int(getattr(task, name)) if task.HasField(name) else UNDEFINED
+
+
+def share_of(partitions: Iterable[TopicPartition], node: Node) -> tuple[TopicPartition, ...]:
+    """Return the partitions of one of several consumers, in order: each partition is in exactly one share.
+
+    A partition's share is the Java hash code of its key, as a number without sign, modulo the number of
+    consumers: as in TubeMQ's own example (ClientBalanceConsumerExample), so that both can share a group.
+    """
+    return tuple(sorted(item for item in partitions if _hash(item) % node.source_count == node.node_id))
+
+
+def _hash(partition: TopicPartition) -> int:
+    """Return ``String.hashCode`` of ``brokerId:topic:partitionId``; the names in it are ASCII."""
+    number = 0
+    for character in f"{partition.broker_id}:{partition.topic}:{partition.partition_id}":
+        number = (number * _JAVA_FACTOR + ord(character)) & _UINT32
+    return number

@@ -1,5 +1,6 @@
-"""A member of a group whose partitions the master shares out, anew whenever a member comes or goes."""
+"""A member of a group whose partitions the master shares out again whenever a member comes or goes."""
 
+import functools
 import logging
 import time
 
@@ -8,15 +9,12 @@ from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import Reader
-from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.client.consumer.upkeep import LeaseUpkeep
+from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.subscription import Subscription
-from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
-from tubemq_spark.protocol.partition_strings import PartitionInfo
-from tubemq_spark.protocol.rebalance import RebalanceEvent
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ class GroupConsumer(Consumer):
         on_loss: LossPolicy = fail_on_loss,
         wait: Wait = time.sleep,
     ) -> None:
-        """Ask nothing of any server yet; ``TubeMQClient.group_consumer`` makes consumers.
+        """Reach no server; ``TubeMQClient.group_consumer`` makes consumers.
 
         Args:
             config: the settings.
@@ -58,66 +56,41 @@ class GroupConsumer(Consumer):
             wait: how to wait between attempts to register.
         """
         super().__init__(config, subscription)
-        self._session = GroupSession(
+        state = self._state
+        self._session = session = GroupSession(
             config,
             pool,
             subscription,
             self._control,
-            held=self._held,
-            on_event=self._take_event,
+            held=state.infos,
+            on_event=lambda event: rebalancing.put(event),
             wait=wait,
         )
-        reader = Reader(config, pool, self._session, self._control, on_loss, self._endpoint_of)
-        self._rebalancing = Rebalancing(self._state, reader, self._session)
-        self._upkeep = _Upkeep(self._state, reader, self._session)
-        self._state.on_loss = self._session.report
+        reader = Reader(config, pool, session, self._control, on_loss, state.endpoint_of)
+        self._rebalancing = rebalancing = Rebalancing(state, reader, session)
+        give_up = functools.partial(_give_up_when_refused, state, session)
+        self._upkeep = Upkeep(state, reader, give_up, rebalancing.stop)
+        state.on_loss = session.report
+        state.refused = lambda: session.refused
 
     @property
     def client_id(self) -> str:
         """The name under which servers know this consumer."""
         return self._session.client_id
 
-    def _check_fetch(self) -> None:
-        super()._check_fetch()
-        if self._session.refused is not None:
-            raise self._session.refused
-
     def _start(self) -> None:
         self._session.open()
-        self._state.refusal = None
+        self._state.life = Life.OPEN
         self._rebalancing.start()
         self._upkeep.start()
 
-    def _stop(self) -> None:
-        self._rebalancing.stop()
-        self._upkeep.stop()
-        self._state.release_all()
-        self._session.close()
 
-    def _take_event(self, event: RebalanceEvent) -> None:
-        self._rebalancing.put(event)
-
-    def _held(self) -> tuple[PartitionInfo, ...]:
-        with self._state.changed:
-            return self._state.cache.infos()
-
-    def _endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
-        """Return a partition's broker; the master has told it with the partition."""
-        held = self._state.connected.get(partition)
-        return None if held is None else held.endpoint
-
-
-class _Upkeep(LeaseUpkeep):
-    def __init__(self, state: ConsumerState, reader: Reader, session: GroupSession) -> None:
-        super().__init__(state, reader)
-        self._session = session
-
-    def _after_leases(self) -> None:
-        """Hold nothing that the master does not want us to hold, and tell whoever waits for a message."""
-        if self._session.refused is None:
-            return
-        if self._state.connected:
-            logger.warning("%s gives up its partitions: %s", self._session.client_id, self._session.refused)
-            self._state.release_all()
-        with self._state.changed:
-            self._state.changed.notify_all()
+def _give_up_when_refused(state: ConsumerState, session: GroupSession) -> None:
+    """Hold nothing that the master does not want us to hold, and wake those that wait for a message."""
+    if session.refused is None:
+        return
+    if state.connected:
+        logger.warning("%s gives up its partitions: %s", session.client_id, session.refused)
+        state.release_all()
+    with state.changed:
+        state.changed.notify_all()

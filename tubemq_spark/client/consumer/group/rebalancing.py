@@ -10,6 +10,9 @@ stop when one says so, because a master sends the next event only after the answ
 **Where a bound group starts.** In its first round a master gives each member the partitions for which it has
 named offsets. They begin there, also those that cannot be taken at once and come again with a later event.
 Others begin where the group stands: another member may have read on from there.
+
+**The way back to a partition** is to register where the group stands, for the same reason: while its lease
+was lost, another member may have read on.
 """
 
 import logging
@@ -19,9 +22,9 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from tubemq_spark.client.consumer.group.partition import GroupPartition
+from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.group.session import GroupSession
-from tubemq_spark.client.consumer.partition import Reader
+from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -37,6 +40,22 @@ _ATTEMPTS: Final = 2
 _BETWEEN_ATTEMPTS_MS: Final = 1_000
 _MOST_THREADS: Final = 8
 """So many brokers are registered at side by side: one that is away does not hold up the others."""
+
+
+class GroupPartition(ConsumerPartition):
+    """A partition of one member of a group, which never sets the group's position except at a bound start."""
+
+    def _place(self) -> Position:
+        before = self.position
+        answer = self._resume(ReadStatus.STORED_OR_EARLIEST)
+        if answer.current != before:
+            logger.info(
+                "%s continues at offset %d, where the group stands, and not at %d",
+                self.partition,
+                answer.current,
+                before,
+            )
+        return answer
 
 
 class Rebalancing:

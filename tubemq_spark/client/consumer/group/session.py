@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.master import ids
+from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
@@ -64,7 +64,7 @@ class GroupSession(MasterSession):
             on_event: takes an event; called in the thread of heartbeats.
             wait: how to wait between attempts to register.
         """
-        super().__init__(config, pool, ids.consumer_id(config.group, "Pull"), wait)
+        super().__init__(config, pool, identity.consumer_id(config.group, "Pull"), wait)
         self.not_allocated = True
         """Whether no member of the group has had a partition yet, as far as the master has told."""
         self.first_round = True
@@ -135,7 +135,7 @@ class GroupSession(MasterSession):
             defFlowCheckId=self._control.default_id,
             qryPriorityId=self._control.query_priority,
             authInfo=self._caller.credentials(),
-            jdkVersion=ids.RUNTIME,
+            jdkVersion=identity.RUNTIME,
         )
         if (start := subscription.start) is not None:
             request.sessionKey = start.session_key
