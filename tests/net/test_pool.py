@@ -276,3 +276,20 @@ def test_a_forked_child_finds_the_pool_empty_and_leaves_the_parents_channels_alo
         assert pool.get(server.endpoint) is channel
         assert call(channel) == "fine"
         assert len(server.accepted) == 2
+
+
+def test_a_dropped_pool_ends_its_connections_with_a_warning():
+    with RpcServer(echo) as server:
+        pool = ChannelPool(1_000)
+        channel = pool.get(server.endpoint)
+        with pytest.warns(ResourceWarning, match=f"{server.endpoint} were not closed"):
+            del pool
+        wait_until(lambda: channel.closed and not channel._reader.is_alive())
+
+
+def test_a_dropped_pool_without_connections_says_nothing(recwarn):
+    with RpcServer(echo) as server:
+        pool = ChannelPool(1_000)
+        pool.get(server.endpoint).close()
+        del pool
+    assert not recwarn

@@ -337,6 +337,11 @@ class RpcChannel:
         if self._reader is not threading.current_thread():
             self._reader.join()
 
+    def hang_up(self) -> None:
+        """Make the reader close the connection; takes no lock, so a finalizer may call it in any thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+
     def close_if_idle(self, limit_s: float) -> None:
         """Close the connection if nobody waits for an answer and the peer has been silent for so long."""
         self._lose(f"it was idle for {limit_s:.0f} s", idle_s=limit_s)

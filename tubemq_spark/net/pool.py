@@ -4,6 +4,7 @@ import atexit
 import os
 import threading
 import time
+import warnings
 import weakref
 from typing import Final, Self
 
@@ -44,6 +45,8 @@ class ChannelPool:
     A channel that was idle for ``IDLE_LIMIT_S`` is closed when anybody asks the pool for any channel: devices
     on the way may have forgotten it. Whoever holds it still finds it lost, as after any other end.
 
+    A pool that its user drops without closing it is collected, and its connections end, with a warning.
+
     In a forked child the pools are empty: threads and connections stay with the parent.
     """
 
@@ -56,6 +59,7 @@ class ChannelPool:
         self._lock = threading.Lock()
         self._slots: dict[tuple[Endpoint, TlsConfig | None], _Slot] = {}
         self._closed = False
+        weakref.finalize(self, _hang_up, self._slots).atexit = False
         _pools.add(self)
 
     def __enter__(self) -> Self:
@@ -138,7 +142,18 @@ class ChannelPool:
             if slot.channel is not None:
                 slot.channel.abandon()
         self._lock = threading.Lock()
-        self._slots = {}
+        self._slots.clear()
+
+
+def _hang_up(slots: dict[tuple[Endpoint, TlsConfig | None], _Slot]) -> None:
+    """End the connections of a dropped pool without waiting: the garbage collector calls this anywhere."""
+    channels = [slot.channel for slot in slots.values()]
+    still_open = [channel for channel in channels if channel is not None and not channel.closed]
+    for channel in still_open:
+        channel.hang_up()
+    if still_open:
+        peers = ", ".join(sorted(str(channel.endpoint) for channel in still_open))
+        warnings.warn(f"connections to {peers} were not closed", ResourceWarning, stacklevel=2)
 
 
 def _connect(

@@ -180,8 +180,8 @@ class TlsSocket:
             self._socket.sendall(self._session.encrypt(data))
 
     def shutdown(self, how: int) -> None:
-        """End the connection in both directions; the peer is told if nobody is sending."""
-        if self._sending.acquire(blocking=False):
+        """End the connection, or only reading; of an end in both directions the peer is told if it can be."""
+        if how == socket.SHUT_RDWR and self._sending.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):
                     self._socket.send(self._session.goodbye(), socket.MSG_DONTWAIT)
