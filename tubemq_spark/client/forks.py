@@ -19,7 +19,7 @@ _owners: "weakref.WeakSet[Inherited]" = weakref.WeakSet()
 
 
 def abandon_in_child(owner: Inherited) -> None:
-    """Let every child that this process forks abandon an owner of connections, as long as that lives."""
+    """Make every child that this process forks abandon an owner of connections, as long as that lives."""
     _owners.add(owner)
 
 

@@ -5,7 +5,7 @@ made, a consumer from ``open``; both until ``close``. One that its user forgets 
 
 When the process ends, consumers that are still open are closed, so that the others of
 their groups need not wait for 30 s until servers have noticed. Producers that threads share
-are closed where their loop is (``send_loop``); other producers hold nothing that anybody waits for.
+are closed where their loop is (``send_loop``); other producers hold nothing that others wait for.
 
 In a forked child nothing is open: what the parent has opened is the parent's.
 """
@@ -75,14 +75,14 @@ class Registry:
     def open_clients(self) -> tuple[OpenClient, ...]:
         """Return what is open, in the order in which it was opened."""
         with self._lock:
-            found = list(self._open.items())
-        return tuple(OpenClient(number, client.kind, client.client_id) for client, number in found)
+            clients = list(self._open.items())
+        return tuple(OpenClient(number, client.kind, client.client_id) for client, number in clients)
 
     def close_all(self) -> None:
         """Close what is closed when the process ends."""
         with self._lock:
-            found = [client for client in self._open if client.closes_at_exit]
-        for client in found:
+            clients = [client for client in self._open if client.closes_at_exit]
+        for client in clients:
             logger.warning("%s is closed because the process ends; close it before", client.client_id)
             try:
                 client.close()

@@ -2,7 +2,7 @@
 
 Such a rule is a generator. It yields what it waits for and is resumed with that, or with the error that came
 instead; it returns its result. Who runs it decides how to wait: ``run`` blocks the calling thread, and
-``tubemq_spark.client.aio`` lets an event loop do other things meanwhile. There are three kinds of waits:
+``tubemq_spark.client.aio`` lets an event loop do other things until then. There are three kinds of waits:
 
 - an answer to a request that is under way (``Started``);
 - one's turn with a partition (a future, see ``PartitionLock``);
@@ -31,7 +31,7 @@ Steps = Generator[Awaited[Any], Any, Value]
 
 
 class Blocking(Generic[Value]):
-    """A call that blocks; made by whoever asks for its result."""
+    """A call that blocks; made when its result is asked for."""
 
     def __init__(self, call: Callable[[], Value]) -> None:
         self.result = call
@@ -42,20 +42,20 @@ def wait_for(awaited: Awaited[Value]) -> Steps[Value]:
     return (yield awaited)  # type: ignore[no-any-return]
 
 
-def advance(steps: Steps[Value], done: Awaited[Any] | None) -> Awaited[Any]:
+def advance(steps: Steps[Value], awaited: Awaited[Any] | None) -> Awaited[Any]:
     """Carry a rule on to its next wait, and return what it waits for.
 
     Args:
         steps: the rule.
-        done: what it has waited for; None: it begins.
+        awaited: what it has waited for; None: it begins.
 
     Raises:
         StopIteration: it has ended; ``value`` is what it returns.
     """
-    if done is None:
+    if awaited is None:
         return next(steps)
     try:
-        value = done.result()
+        value = awaited.result()
     except BaseException as error:  # noqa: BLE001 (the rule decides)
         return steps.throw(error)
     return steps.send(value)
@@ -63,10 +63,10 @@ def advance(steps: Steps[Value], done: Awaited[Any] | None) -> Awaited[Any]:
 
 def run(steps: Steps[Value]) -> Value:
     """Carry out a rule in this thread, which waits."""
-    done: Awaited[Any] | None = None
+    awaited: Awaited[Any] | None = None
     while True:
         try:
-            done = advance(steps, done)
+            awaited = advance(steps, awaited)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 

@@ -242,7 +242,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
         assert await consumer.fetch(0) is None
         await consumer.connect(partition(1), 0)
         assert await consumer.fetch(0) is None, "it is asked for only now"
-        await until(lambda: consumer._turns._found)
+        await until(lambda: consumer._turns._outcomes)
         assert consumer.status()[partition(1)].state is PartitionState.FETCHING
         assert len(await consumer.fetch(0)) == 5
         assert consumer.status()[partition(1)].state is PartitionState.IN_USE
@@ -254,7 +254,7 @@ async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
     async with assigned(server, confirm_timeout_ms=200) as consumer:
         await consumer.connect(partition(1), 0)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._found)
+        await until(lambda: consumer._turns._outcomes)
         await asyncio.sleep(0.3)
         await consumer.confirm(await consumer.fetch(0))
         assert consumer.positions()[partition(1)].offset == 5 * ROW
@@ -266,7 +266,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
     async with assigned(server) as consumer:
         await consumer.connect(partition(1), 0)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._found)
+        await until(lambda: consumer._turns._outcomes)
         consumer.pause([partition(1)])
         assert await consumer.fetch(50) is None
         consumer.resume()
@@ -274,7 +274,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
         assert len(batch) == 5
         await consumer.confirm(batch, consumed=False)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._found)
+        await until(lambda: consumer._turns._outcomes)
         await consumer.disconnect(partition(1))
         assert await consumer.fetch(0) is None
         async with assigned(server) as other:
@@ -501,7 +501,7 @@ async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(serve
         await consumer.connect(partition(1), 0)
         server.faults.answer(Method.GET_MESSAGE, 400, times=1)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._found)
+        await until(lambda: consumer._turns._outcomes)
         with pytest.raises(RpcError, match="400"):
             await consumer.fetch()
         assert consumer.connected == ()

@@ -132,7 +132,7 @@ async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
         for number, one in enumerate(first.connected):
             produce(server, numbered(1, number), where=one)
         assert await first.fetch(0) is None
-        await until(lambda: first._turns._found)
+        await until(lambda: first._turns._outcomes)
         async with member(server) as second:
             await shares(first, second)
             reading = Reading()

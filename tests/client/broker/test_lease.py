@@ -55,14 +55,14 @@ def test_renewing_keeps_the_position_and_drops_what_is_in_flight():
         lease.session.start_fetch(lease.claim).result()
         assert broker.holdings[HELD].in_flight
 
-        assert lease.renew().current == 28
+        assert lease.register(None).current == 28
         assert not broker.holdings[HELD].in_flight
 
 
 def test_every_register_says_the_same():
     with lease_of(query_priority=303) as (broker, _, lease):
         lease.register(28)
-        lease.renew()
+        lease.register(None)
         lease.register(56)
 
         assert {(item.clientId, item.groupName, item.qryPriorityId) for item in registers(broker)} == {

@@ -1,12 +1,12 @@
 """Carrying out rules (``Steps``) in an event loop.
 
-Nobody can cancel a rule that has begun: whoever waits for its end waits for a future, and may stop that. So a
+A rule that has begun cannot be cancelled: its callers wait for a future, and may stop that. So a
 partition is never left in the middle of a request. Only when the event loop has ended are rules abandoned.
 
-A rule *runs*, in the event loop, until it waits for something that is not here yet; then whoever brings that
-lets it go on: the reader of a connection, a timer when an answer is overdue, a worker, or whoever gives a
+A rule *runs*, in the event loop, until it waits for something that has not come; what brings that makes it
+go on: the reader of a connection, a timer when an answer is overdue, a worker, or the one that gives a
 partition back. Of those that may bring the same thing, the first counts: ``_awaited`` is what the rule waits
-for, and who comes with something else comes too late.
+for, and what comes with something else comes too late.
 
 Requests are written to their connections in the event loop: each is a few hundred bytes, and a connection
 whose peer does not answer two of them is given up, so the system takes them at once.
@@ -29,14 +29,14 @@ class CarryingOut:
     """Carries out the rules of one consumer."""
 
     def __init__(self, home: HomeLoop, workers: Workers) -> None:
-        """Belong to an event loop; ``workers`` make calls that block."""
+        """Use an event loop, and ``workers`` for calls that block."""
         self._home = home
         self._workers = workers
         self._begun: set[_Rule[Any]] = set()
         """The rules that have not ended."""
 
     def start(self, steps: Steps[Value]) -> "asyncio.Future[Value]":
-        """Begin a rule, and return the future of its result; whoever awaits that should shield it."""
+        """Begin a rule, and return the future of its result; to be shielded when it is awaited."""
         rule = _Rule(self._home, self._workers, steps)
         self._begun.add(rule)
         rule.future.add_done_callback(lambda _: self._begun.discard(rule))
@@ -44,7 +44,7 @@ class CarryingOut:
         return rule.future
 
     async def run(self, steps: Steps[Value]) -> Value:
-        """Carry out a rule; it is carried out also when nobody waits any more."""
+        """Carry out a rule; it is carried out also when its caller waits no more."""
         return await asyncio.shield(self.start(steps))
 
     def abandon(self) -> None:
@@ -67,17 +67,17 @@ class _Rule(Generic[Value]):
         self.future: asyncio.Future[Value] = self._loop.create_future()
         self.future.add_done_callback(look_at)
 
-    def run(self, done: Awaited[Any] | None) -> None:
+    def run(self, awaited: Awaited[Any] | None) -> None:
         """Go on with what was waited for; in the event loop."""
-        if done is not self._awaited:
+        if awaited is not self._awaited:
             return
         if self._timer is not None:
             self._timer.cancel()
         try:
-            self._awaited = advance(self._steps, done)
+            self._awaited = advance(self._steps, awaited)
         except StopIteration as end:
             self.future.set_result(end.value)
-        except Exception as error:  # noqa: BLE001 (whoever waits gets it)
+        except Exception as error:  # noqa: BLE001 (its caller gets it)
             self.future.set_exception(error)
         else:
             self._arrange(self._awaited)
@@ -87,7 +87,7 @@ class _Rule(Generic[Value]):
         self._steps.close()
 
     def _arrange(self, awaited: Awaited[Any]) -> None:
-        """Let somebody call ``run`` when asking for the result will not block."""
+        """Arrange a call of ``run`` for when asking for the result does not block."""
         if isinstance(awaited, Blocking):
             awaited = self._awaited = self._workers.start_step(awaited.result)
         go_on = functools.partial(self.run, awaited)

@@ -27,7 +27,7 @@ class AsyncTubeMQClient:
     """
 
     def __init__(self, client: TubeMQClient) -> None:
-        """Own a client, with its settings; ``connect`` and ``from_url`` make one."""
+        """Take over a client, with its settings; ``connect`` and ``from_url`` make one."""
         self._client = client
         self._workers = Workers()
         self._open: weakref.WeakSet[AsyncProducer | AsyncGroupConsumer | AsyncAssignedConsumer] = (
@@ -79,11 +79,11 @@ class AsyncTubeMQClient:
     async def close(self) -> None:
         """Close producers, consumers and connections; what a producer has not sent is abandoned.
 
-        Doing it twice is harmless. Whatever needs a thread is refused after that.
+        Doing it twice is harmless. What needs a thread is refused after that.
         """
         if self._workers.closed:
             return
-        await asyncio.gather(*(one.close() for one in list(self._open)))
+        await asyncio.gather(*(user.close() for user in list(self._open)))
         await self._workers.run(self._client.close)
         self._workers.close()
 
@@ -130,10 +130,10 @@ class AsyncTubeMQClient:
             OptionError: a topic, a filter, a number or a setting cannot be used.
             OffsetFormatError: an offset of ``start`` is not one.
         """
-        made = self._client.group_consumer(
+        inner = self._client.group_consumer(
             topics, message_types=message_types, start=start, on_loss=on_loss, settings=settings
         )
-        consumer = AsyncGroupConsumer(made, self._workers)
+        consumer = AsyncGroupConsumer(inner, self._workers)
         self._open.add(consumer)
         return consumer
 
@@ -156,7 +156,7 @@ class AsyncTubeMQClient:
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
         """
-        made = self._client.assigned_consumer(
+        inner = self._client.assigned_consumer(
             topics,
             message_types=message_types,
             source_count=source_count,
@@ -165,7 +165,7 @@ class AsyncTubeMQClient:
             follow_resets=follow_resets,
             settings=settings,
         )
-        consumer = AsyncAssignedConsumer(made, self._workers)
+        consumer = AsyncAssignedConsumer(inner, self._workers)
         self._open.add(consumer)
         return consumer
 

@@ -5,44 +5,42 @@ threads (one for an assigned consumer). Here its partitions are fetched, and its
 same rules (``Fetching``), which the event loop carries out: see ``turns`` and ``carrying_out``.
 """
 
-import abc
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Self, TypeVar
 
 from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import Changes, HomeLoop
 from tubemq_spark.client.aio.turns import Turns
 from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.consumer.consumer import Consumer
+from tubemq_spark.client.consumer.consumer import Consumer, ConsumerBase
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.values import (
     Batch,
     Confirmed,
     ConsumedPosition,
-    ConsumeStatus,
     PartitionStatus,
 )
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
-from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.client.subscription import Node
 from tubemq_spark.errors import ConsumeError
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
 Inner = TypeVar("Inner", bound=Consumer)
 
 
-class AsyncConsumer(abc.ABC, Generic[Inner]):
+class AsyncConsumer(ConsumerBase, Generic[Inner]):
     """A consumer of either kind; any number of coroutines of one event loop may use it."""
 
     def __init__(self, inner: Inner, workers: Workers) -> None:
         """Take over a consumer that is not open; ``AsyncTubeMQClient`` makes consumers."""
         self._inner = inner
+        self._state = state = inner.fetching.state
         self._workers = workers
         self._fetching = inner.fetching
         group = inner.config.group
@@ -52,7 +50,6 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         self._rules = rules = CarryingOut(home, workers)
         self._turns = turns = Turns(home, rules, self._fetching)
         self._changes = changes = Changes(home)
-        state = self._fetching.state
         # Not a method: the state is held by threads, and must not hold a consumer that its user has dropped.
         state.changed.listener = lambda: _tell_coroutines(state, home, rules, turns, changes)
 
@@ -83,7 +80,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         Raises:
             TubeMQError: as ``Consumer.open``.
         """
-        self._inner.check_process()
+        self.check_process()
         self._home.enter()
         try:
             await self._workers.run(self._inner.open)
@@ -98,35 +95,9 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
         Coroutines that fetch get the error that the consumer is closed. Errors of servers are only logged. In
         a forked child it does nothing.
         """
-        if not self._inner.inherited and not self._workers.closed:
+        if not self.inherited and not self._workers.closed:
             self._home.enter()
             await self._workers.run(self._inner.close)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the consumer is not open: not yet, or not any more."""
-        return self._inner.closed
-
-    # What it is.
-
-    @property
-    def client_id(self) -> str:
-        """The name under which servers know this consumer."""
-        return self._inner.client_id
-
-    @property
-    def config(self) -> ClientConfig:
-        """The settings."""
-        return self._inner.config
-
-    @property
-    def subscription(self) -> Subscription:
-        """The topics, with the message types that are wanted."""
-        return self._inner.subscription
-
-    def is_filtered(self, topic: str) -> bool:
-        """Whether only some message types of a topic are wanted."""
-        return self._inner.is_filtered(topic)
 
     # Partitions.
 
@@ -137,7 +108,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
             ConsumeError: the consumer is not open.
         """
         self._enter()
-        state = self._fetching.state
+        state = self._state
 
         def is_ready() -> bool:
             state.check_open()
@@ -150,39 +121,13 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
             return False
         return True
 
-    @property
-    def connected(self) -> tuple[TopicPartition, ...]:
-        """What is held now, sorted."""
-        return self._inner.connected
-
-    def positions(self) -> dict[TopicPartition, ConsumedPosition]:
-        """Return where the partitions that are held stand, as this consumer has heard; asks no server."""
-        return self._inner.positions()
-
-    def missed_heartbeats(self) -> dict[Endpoint, int]:
-        """Return the brokers that do not renew leases now; as ``Consumer.missed_heartbeats``."""
-        return self._inner.missed_heartbeats()
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch nothing of some partitions until they are resumed; as ``Consumer.pause``."""
-        self._inner.pause(partitions)
-
-    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Fetch partitions again; by default all that were paused."""
-        self._inner.resume(partitions)
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        """What was paused, whether it is held or not."""
-        return self._inner.paused
-
     # Messages.
 
     async def fetch(self, timeout_ms: int | None = None) -> Batch | None:
         """Return messages of the partition that has waited longest; None when there were none in time.
 
         Cancelling it loses nothing: what was being fetched for it goes to the next ``fetch``. So does what
-        comes too late for ``timeout_ms``, which is kept whatever brokers do.
+        comes too late for ``timeout_ms``, which is kept in any case.
 
         Args:
             timeout_ms: how long to wait; 0: take only what has come already, while partitions are asked for
@@ -192,7 +137,7 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
             TubeMQError: as ``Consumer.fetch``.
         """
         self._enter()
-        self._fetching.state.check_fetch()
+        self._state.check_fetch()
         if timeout_ms is None:
             timeout_ms = self.config.consumer.ready_wait_ms
         return await self._turns.next(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000)
@@ -212,9 +157,9 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
     async def messages(self) -> AsyncIterator[Record]:
         """Yield messages one by one, until the consumer is closed.
 
-        A batch is confirmed when the message behind its last one is asked for. Whoever stops in the middle of
-        a batch, or meets an exception there, gets all of it again: at once if the iterator is closed, as
-        ``contextlib.aclosing`` does, and otherwise when Python finds that nobody uses it any more.
+        A batch is confirmed when the message behind its last one is asked for. All of it comes again
+        after a stop or an exception in the middle of a batch: at once if the iterator is closed, as
+        ``contextlib.aclosing`` does, and otherwise when Python finds that it is not used any more.
 
         Raises:
             TubeMQError: as ``fetch`` and ``confirm``.
@@ -249,15 +194,10 @@ class AsyncConsumer(abc.ABC, Generic[Inner]):
             if not self.closed:
                 await self.confirm(batch)
 
-    @property
-    def consume_status(self) -> ConsumeStatus:
-        """Whether messages can be had now, and if not, why."""
-        return self._inner.consume_status
-
     # Inside.
 
     def _enter(self) -> None:
-        self._inner.check_open()
+        self.check_open()
         self._home.enter()
 
 

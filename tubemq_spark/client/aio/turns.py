@@ -129,9 +129,9 @@ class Turns:
 
     def _begin_turns(self) -> None:
         began = self._clock()
-        wanted = sum(not waiting.done() for waiting in self._waiting)
-        wanted -= sum(moment + _PATIENCE_S > began for moment in self._turns.values())
-        for _ in range(wanted):
+        missing = sum(not waiting.done() for waiting in self._waiting)
+        missing -= sum(moment + _PATIENCE_S > began for moment in self._turns.values())
+        for _ in range(missing):
             turn = self._fetching.select_now()
             if turn is None:
                 return

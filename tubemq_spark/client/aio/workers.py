@@ -21,20 +21,19 @@ from tubemq_spark.errors import TubeMQConnectionError
 Value = TypeVar("Value")
 
 _MOST: Final = 8
-"""Threads of each kind; what comes meanwhile waits."""
+"""Threads of each kind; more calls wait."""
 
 
 class Workers:
     """The threads that all producers and consumers of one client share."""
 
     def __init__(self) -> None:
-        """Start none yet."""
         self.closed = False
         """Whether the client was closed, and with it everything that it has made."""
         self._make()
 
     def start(self, call: Callable[[], Value]) -> "asyncio.Future[Value]":
-        """Make a call in a thread and return at once; whoever awaits the future should shield it.
+        """Make a call in a thread and return at once; shield the future when awaiting it.
 
         Raises:
             TubeMQConnectionError: the client is closed.
@@ -48,7 +47,7 @@ class Workers:
         return future
 
     async def run(self, call: Callable[[], Value]) -> Value:
-        """Make a call in a thread and wait for it; it is carried out also when nobody waits any more.
+        """Make a call in a thread and wait for it; it is carried out also when its caller waits no more.
 
         Raises:
             TubeMQConnectionError: the client is closed.
@@ -56,11 +55,11 @@ class Workers:
         return await asyncio.shield(self.start(call))
 
     def start_step(self, call: Callable[[], Value]) -> Future[Value]:
-        """Let a thread for steps make a call."""
+        """Make a call in a thread for steps."""
         return self._steps.submit(call)
 
     def close(self) -> None:
-        """Let the threads end when they have nothing to do."""
+        """Make the threads end when they have nothing to do."""
         self.closed = True
         self._steps.shutdown(wait=False)
         self._calls.shutdown(wait=False)
@@ -72,6 +71,6 @@ class Workers:
 
 
 def look_at(future: "asyncio.Future[Value]") -> None:
-    """Let asyncio not complain of an error that nobody waits for any more."""
+    """Look at an error that has no waiter any more: otherwise asyncio complains."""
     if not future.cancelled():
         future.exception()

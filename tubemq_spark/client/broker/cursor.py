@@ -101,9 +101,9 @@ class Cursor:
             TubeMQError: as ``LeaseHolder.acquire``.
         """
         self.unconfirmed = None
-        found = self._holder.acquire(offset)
-        self.position = found.current
-        return found
+        answer = self._holder.acquire(offset)
+        self.position = answer.current
+        return answer
 
     def fetch(self) -> Fetched:
         """Fetch the records from our position on, again if those of the last fetch are not confirmed.
@@ -161,12 +161,12 @@ class Cursor:
         commit = lease.session.start_commit(lease.claim, consumed=True)
         _decode(fetched)
         try:
-            found = yield from wait_for(commit)
+            answer = yield from wait_for(commit)
         except RpcError as error:
             if error.code != ErrCode.FORBIDDEN:
                 raise
             return (yield from self._confirm_without_commit(fetched))
-        return self._move(found.current, fetched)
+        return self._move(answer.current, fetched)
 
     def confirming_by(self, next_fetch: Started[Fetched]) -> Steps[Step]:
         """Wait for a fetch that confirms the last answer, and move behind that.
@@ -251,17 +251,17 @@ class Cursor:
         """Drop what the broker has fetched for us but not confirmed; return where it stands."""
         lease = self._holder.lease
         try:
-            found = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
+            answer = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
         except RpcError as error:
             if error.code != ErrCode.FORBIDDEN:
                 raise
-            found = yield from wait_for(Blocking(lease.renew))
-        return found.current
+            answer = yield from wait_for(Blocking(functools.partial(lease.register, None)))
+        return answer.current
 
     def _acquire(self, offset: int) -> Steps[int]:
         """Lease the partition at an offset; return where the broker stands."""
-        found = yield from wait_for(Blocking(functools.partial(self._holder.acquire, offset)))
-        return found.current
+        answer = yield from wait_for(Blocking(functools.partial(self._holder.acquire, offset)))
+        return answer.current
 
     def _move(self, end: int, fetched: Fetched) -> Step:
         """End a step whose end is known and behind which nothing is in flight at the broker."""
@@ -282,13 +282,13 @@ class Cursor:
 
 
 class ReadAhead:
-    """A cursor that confirms what has arrived, and fetches what comes next meanwhile."""
+    """A cursor that confirms what has arrived, and fetches what comes next at the same time."""
 
     def __init__(self, cursor: Cursor, *, own_store: bool) -> None:
         """Use ``seek`` before anything else.
 
         Args:
-            cursor: the cursor, which nobody else may move.
+            cursor: the cursor, which nothing else may move.
             own_store: whether no other partition is in the store. Steps cost one request then.
         """
         self._cursor = cursor

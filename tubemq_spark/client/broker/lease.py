@@ -14,12 +14,14 @@ Invariants:
 Under which names to hold a partition is not decided here but by a ``LeaseHolder``: see ``reader_groups``.
 """
 
+import abc
 import logging
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.errors import LocalProtocolError, TubeMQError
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import ReadStatus
 
 logger = logging.getLogger(__name__)
@@ -53,8 +55,15 @@ class Lease:
         self._query_priority = query_priority
         self._message_types = message_types
 
-    def register(self, offset: int) -> Position:
-        """Hold the partition at an offset, for the first time or again.
+    def register(
+        self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST
+    ) -> Position:
+        """Hold the partition, for the first time or again; what is in flight is dropped.
+
+        Args:
+            offset: where to stand; None: where the group stands, or stood before.
+            read_status: where a group begins that has no position, or, with ``LATEST_ALWAYS``, any group;
+                counts only without an offset.
 
         Returns:
             Where the broker stands; not ``offset`` when that lies outside the store.
@@ -62,18 +71,13 @@ class Lease:
         Raises:
             TubeMQError: as ``BrokerSession.register``.
         """
-        return self._register(offset)
-
-    def renew(self, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST) -> Position:
-        """Register without an offset, as a rule again: the position stays, and what is in flight is dropped.
-
-        Args:
-            read_status: where a group begins that has no position, or, with ``LATEST_ALWAYS``, any group.
-
-        Raises:
-            TubeMQError: as ``BrokerSession.register``.
-        """
-        return self._register(None, read_status)
+        return self.session.register(
+            self.claim,
+            offset,
+            read_status=read_status,
+            filters=self._message_types,
+            query_priority=self._query_priority,
+        )
 
     def release(self, *, consumed: bool = False) -> TubeMQError | None:
         """Give the partition back; return why the broker has not done it, if it has not.
@@ -91,20 +95,13 @@ class Lease:
             return error
         return None
 
-    def _register(
-        self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST
-    ) -> Position:
-        return self.session.register(
-            self.claim,
-            offset,
-            read_status=read_status,
-            filters=self._message_types,
-            query_priority=self._query_priority,
-        )
 
-
-class LeaseHolder(Protocol):
+class LeaseHolder(abc.ABC):
     """Decides under which name a partition is held. A cursor moves through one."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self._partition = partition
+        self._lease: Lease | None = None
 
     @property
     def lease(self) -> Lease:
@@ -113,7 +110,11 @@ class LeaseHolder(Protocol):
         Raises:
             LocalProtocolError: there is none.
         """
+        if self._lease is None:
+            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{self._partition} is not leased")
+        return self._lease
 
+    @abc.abstractmethod
     def acquire(self, offset: int) -> Position:
         """Hold the partition at an offset; what was fetched before and is not confirmed is dropped.
 

@@ -21,7 +21,7 @@ from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token
-from tubemq_spark.errors import LocalProtocolError, RpcError, TubeMQTimeoutError
+from tubemq_spark.errors import RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Route, TopicPartition
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
@@ -47,7 +47,7 @@ class ReaderGroupHolder(LeaseHolder):
         message_types: Sequence[str] = (),
         wait: Wait = time.sleep,
     ) -> None:
-        """Hold nothing yet.
+        """Hold nothing before ``acquire``.
 
         Args:
             config: the settings, which name the reader groups.
@@ -58,16 +58,15 @@ class ReaderGroupHolder(LeaseHolder):
             message_types: see ``Lease``.
             wait: how to wait; also called, with 0 seconds, while a request is not answered.
         """
+        super().__init__(partition)
         self._config = config
         self._pool = pool
-        self._partition = partition
         self.endpoint = route.endpoint
         """The partition's broker; it may be changed before the next ``acquire``."""
         self._visit_token = route.visit_token
         self._query_priority = query_priority
         self._message_types = message_types
         self._wait = wait
-        self._lease: Lease | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -75,17 +74,6 @@ class ReaderGroupHolder(LeaseHolder):
     def __exit__(self, *_: object) -> None:
         if self._lease is not None and not self._lease.session.channel.closed:
             self._lease.release()
-
-    @property
-    def lease(self) -> Lease:
-        """The lease that ``acquire`` made last.
-
-        Raises:
-            LocalProtocolError: there is none.
-        """
-        if self._lease is None:
-            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{self._partition} is not leased")
-        return self._lease
 
     def acquire(self, offset: int) -> Position:
         """Hold the partition at an offset, under a new name; what was held before is released.

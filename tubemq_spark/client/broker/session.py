@@ -28,8 +28,8 @@ from tubemq_spark.protocol.fetch_decoder import EncodedMessages, FetchHeader, pa
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 
 MEMORY_TOO: Final = 303
-"""The query priority with which a reader, filtered or not, sees what is not flushed yet, whatever the
-cluster's default is."""
+"""The query priority with which a reader, filtered or not, sees what is not flushed, also against
+the cluster's default."""
 FLUSHED_ONLY: Final = 1
 """The query priority with which the answer to a register names the end of what is safe on disk."""
 
@@ -193,11 +193,11 @@ class BrokerSession:
 
         def finish(pending: PendingCall) -> Position:
             answer = self._parse_lease_answer(pending, claim, during)
-            found = Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
-            for offset in (found.current, found.latest):
+            position = Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
+            for offset in (position.current, position.latest):
                 if offset is not None and not is_aligned(offset):
                     raise pending.bad_answer(during, f"{offset} is not an offset")
-            return found
+            return position
 
         return Started(self._start(Method.PARTITION_REGISTER, request, during), finish)
 
@@ -210,7 +210,7 @@ class BrokerSession:
             timeout_ms: how long the answer may take, at most as long as every answer.
 
         Raises:
-            RpcError: 411 nobody holds the partition, 412 somebody else does.
+            RpcError: 411 no client holds the partition, 412 another one does.
         """
         self.start_unregister(claim, consumed=consumed, timeout_ms=timeout_ms).result()
 

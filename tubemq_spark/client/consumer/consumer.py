@@ -38,80 +38,10 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
-class Consumer(abc.ABC):
-    """A consumer of either kind; threads may share it."""
+class ConsumerBase:
+    """What consumers of all forms show without waiting."""
 
-    kind: ClassVar[str]
-    closes_at_exit: ClassVar[bool] = True
-    _upkeep: Upkeep
-
-    def __init__(self, config: ClientConfig, subscription: Subscription) -> None:
-        self._config = config
-        self._subscription = subscription
-        self._owner = os.getpid()
-        self._control = FlowControl()
-        self._state = ConsumerState(config, subscription, self._control)
-        self._finalizer: weakref.finalize[..., Self] | None = None
-        self.fetching = Fetching(self._state)
-        """What the asynchronous form shares; not for users."""
-        self._life = threading.Lock()
-        """Held while the state changes."""
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
-        self.check_open()
-        while True:
-            try:
-                batch = self.fetch()
-            except ConsumeError as error:
-                if error.code == ErrCode.CLIENT_SHUTDOWN:
-                    return
-                raise
-            if batch is not None:
-                yield batch
-
-    # Life.
-
-    def open(self) -> Self:
-        """Register at the master, and begin to keep what is held.
-
-        Raises:
-            RpcError: the master refuses: an unknown topic (431), a group that may not read it (450, 455),
-                other members with other settings (424 to 430), or wrong credentials (415).
-            TubeMQConnectionError: no master answered.
-            ConsumeError: the consumer is open already, or closed.
-        """
-        self.check_process()
-        with self._life:
-            if self._state.life is not Life.NEW:
-                raise self._state.refusal()
-            self._start()
-            self._finalizer = weakref.finalize(
-                self, _close_forgotten, f"{self.kind} {self.client_id}", self._upkeep, self._owner
-            )
-            self._finalizer.atexit = False
-            process_registry().enter(self)
-        return self
-
-    def close(self) -> None:
-        """Give everything up and leave the master; batches that are not confirmed count as ``rollback`` says.
-
-        Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
-        """
-        if self.inherited:
-            return
-        with self._life:
-            if self._finalizer is not None:
-                self._finalizer.detach()
-            if self._state.end():
-                process_registry().leave(self)
-                self._upkeep.close()
+    _state: ConsumerState
 
     @property
     def closed(self) -> bool:
@@ -121,7 +51,7 @@ class Consumer(abc.ABC):
     @property
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that the consumer belongs to."""
-        return os.getpid() != self._owner
+        return os.getpid() != self._state.owner
 
     def check_open(self) -> None:
         """Do nothing as long as the consumer can be used.
@@ -142,47 +72,28 @@ class Consumer(abc.ABC):
             raise ConsumeError(
                 "TUBEMQ_CONSUMER_FORKED",
                 code=int(ErrCode.CLIENT_SHUTDOWN),
-                owner=self._owner,
+                owner=self._state.owner,
                 process=os.getpid(),
             )
 
-    # What it is.
-
     @property
-    @abc.abstractmethod
     def client_id(self) -> str:
         """The name under which servers know this consumer."""
+        return self._state.client_id
 
     @property
     def config(self) -> ClientConfig:
         """The settings."""
-        return self._config
+        return self._state.config
 
     @property
     def subscription(self) -> Subscription:
         """The topics, with the message types that are wanted."""
-        return self._subscription
+        return self._state.subscription
 
     def is_filtered(self, topic: str) -> bool:
         """Whether only some message types of a topic are wanted."""
-        return topic in self._subscription.filtered_topics
-
-    # Partitions.
-
-    def wait_until_ready(self, timeout_ms: int) -> bool:
-        """Wait until at least one partition is held; return whether one is.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-        """
-        self.check_open()
-        state = self._state
-        with state.changed:
-            ready = state.changed.wait_for(
-                lambda: state.life is Life.CLOSED or state.connected, timeout_ms / 1000
-            )
-            state.check_open()
-            return bool(ready)
+        return topic in self._state.subscription.filtered_topics
 
     @property
     def connected(self) -> tuple[TopicPartition, ...]:
@@ -232,6 +143,102 @@ class Consumer(abc.ABC):
         with self._state.changed:
             return self._state.cache.paused
 
+    @property
+    def consume_status(self) -> ConsumeStatus:
+        """Whether messages can be had now, and if not, why."""
+        with self._state.changed:
+            return self._state.cache.status()
+
+
+class Consumer(ConsumerBase, abc.ABC):
+    """A consumer of either kind; threads may share it."""
+
+    kind: ClassVar[str]
+    closes_at_exit: ClassVar[bool] = True
+    _upkeep: Upkeep
+
+    def __init__(self, config: ClientConfig, subscription: Subscription) -> None:
+        self._control = FlowControl()
+        self._state = ConsumerState(config, subscription, self._control)
+        self._finalizer: weakref.finalize[..., Self] | None = None
+        self.fetching = Fetching(self._state)
+        """What the asynchronous form shares; not for users."""
+        self._life = threading.Lock()
+        """Held while the state changes."""
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
+        self.check_open()
+        while True:
+            try:
+                batch = self.fetch()
+            except ConsumeError as error:
+                if error.code == ErrCode.CLIENT_SHUTDOWN:
+                    return
+                raise
+            if batch is not None:
+                yield batch
+
+    # Life.
+
+    def open(self) -> Self:
+        """Register at the master, and begin to keep what is held.
+
+        Raises:
+            RpcError: the master refuses: an unknown topic (431), a group that may not read it (450, 455),
+                other members with other settings (424 to 430), or wrong credentials (415).
+            TubeMQConnectionError: no master answered.
+            ConsumeError: the consumer is open already, or closed.
+        """
+        self.check_process()
+        with self._life:
+            if self._state.life is not Life.NEW:
+                raise self._state.refusal()
+            self._start()
+            self._finalizer = weakref.finalize(
+                self, _close_forgotten, f"{self.kind} {self.client_id}", self._upkeep, self._state.owner
+            )
+            self._finalizer.atexit = False
+            process_registry().enter(self)
+        return self
+
+    def close(self) -> None:
+        """Give everything up and leave the master; batches that are not confirmed count as ``rollback`` says.
+
+        Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
+        """
+        if self.inherited:
+            return
+        with self._life:
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            if self._state.end():
+                process_registry().leave(self)
+                self._upkeep.close()
+
+    # Partitions.
+
+    def wait_until_ready(self, timeout_ms: int) -> bool:
+        """Wait until at least one partition is held; return whether one is.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.check_open()
+        state = self._state
+        with state.changed:
+            ready = state.changed.wait_for(
+                lambda: state.life is Life.CLOSED or state.connected, timeout_ms / 1000
+            )
+            state.check_open()
+            return bool(ready)
+
     # Messages.
 
     def fetch(self, timeout_ms: int | None = None) -> Batch | None:
@@ -244,7 +251,7 @@ class Consumer(abc.ABC):
                 ``ready_wait_ms``.
 
         Raises:
-            ConsumeError: the consumer is not open, or was closed meanwhile (420).
+            ConsumeError: the consumer is not open, or was closed while this waited (420).
             DataLossError: records are gone or damaged, by ``on_loss``. Their partition was given up.
             RpcError: a broker refuses a partition for good. It was given up. Or the master does not take this
                 member of a group any more.
@@ -252,7 +259,7 @@ class Consumer(abc.ABC):
         self.check_process()
         self._state.check_fetch()
         if timeout_ms is None:
-            timeout_ms = self._config.consumer.ready_wait_ms
+            timeout_ms = self.config.consumer.ready_wait_ms
         return self.fetching.fetch(timeout_ms)
 
     def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
@@ -277,8 +284,8 @@ class Consumer(abc.ABC):
     def messages(self) -> Iterator[Record]:
         """Yield messages one by one, until the consumer is closed.
 
-        A batch is confirmed when the message behind its last one is asked for. Whoever stops in the middle of
-        a batch, or meets an exception there, gets all of it again.
+        A batch is confirmed when the message behind its last one is asked for. All of it comes again
+        after a stop or an exception in the middle of a batch.
 
         Raises:
             TubeMQError: as ``fetch`` and ``confirm``.
@@ -310,12 +317,6 @@ class Consumer(abc.ABC):
                 raise
             if not self.closed:
                 self.confirm(batch)
-
-    @property
-    def consume_status(self) -> ConsumeStatus:
-        """Whether messages can be had now, and if not, why."""
-        with self._state.changed:
-            return self._state.cache.status()
 
     # Inside.
 

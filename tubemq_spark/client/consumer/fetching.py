@@ -1,9 +1,9 @@
 """Fetching and confirming batches of a consumer; any number of threads, or of coroutines, may do both.
 
 A partition's *turn* begins when it is booked (``select_now``): it is the one that has been idle longest. Then
-it is fetched outside of the lock (``take_turn``), and what was found is handed out to the user (``hand_out``)
-or the partition rests. Until it is handed out nobody has seen it: if the partition is given up or paused
-meanwhile, it comes again.
+it is fetched outside of the lock (``take_turn``), and what that brought is handed out to the user
+(``hand_out``) or the partition rests. Until it is handed out no user has seen it: if the partition is given
+up or paused before that, it comes again.
 
 ``take_turn`` and ``end_batch`` are ``Steps``: they do not say how to wait. ``fetch`` and ``confirm`` carry
 them out in threads that wait; coroutines do it in ``tubemq_spark.client.aio``.

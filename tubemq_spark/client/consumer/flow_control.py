@@ -70,7 +70,7 @@ class FlowControl:
     """The flow control rules of one consumer."""
 
     def __init__(self, clock: Clock = time.monotonic, wall_clock: Clock = time.time) -> None:
-        """Have no rules yet.
+        """Begin without rules.
 
         Args:
             clock: for periods.
@@ -160,7 +160,6 @@ class PartitionFlow:
     """What one partition's consumer fetched lately, and how long it waits now."""
 
     def __init__(self, control: FlowControl, clock: Clock = time.monotonic) -> None:
-        """Count nothing yet."""
         self._control = control
         self._clock = clock
         self._last = NOTHING_FETCHED

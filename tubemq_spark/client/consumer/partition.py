@@ -40,7 +40,6 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.client.steps import Blocking, PartitionLock, Steps, wait_for
 from tubemq_spark.errors import (
-    LocalProtocolError,
     RemoteProtocolError,
     RpcError,
     TubeMQConnectionError,
@@ -101,22 +100,11 @@ class OwnHolder(LeaseHolder):
     def __init__(
         self, reader: Reader, partition: TopicPartition, endpoint: Endpoint, types: frozenset[str]
     ) -> None:
+        super().__init__(partition)
         self.endpoint = endpoint
         self._reader = reader
         self._claim = Claim(partition, reader.config.group, reader.session.client_id)
         self._types = tuple(sorted(types))
-        self._lease: Lease | None = None
-
-    @property
-    def lease(self) -> Lease:
-        """The lease that ``acquire`` or ``resume`` made last.
-
-        Raises:
-            LocalProtocolError: there is none.
-        """
-        if self._lease is None:
-            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{self._claim.partition} is not leased")
-        return self._lease
 
     def acquire(self, offset: int) -> Position:
         """Hold the partition at an offset.
@@ -132,7 +120,7 @@ class OwnHolder(LeaseHolder):
         Raises:
             TubeMQError: as ``BrokerSession.register``.
         """
-        return self._register(lambda lease: lease.renew(read_status))
+        return self._register(lambda lease: lease.register(None, read_status))
 
     def release(self, *, consumed: bool) -> None:
         """Give the partition back, so that its next owner does not have to wait until the lease ends.
@@ -155,11 +143,10 @@ class OwnHolder(LeaseHolder):
                 self._lease = None
                 break
         if error is not None and not isinstance(error, RpcError):
-            partition = self._claim.partition
-            logger.info("%s may be held for 30 s more; its broker was not told: %s", partition, error)
+            logger.info("%s may be held for 30 s more; its broker was not told: %s", self._partition, error)
 
     def _register(self, register: Callable[[Lease], Position]) -> Position:
-        self.endpoint = self._reader.endpoint_of(self._claim.partition) or self.endpoint
+        self.endpoint = self._reader.endpoint_of(self._partition) or self.endpoint
         try:
             return self._register_once(register)
         except TubeMQError as error:

@@ -2,8 +2,8 @@
 
 Invariants:
 
-- ``changed`` guards everything here; nobody holds it for longer than a moment, and never during a request, so
-  that an event loop may take it too. A partition's own lock is taken before it, never after.
+- ``changed`` guards everything here; it is never held for longer than a moment, and never during a request,
+  so that an event loop may take it too. A partition's own lock is taken before it, never after.
 - ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
   the holder of the partition's own lock calls.
 - ``troubles`` has the last error of a partition, until it is read again.
@@ -13,6 +13,7 @@ Invariants:
 
 import enum
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -73,6 +74,10 @@ class ConsumerState:
         self.config = config
         self.subscription = subscription
         self.control = control
+        self.client_id = ""
+        """The name under which servers know the consumer."""
+        self.owner = os.getpid()
+        """The process that it belongs to."""
         self.changed = Changed()
         self.cache = PartitionCache(
             control,
@@ -202,7 +207,7 @@ class ConsumerState:
     def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of some partitions, and wait until what was handed out is confirmed.
 
-        That takes ``rebalance_wait_ms`` at most, and ends when the consumer closes: then nothing is confirmed.
+        That takes ``rebalance_wait_ms`` at most, and ends when the consumer closes: none can confirm then.
         """
         deadline = Deadline.after_ms(self.config.consumer.rebalance_wait_ms)
         with self.changed:

@@ -3,8 +3,8 @@
 It has a thread of its own, since it waits for brokers, and the thread of heartbeats to masters is shared by
 the whole process. One broker that is away costs the others nothing: all are asked at once, and none for long.
 
-The same thread closes a consumer that its user forgot. The garbage collector, which runs in any thread at any
-moment and must wait for no lock, only leaves a note for it (``forget``): ``SimpleQueue.put`` is made for that.
+The same thread closes a consumer that its user forgot. The garbage collector, which runs in any thread at
+any moment and must wait for no lock, only leaves a note (``forget``): ``SimpleQueue.put`` is made for that.
 """
 
 import logging
@@ -140,7 +140,7 @@ class Upkeep:
         self,
         endpoint: Endpoint,
         heartbeat: Started[dict[TopicPartition, int]],
-        asked: list[ConsumerPartition],
+        partitions: list[ConsumerPartition],
     ) -> None:
         """Look at a broker's answer. Without one nothing changes: the next fetch there will find out."""
         try:
@@ -151,7 +151,7 @@ class Upkeep:
                 self._reader.session.refresh_token()
             return
         self._state.note_answer(endpoint)
-        for partition in asked:
+        for partition in partitions:
             if partition.partition in lost:
                 self._lose(endpoint, partition, lost[partition.partition])
 

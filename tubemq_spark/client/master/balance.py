@@ -124,13 +124,6 @@ class BalanceSession(MasterSession):
         self._keep_brokers(answer)
         self._keep_metas(answer)
 
-    def _leave(self) -> None:
-        request = master_pb2.CloseRequestC2M(
-            clientId=self.client_id, groupName=self._config.group, authInfo=self._caller.credentials()
-        )
-        during = f"closing a consumer of group {self._config.group}"
-        self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
-
     def _report(self) -> master_pb2.ClientSubRepInfo:
         return master_pb2.ClientSubRepInfo(
             brokerConfigId=self._broker_config_id, topicMetaInfoId=self._topic_meta_id, reportSubInfo=False
@@ -179,11 +172,11 @@ def _expand(metas: tuple[topic_strings.TopicMeta, ...], brokers: tuple[tuple[int
     closed: set[TopicPartition] = set()
     for meta in metas:
         for item in meta.items:
-            found = [
+            listed = [
                 TopicPartition(meta.topic, item.broker_id, number)
                 for number in topic_strings.partition_ids(item.stores, item.partitions)
             ]
-            partitions.update(dict.fromkeys(found, endpoints[item.broker_id]))
+            partitions.update(dict.fromkeys(listed, endpoints[item.broker_id]))
             if not item.subscribable:
-                closed.update(found)
+                closed.update(listed)
     return Layout(MappingProxyType(dict(sorted(partitions.items()))), frozenset(closed))

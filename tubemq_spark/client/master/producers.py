@@ -43,7 +43,7 @@ class ProducerSession(MasterSession):
     """A registered producer."""
 
     def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
-        """Ask nobody yet; no request will take longer than a message may."""
+        """Ask no master; no request will take longer than a message may."""
         patience_ms = min(config.rpc_timeout_ms, max(LEAST_ANSWER_MS, config.delivery_timeout_ms))
         config = dataclasses.replace(config, rpc_timeout_ms=patience_ms)
         super().__init__(config, pool, identity.producer_id(), wait)
@@ -53,7 +53,7 @@ class ProducerSession(MasterSession):
         self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self._brokers: dict[int, Endpoint] = {}
         self._topics: frozenset[str] = frozenset()
-        """Replaced under ``_topics_lock``, which nobody holds for long, and read without."""
+        """Replaced under ``_topics_lock``, which is never held for long, and read without."""
         self._topics_lock = threading.Lock()
         self._routes: Mapping[str, PublishRoutes] = {}
         self.heartbeats = 0
@@ -84,12 +84,6 @@ class ProducerSession(MasterSession):
         """
         with self._topics_lock:
             self._topics -= {topic}
-
-    def refresh_soon(self) -> None:
-        """Ask for the routes in the background; ``routes`` returns them once they have arrived."""
-        heartbeats = self._heartbeats
-        if heartbeats is not None:
-            heartbeats.hasten()
 
     def refresh(self, until: Deadline | None = None) -> None:
         """Ask for the routes of all published topics now instead of with the next heartbeat.

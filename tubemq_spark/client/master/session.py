@@ -9,7 +9,7 @@ state       meaning
 closed      ``_heartbeats`` is None: before ``open``, after ``close``
 open        registered; heartbeats run in the process's scheduler, every ``heartbeat_period_ms``
 forgotten   open, but the master answers ``HB_NO_NODE``: it forgets a client that is silent for 30 s, and all
-            clients when it restarts. Whoever asks next registers again and repeats the request
+            clients when it restarts. The next request registers again and is repeated
 missing     open, but the last heartbeat failed (``_missed_since``). Nothing changes but the log
 ==========  ==================================================================================================
 
@@ -17,7 +17,7 @@ Invariants:
 
 - One request at a time, under ``_lock``: the ids of lists that a request names must match what the session
   holds. The state and what answers brought change only under the lock; single attributes may be read without.
-- Requests that somebody waits for are retried; heartbeats are not, since the next one is the retry.
+- Requests with a caller who waits are retried; heartbeats are not, since the next one is the retry.
 - A caller who waits may have a deadline (``_exclusively``), for its requests and for the lock, which a
   heartbeat may hold that no master answers.
 - Closing never raises a server's error: the master forgets the session anyway. Only closing takes
@@ -30,7 +30,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Self, TypeVar
+from typing import ClassVar, Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
@@ -196,6 +196,10 @@ def _other_server(error: TubeMQError) -> str | None:
 class MasterSession(abc.ABC):
     """A registered client of the masters; the kinds of sessions inherit from it."""
 
+    _holds_partitions: ClassVar[bool] = False
+    """Whether it is a consumer's that holds partitions. Its first heartbeat is sent at once, since only then
+    the master counts it, and heartbeats come less often after ``misses_before_pause`` that failed."""
+
     def __init__(
         self,
         config: ClientConfig,
@@ -204,7 +208,7 @@ class MasterSession(abc.ABC):
         wait: Wait = time.sleep,
         until: Deadline | None = None,
     ) -> None:
-        """Ask nobody yet; no request will end later than ``until``."""
+        """Ask no master; no request will end later than ``until``."""
         self.client_id = client_id
         self.host = identity.local_ipv4()
         self.visit_token = UNDEFINED
@@ -239,6 +243,8 @@ class MasterSession(abc.ABC):
             self._heartbeats = process_scheduler().every(
                 self._config.heartbeat_period_ms, self._send_heartbeat, f"heartbeat of {self.client_id}"
             )
+        if self._holds_partitions:
+            self.refresh_soon()
         return self
 
     def close(self) -> None:
@@ -256,6 +262,21 @@ class MasterSession(abc.ABC):
         except TubeMQError as error:
             logger.info("%s could not leave the master: %s", self.client_id, error)
 
+    def refresh_soon(self) -> None:
+        """Send the next heartbeat at once, in the background."""
+        heartbeats = self._heartbeats
+        if heartbeats is not None:
+            heartbeats.hasten()
+
+    def refresh_token(self) -> None:
+        """Ask the master for a visit token that brokers accept.
+
+        Raises:
+            TubeMQError: no master answered, or it refuses us.
+        """
+        with self._lock:
+            self._ask(self._heartbeat)
+
     @abc.abstractmethod
     def _register(self) -> None:
         """Send the register request and keep what its answer says."""
@@ -264,13 +285,17 @@ class MasterSession(abc.ABC):
     def _heartbeat(self) -> None:
         """Send a heartbeat and keep what its answer says."""
 
-    @abc.abstractmethod
     def _leave(self) -> None:
-        """Send the close request."""
+        """Send the close request; this is a consumer's."""
+        request = master_pb2.CloseRequestC2M(
+            clientId=self.client_id, groupName=self._config.group, authInfo=self._caller.credentials()
+        )
+        during = f"closing a consumer of group {self._config.group}"
+        self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
 
     @contextlib.contextmanager
     def _exclusively(self, until: Deadline | None) -> Iterator[None]:
-        """Hold the lock, and let requests meanwhile end by a deadline; nor is the lock waited for any longer.
+        """Hold the lock, with a deadline for it and for the requests that are made under it.
 
         Raises:
             TubeMQConnectionError: another request waited for its answer until then.
@@ -304,9 +329,11 @@ class MasterSession(abc.ABC):
                 self._warn_of_return()
             heartbeats.period_s = self._pause_ms(self._misses) / 1000
 
-    def _pause_ms(self, misses: int) -> int:  # noqa: ARG002  kinds of sessions may look at it
+    def _pause_ms(self, misses: int) -> int:
         """Return how long to wait for the next heartbeat after so many in a row that failed."""
-        return self._config.heartbeat_period_ms
+        usual_ms, consumer = self._config.heartbeat_period_ms, self._config.consumer
+        many = self._holds_partitions and misses >= consumer.misses_before_pause
+        return max(usual_ms, consumer.pause_after_misses_ms) if many else usual_ms
 
     def _warn_of_first_miss(self, error: TubeMQError) -> None:
         """Warn of the first of several heartbeats that fail."""

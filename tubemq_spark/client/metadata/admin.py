@@ -116,7 +116,7 @@ class MasterAdmin(_WebApi):
     def __init__(
         self, address: str, *, token: str | None = None, user: str = "tubemq_spark", timeout_s: float = 10.0
     ) -> None:
-        """Ask nothing yet.
+        """Ask no server.
 
         Args:
             address: host and port of the master's web server (port 8080 as shipped).
@@ -161,7 +161,7 @@ class MasterAdmin(_WebApi):
         )
 
     def online_broker(self, broker_id: int) -> None:
-        """Let a broker serve; possible before it runs."""
+        """Set a broker online, so that it serves; possible before it runs."""
         self._modify("admin_online_broker_configure", brokerId=broker_id, modifyUser=self._user)
 
     def broker_run_status(self) -> dict[int, BrokerRunStatus]:
@@ -227,7 +227,7 @@ class MasterAdmin(_WebApi):
         )
 
     def remove_topic(self, topic: str, broker_ids: Iterable[int]) -> None:
-        """Let the brokers drop a deleted topic's data.
+        """Make the brokers drop a deleted topic's data.
 
         They do so in their own time; the topic is gone when ``topic_brokers`` is empty.
         """
@@ -291,13 +291,13 @@ class MasterAdmin(_WebApi):
 
     def group_control(self, group: str) -> dict[str, Any] | None:
         """Return the master's record of what a group may use; None: there is none."""
-        found = self.call("admin_query_group_resctrl_info", groupName=group)["data"]
-        return next((item for item in found if item["groupName"] == group), None)
+        records = self.call("admin_query_group_resctrl_info", groupName=group)["data"]
+        return next((item for item in records if item["groupName"] == group), None)
 
     def consume_controls(self, group: str) -> list[dict[str, Any]]:
         """Return the master's records of which topics a group may consume."""
-        found = self.call("admin_query_group_csmctrl_info", groupName=group)["data"]
-        return [item for item in found if item["groupName"] == group]
+        records = self.call("admin_query_group_csmctrl_info", groupName=group)["data"]
+        return [item for item in records if item["groupName"] == group]
 
     def online_groups(self, topic: str | None = None) -> list[dict[str, Any]]:
         """Return the groups that have members, each with its topics and the number of its members.
@@ -323,7 +323,7 @@ class BrokerAdmin(_WebApi):
     """Ask one broker, through its web address, about what it stores."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
-        """Ask nothing yet; see ``MasterAdmin``. Brokers listen for it on port 8081 as shipped."""
+        """Ask no server; see ``MasterAdmin``. Brokers listen for it on port 8081 as shipped."""
         super().__init__(address, timeout_s)
 
     def is_up(self) -> bool:
@@ -337,7 +337,7 @@ class BrokerAdmin(_WebApi):
     def pubinfo(self, topics: Iterable[str] = ()) -> dict[tuple[str, int], OffsetBounds]:
         """Return where stores begin and end by topic and partition id, of the stores that are open.
 
-        A store opens with its first use, so a topic nobody used yet is absent.
+        A store opens with its first use, so a topic without any use is absent.
         """
         parameters = {"topicName": ",".join(topics)} if topics else {}
         answer = self.call("admin_query_pubinfo", **parameters)
@@ -362,10 +362,10 @@ class BrokerAdmin(_WebApi):
         """Return how many messages of a topic this broker holds, over all its stores."""
         # All partitions of a store tell the same bounds, so one of each store counts.
         by_store = {
-            partition_id // PARTITIONS_PER_STORE: held
-            for (_, partition_id), held in self.pubinfo([topic]).items()
+            partition_id // PARTITIONS_PER_STORE: bounds
+            for (_, partition_id), bounds in self.pubinfo([topic]).items()
         }
-        return sum(rows_between(*held) for held in by_store.values())
+        return sum(rows_between(*bounds) for bounds in by_store.values())
 
     def group_offset(
         self, topic: str, group: str, partition_id: int, *, real_offset: bool = False

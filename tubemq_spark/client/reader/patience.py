@@ -1,6 +1,6 @@
-"""How long reading may make no progress, and what its user sees meanwhile.
+"""How long reading may make no progress, and what its user sees of that.
 
-Whatever stops a reader (a broker that is away or frozen, a refusal, nothing to read), it tries again until
+A reader that is stopped (by a broker that is away or frozen, a refusal, nothing to read) tries again until
 ``fetch_timeout_ms`` have passed without progress. The user sees one warning once that has lasted for a few
 seconds, and another one when reading resumes.
 """
@@ -26,17 +26,17 @@ class Patience:
     """The pauses while reading one range."""
 
     def __init__(
-        self, asked: OffsetRange, timeout_ms: int, wait: Wait = time.sleep, clock: Clock = time.monotonic
+        self, reading: OffsetRange, timeout_ms: int, wait: Wait = time.sleep, clock: Clock = time.monotonic
     ) -> None:
         """Start the clock.
 
         Args:
-            asked: what is read.
+            reading: what is read.
             timeout_ms: how long reading may make no progress.
             wait: how to wait.
             clock: returns the time.
         """
-        self._asked = asked
+        self._range = reading
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=wait)
@@ -56,7 +56,7 @@ class Patience:
         """Note that something was read."""
         if self._warned:
             seconds = self._clock() - self._since
-            logger.warning("reading %s resumed after %.0f s", self._asked.partition, seconds)
+            logger.warning("reading %s resumed after %.0f s", self._range.partition, seconds)
             self._warned = False
         self.restart()
 
@@ -81,12 +81,12 @@ class Patience:
 
     def _warn(self, trouble: TubeMQError | str, position: int) -> None:
         if self._warned or self._clock() - self._since < _WARN_AFTER_S:
-            logger.debug("reading %s waits at offset %d: %s", self._asked.partition, position, trouble)
+            logger.debug("reading %s waits at offset %d: %s", self._range.partition, position, trouble)
             return
         self._warned = True
         logger.warning(
             "reading %s has stopped at offset %d; retrying for up to %.0f s (tubemq.fetchTimeoutMs): %s",
-            self._asked.partition,
+            self._range.partition,
             position,
             self._deadline.remaining(),
             trouble,
@@ -95,9 +95,9 @@ class Patience:
     def _no_progress(self, trouble: TubeMQError | str, position: int) -> TubeMQTimeoutError:
         return TubeMQTimeoutError(
             "TUBEMQ_NO_PROGRESS",
-            partition=self._asked.partition,
+            partition=self._range.partition,
             position=position,
-            end=self._asked.end,
+            end=self._range.end,
             timeout_ms=self._timeout_ms,
             trouble=trouble,
         )

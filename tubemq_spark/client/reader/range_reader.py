@@ -1,4 +1,4 @@
-"""Reading exactly the records of one partition between two offsets, whatever goes wrong on the way.
+"""Reading exactly the records of one partition between two offsets, through any trouble on the way.
 
 Any two readers of the same range return the same records in the same order: a task that is retried, or runs
 twice at once, must not change a query's result.
@@ -92,17 +92,17 @@ def read_range(
     return _read(config, pool, request, on_loss, wait, locate)
 
 
-def require_sound(asked: OffsetRange) -> None:
+def require_sound(offsets: OffsetRange) -> None:
     """Return when a range can be read.
 
     Raises:
         OffsetFormatError: an offset is not a multiple of 28, or is negative.
         LocalProtocolError: the range ends before it starts.
     """
-    require_aligned(asked.start, str(asked.partition))
-    require_aligned(asked.end, str(asked.partition))
-    if asked.start > asked.end:
-        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the range {asked} ends before it starts")
+    require_aligned(offsets.start, str(offsets.partition))
+    require_aligned(offsets.end, str(offsets.partition))
+    if offsets.start > offsets.end:
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the range {offsets} ends before it starts")
 
 
 def _read(
@@ -141,19 +141,19 @@ class _RangeReader:
         wait: Wait,
         locate: Locate,
     ) -> None:
-        asked = request.range
+        offsets = request.range
         self._holder = holder
-        self._read_ahead = ReadAhead(Cursor(holder, asked.partition), own_store=request.own_store)
-        self._partition = asked.partition
-        self._position = asked.start
-        self._end = asked.end
+        self._read_ahead = ReadAhead(Cursor(holder, offsets.partition), own_store=request.own_store)
+        self._partition = offsets.partition
+        self._position = offsets.start
+        self._end = offsets.end
         self._on_loss = on_loss
         self._wait = wait
         self._locate = locate
         self._placed = False
         self._own_store = request.own_store
         self._types = frozenset(config.message_types)
-        self._patience = Patience(asked, config.fetch_timeout_ms, wait)
+        self._patience = Patience(offsets, config.fetch_timeout_ms, wait)
 
     def close(self) -> None:
         self._read_ahead.forget()
@@ -185,13 +185,13 @@ class _RangeReader:
 
     def _seek(self) -> None:
         """Go to the position and see what is left of the range."""
-        found = self._read_ahead.seek(self._position)
+        answer = self._read_ahead.seek(self._position)
         self._placed = True
-        if found.current > self._position:
-            rows = self._rows_between(self._position, min(found.current, self._end))
-            self._report(Loss.EXPIRED, self._position, found.current, rows)
-            self._position = min(found.current, self._end)
-        log_end = found.current if found.current < self._position else found.latest
+        if answer.current > self._position:
+            rows = self._rows_between(self._position, min(answer.current, self._end))
+            self._report(Loss.EXPIRED, self._position, answer.current, rows)
+            self._position = min(answer.current, self._end)
+        log_end = answer.current if answer.current < self._position else answer.latest
         if log_end is not None and log_end < self._end:
             rows = self._rows_between(max(log_end, self._position), self._end)
             self._report(Loss.TRUNCATED, log_end, self._end, rows)
@@ -238,10 +238,10 @@ class _RangeReader:
         # Records of other partitions lie in between, so counting does not help: read again from the end on
         # and see which record comes first.
         self._placed = False
-        found = self._read_ahead.seek(self._end)
-        if found.current != self._end:
+        answer = self._read_ahead.seek(self._end)
+        if answer.current != self._end:
             raise RemoteProtocolError(
-                "TUBEMQ_POSITION_MOVED", partition=self._partition, actual=found.current, expected=self._end
+                "TUBEMQ_POSITION_MOVED", partition=self._partition, actual=answer.current, expected=self._end
             )
         ordinals = _ordinals_by_record(step)
         behind = 0

@@ -66,7 +66,7 @@ class AssignedConsumer(Consumer):
         """
         super().__init__(config, subscription)
         self._node = node
-        self._session = AssignedSession(
+        self._session = session = AssignedSession(
             config,
             pool,
             subscription,
@@ -76,15 +76,10 @@ class AssignedConsumer(Consumer):
             wait=wait,
             client_id=client_id,
         )
-        session = self._session
         reader = Reader(config, pool, session, self._control, on_loss, session.endpoint_of)
+        self._state.client_id = session.client_id
         self._connecting = Connecting(self._state, reader, session, follow_resets=follow_resets, wait=wait)
         self._upkeep = Upkeep(self._state, reader, self._connecting.follow_master)
-
-    @property
-    def client_id(self) -> str:
-        """The name under which servers know this consumer."""
-        return self._session.client_id
 
     @property
     def node(self) -> Node | None:

@@ -18,14 +18,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, Self
+from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.balance import BalanceSession, Layout
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol.constants import UNDEFINED
@@ -41,6 +40,8 @@ _UINT32: Final = (1 << 32) - 1
 
 class AssignedSession(BalanceSession):
     """A registered consumer that chooses its partitions itself, and reads them under its own name."""
+
+    _holds_partitions = True
 
     def __init__(
         self,
@@ -86,26 +87,6 @@ class AssignedSession(BalanceSession):
         self._asking = threading.Lock()
         """Held while the master is asked for the layout."""
 
-    def open(self, until: Deadline | None = None) -> Self:
-        """Register and begin to send heartbeats, the first one at once.
-
-        Raises:
-            TubeMQError: as ``MasterSession.open``.
-        """
-        super().open(until)
-        if self._heartbeats is not None:
-            self._heartbeats.hasten()
-        return self
-
-    def refresh_token(self) -> None:
-        """Ask the master for a visit token that brokers accept.
-
-        Raises:
-            TubeMQError: no master answered, or it refuses us.
-        """
-        with self._lock:
-            self._ask(self._heartbeat)
-
     def refresh_layout(self) -> None:
         """Ask the master where the partitions are, unless it said so less than ``layout_period_ms`` ago.
 
@@ -128,12 +109,6 @@ class AssignedSession(BalanceSession):
         with self._lock:
             reset, self._reset = self._reset, False
         return reset
-
-    def _pause_ms(self, misses: int) -> int:
-        usual_ms, consumer = super()._pause_ms(misses), self._config.consumer
-        if misses < consumer.misses_before_pause:
-            return usual_ms
-        return max(usual_ms, consumer.pause_after_misses_ms)
 
     def _register(self) -> None:
         # Also after a master forgot us: it may be another one, whose numbers of wishes mean nothing here.

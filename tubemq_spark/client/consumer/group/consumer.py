@@ -63,20 +63,16 @@ class GroupConsumer(Consumer):
             subscription,
             self._control,
             held=state.infos,
-            on_event=lambda event: rebalancing.put(event),
+            on_event=lambda event: rebalancing.put(event),  # noqa: PLW0108 (it is made below)
             wait=wait,
         )
         reader = Reader(config, pool, session, self._control, on_loss, state.endpoint_of)
         self._rebalancing = rebalancing = Rebalancing(state, reader, session)
         give_up = functools.partial(_give_up_when_refused, state, session)
         self._upkeep = Upkeep(state, reader, give_up, rebalancing.stop)
+        state.client_id = session.client_id
         state.on_loss = session.report
         state.refused = lambda: session.refused
-
-    @property
-    def client_id(self) -> str:
-        """The name under which servers know this consumer."""
-        return self._session.client_id
 
     def _start(self) -> None:
         self._session.open()

@@ -3,7 +3,7 @@
 Events come in the thread of heartbeats, and are carried out one after the other in a thread of their own:
 giving up waits for batches to be confirmed, and taking waits for brokers.
 
-Each event is answered once, whatever became of it: the master looks at what is held then, and plans anew.
+Each event is answered once, also one that failed: the master looks at what is held then, and plans again.
 That is all that events ask which neither give nor take: the answer tells what is held. There is nothing to
 stop when one says so, because a master sends the next event only after the answer to the last one.
 
@@ -62,7 +62,7 @@ class Rebalancing:
     """Carries out events, from ``start`` to ``stop``."""
 
     def __init__(self, state: ConsumerState, reader: Reader, session: GroupSession) -> None:
-        """Belong to a consumer.
+        """Start nothing.
 
         Args:
             state: its partitions.
@@ -83,8 +83,8 @@ class Rebalancing:
         """Take an event; returns at once."""
         start = self._state.subscription.start
         if start is not None and self._session.first_round and event.type in CONNECTS:
-            given = {info.partition for info in event.partitions}
-            self._starts |= {where: offset for where, offset in start.offsets.items() if where in given}
+            named = {info.partition for info in event.partitions}
+            self._starts |= {where: offset for where, offset in start.offsets.items() if where in named}
         self._events.put(event)
 
     def start(self) -> None:
@@ -147,7 +147,7 @@ class Rebalancing:
             try:
                 self._connect(info)
             except ConsumeError:
-                return  # closed meanwhile
+                return  # the consumer was closed
             except TubeMQError as error:
                 logger.warning("%s could not be taken; the master will plan again: %s", info.partition, error)
                 if not isinstance(error, RpcError):
@@ -155,26 +155,26 @@ class Rebalancing:
 
     def _connect(self, info: PartitionInfo) -> None:
         types = self._state.subscription.message_types.get(info.topic, frozenset())
-        # Nobody tells a member which other partitions are in the store.
-        made = GroupPartition(self._reader, info.partition, info.endpoint, types, own_store=False)
+        # A member is not told which other partitions are in the store.
+        new = GroupPartition(self._reader, info.partition, info.endpoint, types, own_store=False)
         pauses = FixedPauses(_BETWEEN_ATTEMPTS_MS, _ATTEMPTS, self._wait)
         deadline = Deadline.after_ms(self._reader.config.rpc_timeout_ms)
         offset, status = self._beginning(info.partition)
-        with made.lock:
+        with new.lock:
             try:
-                found = with_retries(
-                    lambda: made.connect(offset, status), pauses, deadline, is_transient=_may_pass
+                position = with_retries(
+                    lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass
                 )
-                self._state.add(made, found)
+                self._state.add(new, position)
             except TubeMQError as error:
                 if is_taken(error):
-                    made.abandon()
+                    new.abandon()
                 else:
                     # The broker may have carried the request out.
-                    made.release(consumed=False)
+                    new.release(consumed=False)
                 raise
         self._starts.pop(info.partition, None)
-        logger.info("%s takes %s at offset %d", self._session.client_id, info.partition, found.current)
+        logger.info("%s takes %s at offset %d", self._session.client_id, info.partition, position.current)
 
     def _beginning(self, partition: TopicPartition) -> tuple[int | None, ReadStatus]:
         """Return the offset to begin at, if there is one, and what counts for a group without a position."""

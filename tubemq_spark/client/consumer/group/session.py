@@ -5,8 +5,8 @@ them, and what is held, goes out with the next heartbeat.
 
 Invariants:
 
-- An event is passed on once, under the session's lock. ``on_event`` must return at once: whoever carries
-  events out does it elsewhere.
+- An event is passed on once, under the session's lock. ``on_event`` must return at once:
+  events are carried out elsewhere.
 - Each event is answered once (``report``), and by then ``held`` must tell what is held because of it. A
   heartbeat that fails is repeated with the same answer: an answer that came twice costs at most one event,
   which the master plans again, and one that never came stops its balancing for minutes.
@@ -27,7 +27,6 @@ from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
-from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.protocol import topic_strings
@@ -42,6 +41,8 @@ logger = logging.getLogger(__name__)
 class GroupSession(MasterSession):
     """A registered member of a group that the master balances."""
 
+    _holds_partitions = True
+
     def __init__(
         self,
         config: ClientConfig,
@@ -53,7 +54,7 @@ class GroupSession(MasterSession):
         on_event: Callable[[RebalanceEvent], object],
         wait: Wait = time.sleep,
     ) -> None:
-        """Belong to a consumer.
+        """Reach no master; ``open`` registers.
 
         Args:
             config: the settings.
@@ -82,43 +83,13 @@ class GroupSession(MasterSession):
         self._report_wanted = False
         self._since_report = 0
 
-    def open(self, until: Deadline | None = None) -> "GroupSession":
-        """Register and begin to send heartbeats, the first one at once: only then the master counts us.
-
-        Raises:
-            TubeMQError: as ``MasterSession.open``.
-        """
-        super().open(until)
-        self._hasten()
-        return self
-
     def report(self, finished: RebalanceEvent | None = None) -> None:
         """Tell the master, as soon as possible, what is held, and that an event was carried out."""
         with self._reporting:
             self._report_wanted = True
             if finished is not None:
                 self._finished.append(finished)
-        self._hasten()
-
-    def refresh_token(self) -> None:
-        """Ask the master for a visit token that brokers accept.
-
-        Raises:
-            TubeMQError: no master answered, or it refuses us.
-        """
-        with self._lock:
-            self._ask(self._heartbeat)
-
-    def _pause_ms(self, misses: int) -> int:
-        usual_ms = super()._pause_ms(misses)
-        consumer = self._config.consumer
-        many = misses >= consumer.misses_before_pause
-        return max(usual_ms, consumer.pause_after_misses_ms) if many else usual_ms
-
-    def _hasten(self) -> None:
-        heartbeats = self._heartbeats
-        if heartbeats is not None:
-            heartbeats.hasten()
+        self.refresh_soon()
 
     def _register(self) -> None:
         subscription, group = self._subscription, self._config.group
@@ -191,22 +162,15 @@ class GroupSession(MasterSession):
             # The first round was without us: it would have brought its event by now.
             self.first_round = False
         if more:
-            self._hasten()
-
-    def _leave(self) -> None:
-        request = master_pb2.CloseRequestC2M(
-            clientId=self.client_id, groupName=self._config.group, authInfo=self._caller.credentials()
-        )
-        during = f"closing a member of group {self._config.group}"
-        self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
+            self.refresh_soon()
 
     def _next_report(self) -> tuple[RebalanceEvent | None, bool]:
         """Return the event to answer, if any, and whether to tell what is held."""
         due = self._since_report >= self._config.consumer.report_interval
         with self._reporting:
             answered = self._finished[0] if self._finished else None
-            wanted, self._report_wanted = self._report_wanted, False
-        return answered, wanted or due or answered is not None
+            asked_for, self._report_wanted = self._report_wanted, False
+        return answered, asked_for or due or answered is not None
 
     def _repeat_report(self, report: bool) -> None:
         with self._reporting:
