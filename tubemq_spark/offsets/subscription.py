@@ -1,8 +1,9 @@
 """What a query reads: named topics, topics whose names match a pattern, or single partitions.
 
-Each form answers the same questions, so that nobody else has to tell them apart.
+Each form answers the same questions, so that no other module has to tell them apart.
 """
 
+import abc
 import collections
 import dataclasses
 import itertools
@@ -10,7 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition, TopicsLayout
@@ -20,35 +21,36 @@ ASSIGN: Final = "assign"
 ASSIGN_EXAMPLE: Final = '{"demo":["1:0","1:10000"]}'
 
 
-class Subscription(Protocol):
+class Subscription(abc.ABC):
     """What a query reads; picklable, comparable, safe to log."""
 
-    @property
-    def option(self) -> str:
-        """The option that says so."""
+    option: ClassVar[str]
+    """The option that says so."""
+    chosen_one_by_one: ClassVar[bool] = False
+    """Whether the user names each partition, so that none is new because an administrator has added it."""
+    finds_topics: ClassVar[bool] = False
+    """Whether the topics are those that there are, so that none can be missing."""
 
     @property
+    @abc.abstractmethod
     def label(self) -> str:
         """A name for it; subscriptions to different sets of topics have different ones."""
 
-    @property
-    def chosen_one_by_one(self) -> bool:
-        """Whether the user names each partition, so that none is new because somebody has added it."""
-
-    @property
-    def finds_topics(self) -> bool:
-        """Whether the topics are those that there are, so that none can be missing."""
-
+    @abc.abstractmethod
     def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:
         """Return the topics to ask the master for; ``existing`` finds out which there are."""
 
     def others(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Return which of some partitions, which may no longer exist, are not part of it."""
+        topics = {partition.topic for partition in partitions}
+        unread = topics.difference(self.topics(lambda: topics))
+        return [partition for partition in partitions if partition.topic in unread] if unread else []
 
     def of(self, layout: TopicsLayout) -> TopicsLayout:
         """Return the part of a layout that is read."""
+        return layout
 
-    def refuse_missing(self, layout: TopicsLayout) -> None:
+    def refuse_missing(self, layout: TopicsLayout) -> None:  # noqa: B027  by default the master refuses
         """Refuse partitions that the user names and that do not exist.
 
         Raises:
@@ -60,114 +62,52 @@ class Subscription(Protocol):
 class Topics(Subscription):
     """All partitions of the topics with these names: ``subscribe``."""
 
+    option: ClassVar[str] = "subscribe"
     names: tuple[str, ...]
     """At least one topic, each once."""
-
-    @property
-    def option(self) -> str:
-        """See ``Subscription``."""
-        return "subscribe"
 
     @property
     def label(self) -> str:
         """The names in their order."""
         return "-".join(sorted(self.names))
 
-    @property
-    def chosen_one_by_one(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def finds_topics(self) -> bool:
-        """No."""
-        return False
-
     def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:  # noqa: ARG002
         """Return the names, without asking."""
         return self.names
-
-    def others(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Return those whose topics are not named."""
-        return _of_topics_without(lambda topic: topic in self.names, partitions)
-
-    def of(self, layout: TopicsLayout) -> TopicsLayout:
-        """Return the layout as it is."""
-        return layout
-
-    def refuse_missing(self, layout: TopicsLayout) -> None:
-        """Do nothing: the master refuses topics that do not exist."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicPattern(Subscription):
     """All partitions of all topics whose whole names match: ``subscribePattern``."""
 
+    option: ClassVar[str] = "subscribePattern"
+    finds_topics: ClassVar[bool] = True
     expression: str
     """A regular expression of Python."""
-
-    @property
-    def option(self) -> str:
-        """See ``Subscription``."""
-        return "subscribePattern"
 
     @property
     def label(self) -> str:
         """A checksum of the pattern."""
         return f"pattern-{zlib.crc32(self.expression.encode()):08x}"
 
-    @property
-    def chosen_one_by_one(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def finds_topics(self) -> bool:
-        """Yes."""
-        return True
-
     def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:
         """Return the existing topics that match, in their order."""
         return tuple(sorted(topic for topic in existing() if re.fullmatch(self.expression, topic)))
-
-    def others(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Return those whose topics' names do not match."""
-        return _of_topics_without(lambda topic: re.fullmatch(self.expression, topic) is not None, partitions)
-
-    def of(self, layout: TopicsLayout) -> TopicsLayout:
-        """Return the layout as it is."""
-        return layout
-
-    def refuse_missing(self, layout: TopicsLayout) -> None:
-        """Do nothing: no topic is named."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment(Subscription):
     """These partitions: ``assign``."""
 
+    option: ClassVar[str] = ASSIGN
+    chosen_one_by_one: ClassVar[bool] = True
     partitions: frozenset[TopicPartition]
     """At least one."""
-
-    @property
-    def option(self) -> str:
-        """See ``Subscription``."""
-        return ASSIGN
 
     @property
     def label(self) -> str:
         """The names of the topics in their order: a group may read one topic in several queries."""
         return "-".join(self._topics)
-
-    @property
-    def chosen_one_by_one(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def finds_topics(self) -> bool:
-        """No."""
-        return False
 
     def topics(self, existing: Callable[[], Collection[str]]) -> tuple[str, ...]:  # noqa: ARG002
         """Return the topics of the partitions, without asking."""
@@ -222,14 +162,6 @@ def parse_assignment(text: str) -> Assignment:
     if twice:
         reader.fail(f"it names {twice[0]} twice")
     return Assignment(frozenset(found))
-
-
-def _of_topics_without(
-    is_read: Callable[[str], bool], partitions: Collection[TopicPartition]
-) -> list[TopicPartition]:
-    """Return the partitions of topics that are not read; there are thousands of partitions of few topics."""
-    unread = {topic for topic in {partition.topic for partition in partitions} if not is_read(topic)}
-    return [partition for partition in partitions if partition.topic in unread] if unread else []
 
 
 def format_assignment(assignment: Assignment) -> str:
