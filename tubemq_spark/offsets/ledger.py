@@ -5,18 +5,19 @@ observed several times: by the attempts of a task, by its speculative twin, by a
 after a restart. Some of these see the same, and their files have the same name. Others do not: retention has
 gone on, or a broker's answers end elsewhere. So the files hold observations, and ``gaps`` makes gaps of them:
 
-- Observations are of one gap if they have the same *origin*, partition and reason, and overlap or touch.
+- Observations are of one gap if they have the same *origin* and partition, and overlap, or touch for the same
+  reason. Attempts may see different reasons: what a broker passed over for one had expired for the next. A
+  gap has the reason that tells most (``_REASONS``). A log that moved back is a gap of its own: what was read
+  before is not lost unread.
 - An origin is a micro-batch (the query's id and the batch's number, where a task knows them), the offset that
   a micro-batch begins at (in the driver, which does not know these), or a batch read.
-- What an attempt observed stays in the ledger although another attempt succeeded: nobody can tell which of
-  them Spark took. A gap is the union of all observations.
-- Attempts may see different reasons too: what a broker passed over for one had expired for the next. Of an
-  origin and a partition, what is lost as a whole for one reason is left out of the others (``_WHOLE``).
+- What an attempt observed stays in the ledger although another attempt succeeded: it is not known which
+  of them Spark took. A gap is the union of all observations.
 
 ``gaps`` does not depend on the order of its arguments, nor on how often each is there.
 """
 
-import bisect
+import collections
 import dataclasses
 import datetime
 import hashlib
@@ -30,10 +31,16 @@ from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 VERSION: Final = 1
-_WHOLE: Final = (Loss.EXPIRED, Loss.TRUNCATED, Loss.PARTITION_REMOVED, Loss.TOPIC_REMOVED)
-"""Reasons for which all records between two offsets are lost, the one that tells most first."""
-_IN_PARTS: Final = (Loss.SKIPPED, Loss.CORRUPT)
-"""Reasons for which some are; a fetch may have both."""
+_REASONS: Final = (
+    Loss.EXPIRED,
+    Loss.TRUNCATED,
+    Loss.PARTITION_REMOVED,
+    Loss.TOPIC_REMOVED,
+    Loss.SKIPPED,
+    Loss.CORRUPT,
+    Loss.MOVED_BACK,
+)
+"""The one that tells most first."""
 _NAME_DIGITS: Final = 32
 
 
@@ -46,9 +53,9 @@ class Origin:
     key: str
     """Distinguishes what reads under this group: a micro-batch or a batch read."""
     query_id: str | None = None
-    """Spark's id of the streaming query; None where nobody knows it."""
+    """Spark's id of the streaming query; None where it is not known."""
     batch_id: int | None = None
-    """The number of the micro-batch; None where nobody knows it."""
+    """The number of the micro-batch; None where it is not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,100 +127,57 @@ def observations_of(text: str, source: str) -> list[Observation]:
 
 def gaps(observations: Iterable[Observation]) -> list[Observation]:
     """Return each gap once, ordered by time and place; its time is the earliest of its observations."""
-    by_place: dict[tuple[Origin, TopicPartition], dict[Loss, list[Observation]]] = {}
+    by_place: dict[tuple[Origin, TopicPartition, bool], list[Observation]] = collections.defaultdict(list)
     for observation in observations:
-        place = by_place.setdefault((observation.origin, observation.loss.partition), {})
-        place.setdefault(observation.loss.loss, []).append(observation)
-    found = [gap for observed in by_place.values() for gap in _gaps_of_place(observed)]
-    return sorted(found, key=lambda gap: (gap.time, *_by_place(gap.loss), gap.origin.key))
+        loss = observation.loss
+        by_place[observation.origin, loss.partition, loss.loss is Loss.MOVED_BACK].append(observation)
+    union = [gap for observed in by_place.values() for gap in _gaps_of_place(observed)]
+    return sorted(union, key=lambda gap: (gap.time, *_by_place(gap.loss), gap.origin.key))
 
 
-def _gaps_of_place(observed: Mapping[Loss, Sequence[Observation]]) -> Iterator[Observation]:
-    """Yield the gaps of one origin and partition, each record in one of them."""
-    covered: list[tuple[int, int]] = []
-    for reason in (*_WHOLE, *_IN_PARTS, Loss.MOVED_BACK):
-        # What was read before a log went back is not lost unread.
-        cuts = [] if reason is Loss.MOVED_BACK else covered
-        left = [piece for one in observed.get(reason, ()) for piece in _outside(one, cuts)]
-        found = [_gap(same) for same in _overlapping(left)]
-        yield from found
-        if reason in _WHOLE:
-            covered += [(gap.loss.start, gap.loss.end) for gap in found]
-
-
-def _outside(observation: Observation, covered: Iterable[tuple[int, int]]) -> Iterator[Observation]:
-    """Yield what of an observation is outside some intervals, which do not overlap."""
-    whole = observation.loss
-    if whole.start == whole.end:
-        yield observation
-        return
-    pieces, at = [], whole.start
-    for start, end in sorted(covered):
-        if start < whole.end and end > at:
-            pieces.append((at, start))
-            at = end
-    pieces.append((at, whole.end))
-    for start, end in pieces:
-        if start < end:
-            rows = whole.rows if (start, end) == (whole.start, whole.end) else None
-            if _is_dense(whole):
-                rows = (end - start) // INDEX_ENTRY_BYTES
-            loss = dataclasses.replace(whole, start=start, end=end, rows=rows)
-            yield dataclasses.replace(observation, loss=loss)
+def _gaps_of_place(observed: Iterable[Observation]) -> list[Observation]:
+    """Return the gaps of one origin and partition, which do not overlap."""
+    union: list[Observation] = []
+    for together in _overlapping(observed):
+        time = min(observation.time for observation in together)
+        gap = dataclasses.replace(together[0], loss=_union([each.loss for each in together]), time=time)
+        if union and len(both := coalesced([union[-1].loss, gap.loss])) == 1:
+            gap = dataclasses.replace(gap, loss=both[0], time=min(union.pop().time, time))
+        union.append(gap)
+    return union
 
 
 def _overlapping(observed: Iterable[Observation]) -> Iterator[list[Observation]]:
-    """Yield the observations of each gap."""
+    """Yield observations that overlap together, in the order of their offsets."""
     together: list[Observation] = []
     reached = 0
-    for observation in sorted(observed, key=lambda one: (one.loss.start, one.loss.end)):
-        if together and observation.loss.start > reached:
+    for observation in sorted(observed, key=lambda each: (each.loss.start, each.loss.end)):
+        if together and observation.loss.start >= reached:
             yield together
             together = []
-        reached = max(observation.loss.end, reached) if together else observation.loss.end
+        reached = max(observation.loss.end, reached)
         together.append(observation)
     if together:
         yield together
 
 
-def _gap(observed: Sequence[Observation]) -> Observation:
-    first = observed[0]
-    losses = [one.loss for one in observed]
-    end = max(loss.end for loss in losses)
-    loss = dataclasses.replace(first.loss, end=end, rows=_rows(losses))
-    return Observation(loss, first.origin, min(one.time for one in observed))
+def _union(losses: Sequence[LossRecord]) -> LossRecord:
+    """Return the loss that some losses, which overlap and are sorted by their start, are together."""
+    reason = min((loss.loss for loss in losses), key=_REASONS.index)
+    union = dataclasses.replace(losses[0], loss=reason, end=max(loss.end for loss in losses))
+    return dataclasses.replace(union, rows=_rows(union, losses))
 
 
-def _rows(losses: Sequence[LossRecord]) -> int | None:
-    """Return how many rows the union of some losses has, which overlap or touch; None if that is not known.
+def _rows(union: LossRecord, losses: Sequence[LossRecord]) -> int | None:
+    """Return how many rows are lost if the offsets tell, or a loss of all of them; None otherwise.
 
-    If all rows of all losses are lost, the offsets tell. Otherwise an attempt that was not interrupted has
-    observed all lost rows in losses that do not overlap, and nobody has observed more: that is the most rows
-    in losses that do not overlap. A loss whose rows are not known adds nothing where those of others are.
+    A loss for one reason does not count what is lost for another one.
     """
-    counted = [loss for loss in losses if loss.rows is not None]
-    if not _cover(counted, [loss for loss in losses if loss.rows is None]):
-        return None
-    if all(map(_is_dense, counted)):
-        return (max(loss.end for loss in losses) - losses[0].start) // INDEX_ENTRY_BYTES
-    ends, most = [losses[0].start], [0]
-    # The most rows in losses that end at ends[i] or before, for each i.
-    for loss in sorted(counted, key=lambda one: one.end):
-        before = most[bisect.bisect_right(ends, loss.start) - 1]
-        ends.append(loss.end)
-        most.append(max(most[-1], before + (loss.rows or 0)))
-    return most[-1]
-
-
-def _cover(losses: Sequence[LossRecord], others: Sequence[LossRecord]) -> bool:
-    """Tell whether the others lie within the union of some losses, sorted by their start."""
-    spans: list[tuple[int, int]] = []
-    for loss in losses:
-        if spans and loss.start <= spans[-1][1]:
-            spans[-1] = spans[-1][0], max(loss.end, spans[-1][1])
-        else:
-            spans.append((loss.start, loss.end))
-    return all(any(start <= other.start and other.end <= end for start, end in spans) for other in others)
+    length = (union.end - union.start) // INDEX_ENTRY_BYTES
+    counts = {loss.rows for loss in losses if (loss.start, loss.end) == (union.start, union.end)}
+    if length in counts or all(map(_is_dense, losses)):
+        return length
+    return counts.pop() if len(counts) == 1 and len({loss.loss for loss in losses}) == 1 else None
 
 
 def _is_dense(loss: LossRecord) -> bool:

@@ -27,8 +27,9 @@ COLUMNS: Final = (
         "rows",
         LongType(),
         read="How many rows of this partition are lost. Null where that cannot be known: in a store that "
-        "several partitions share and with `messageTypes` (except for `CORRUPT`), for `MOVED_BACK`, and "
-        "where the offsets are equal. In a shared store it is at most `(endOffset - startOffset) / 28`.",
+        "several partitions share and with `messageTypes` (except for `CORRUPT`), for `MOVED_BACK`, where "
+        "attempts saw overlapping parts or different reasons, and where the offsets are equal. In a shared "
+        "store it is at most `(endOffset - startOffset) / 28`.",
         nullable=True,
     ),
     Column("reason", StringType(), read="The last part of the condition `TUBEMQ_DATA_LOSS.<reason>`."),
