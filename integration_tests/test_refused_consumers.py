@@ -18,6 +18,7 @@ from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 
 ADMIN = {"confModAuthToken": "abc", "createUser": "it"}
 LOGIN = {"username": USER.user, "password": USER.password}
@@ -36,7 +37,7 @@ def settings(master, group, **more):
 def member(config, pool, topics, message_types=None, start=None):
     asked = Subscription.of(topics, message_types, start)
     return GroupSession(
-        config, pool, asked, FlowControl(), held=tuple, on_event=lambda event: None, wait=no_wait
+        config, pool, asked, FlowControl(), held=tuple, on_event=lambda event: None, wait=Sleep(no_wait)
     )
 
 
@@ -68,7 +69,7 @@ def test_members_that_do_not_agree(server, pool):
             error = refusal(member(config, pool, **{"topics": [topic], **second}))
         assert error.condition == f"TUBEMQ_GROUP_CONFLICT.{name}"
     config = settings(server.master, "it_differs_kinds")
-    with BalanceSession(config, pool, [topic], wait=no_wait):
+    with BalanceSession(config, pool, [topic], wait=Sleep(no_wait)):
         assert refusal(member(config, pool, [topic])).condition == "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE"
 
 

@@ -7,6 +7,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, StoreId, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import fail_on_loss
 
 TOPIC = "demo"
@@ -23,8 +24,7 @@ def config(broker, **changes):
     return ClientConfig((broker.endpoint,), "etl", **settings).validate()
 
 
-def hurry(seconds):
-    time.sleep(min(seconds, 0.001))
+hurry = Sleep(lambda seconds: time.sleep(min(seconds, 0.001)))
 
 
 def request(broker, start, end, number=0, token=TOKEN, **known):

@@ -11,6 +11,7 @@ from tests.waiting import wait_until
 from tubemq_spark.cluster.remote_ranges import LeftOfRange
 from tubemq_spark.errors import DataLossError, LocalProtocolError, OffsetFormatError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange, TopicPartition
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
@@ -66,13 +67,13 @@ def test_a_gateway_that_comes_back_is_waited_for(parts):
     pauses = []
 
     def wait(seconds):
-        if seconds and len(pauses) < 2:
+        if len(pauses) < 2:
             pauses.append(seconds)
             if len(pauses) == 2:
                 parts.restart(0)
 
     found = []
-    for batch in ranged(parts, wait=wait):
+    for batch in ranged(parts, wait=Sleep(wait)):
         found += numbers(batch)
         for gateway in (0, 1):
             if not pauses and parts.running[gateway] is not None:
@@ -122,11 +123,11 @@ def test_a_reading_that_is_closed_gives_back_what_it_holds(parts):
 
 
 def test_what_wait_raises_ends_the_reading(parts):
-    def wait(_):
+    def interrupt():
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        list(ranged(parts, wait=wait))
+        list(ranged(parts, wait=Sleep(check=interrupt)))
 
 
 def test_a_client_that_does_not_read_holds_few_bytes_in_the_gateway(parts):

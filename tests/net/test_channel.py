@@ -19,6 +19,7 @@ from tubemq_spark.errors import (
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import channel as channel_module
 from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.retry import SLEEP, Sleep
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
 from tubemq_spark.protocol.pb import master_pb2
 
@@ -251,8 +252,8 @@ class NotWantedError(Exception):
 def test_a_wait_for_an_answer_ends_when_the_caller_gives_up():
     asked = []
 
-    def wanted_three_times(seconds):
-        asked.append(seconds)
+    def three_times():
+        asked.append(1)
         if len(asked) == 3:
             raise NotWantedError
 
@@ -264,11 +265,11 @@ def test_a_wait_for_an_answer_ends_when_the_caller_gives_up():
             REQUEST,
             timeout_ms=600_000,
             during="closing",
-            wait=wanted_three_times,
+            wait=Sleep(check=three_times),
         )
         with pytest.raises(NotWantedError):
             pending.body("closing")
-        assert asked == [0, 0, 0]
+        assert asked == [1, 1, 1]
 
         held[0].answer(ok())
         second = start(channel)
@@ -281,9 +282,9 @@ def test_a_wait_for_an_answer_ends_when_the_caller_gives_up():
 
 def test_a_wait_that_is_wanted_ends_with_the_answer_or_the_time_out():
     with RpcServer(echo) as server, connected(server) as channel:
-        assert call(channel, wait=time.sleep) == ok("me")
+        assert call(channel, wait=SLEEP) == ok("me")
     with RpcServer(silent) as server, connected(server) as channel, pytest.raises(TubeMQTimeoutError):
-        call(channel, timeout_ms=150, wait=time.sleep)
+        call(channel, timeout_ms=150, wait=SLEEP)
 
 
 def test_a_lost_connection_fails_all_calls_under_way():

@@ -2,7 +2,7 @@ import pytest
 
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import Backoff, FixedPauses, pause, with_retries
+from tubemq_spark.net.retry import Backoff, FixedPauses, Pace, pause, with_retries
 
 
 class Time:
@@ -15,7 +15,7 @@ class Time:
     def clock(self):
         return self.now
 
-    def wait(self, seconds):
+    def pause(self, seconds):
         self.waits.append(round(seconds * 1000))
         self.now += seconds
 
@@ -31,7 +31,7 @@ def shortest():
 
 def test_pauses_double_up_to_the_longest():
     time = Time()
-    backoff = Backoff(100, 500, random=longest, wait=time.wait)
+    backoff = Backoff(Pace(100, 500), random=longest, wait=time)
     deadline = Deadline.after_ms(60_000, time.clock)
 
     assert all(backoff.wait(deadline) for _ in range(5))
@@ -44,7 +44,7 @@ def test_pauses_double_up_to_the_longest():
 
 def test_chance_shortens_a_pause_by_a_half_at_most():
     time = Time()
-    backoff = Backoff(100, 500, random=shortest, wait=time.wait)
+    backoff = Backoff(Pace(100, 500), random=shortest, wait=time)
 
     assert backoff.wait(Deadline.after_ms(60_000, time.clock))
     assert time.waits == [50]
@@ -52,7 +52,7 @@ def test_chance_shortens_a_pause_by_a_half_at_most():
 
 def test_the_last_pause_ends_at_the_deadline_and_allows_one_more_attempt():
     time = Time()
-    backoff = Backoff(100, 500, random=longest, wait=time.wait)
+    backoff = Backoff(Pace(100, 500), random=longest, wait=time)
     deadline = Deadline.after_ms(250, time.clock)
 
     assert [backoff.wait(deadline) for _ in range(4)] == [True, True, False, False]
@@ -63,13 +63,13 @@ def test_the_last_pause_ends_at_the_deadline_and_allows_one_more_attempt():
 def test_a_pause_is_no_longer_than_what_is_left(left_ms, waited):
     time = Time()
 
-    assert pause(50, Deadline.after_ms(left_ms, time.clock), time.wait) is (left_ms > 0)
+    assert pause(50, Deadline.after_ms(left_ms, time.clock), time) is (left_ms > 0)
     assert time.waits == waited
 
 
 def test_the_first_pause_may_be_longer_than_the_longest():
     time = Time()
-    backoff = Backoff(900, 500, random=longest, wait=time.wait)
+    backoff = Backoff(Pace(900, 500), random=longest, wait=time)
 
     assert backoff.wait(Deadline.after_ms(60_000, time.clock))
     assert time.waits == [500]
@@ -101,7 +101,7 @@ def test_transient_errors_are_retried_until_there_is_an_answer():
     time, told = Time(), []
     call = Calls(away(), away())
     deadline = Deadline.after_ms(60_000, time.clock)
-    pauses = FixedPauses(200, 3, time.wait)
+    pauses = FixedPauses(200, 3, time)
 
     assert with_retries(call, pauses, deadline, on_retry=lambda *what: told.append(what)) == "answer"
     assert time.waits == [200, 200]
@@ -116,7 +116,7 @@ def test_the_last_of_all_attempts_raises_its_error():
     errors = [away() for _ in range(3)]
     call = Calls(*errors)
     with pytest.raises(TubeMQConnectionError) as raised:
-        with_retries(call, FixedPauses(200, 3, time.wait), Deadline.after_ms(60_000, time.clock))
+        with_retries(call, FixedPauses(200, 3, time), Deadline.after_ms(60_000, time.clock))
 
     assert raised.value is errors[-1]
     assert time.waits == [200, 200]
@@ -126,7 +126,7 @@ def test_no_attempt_begins_after_the_deadline():
     time = Time()
     call = Calls(*(away() for _ in range(9)))
     with pytest.raises(TubeMQConnectionError):
-        with_retries(call, FixedPauses(200, 9, time.wait), Deadline.after_ms(300, time.clock))
+        with_retries(call, FixedPauses(200, 9, time), Deadline.after_ms(300, time.clock))
 
     assert call.count == 3
 
@@ -135,7 +135,7 @@ def test_other_errors_are_not_retried():
     time = Time()
     call = Calls(refused(431))
     with pytest.raises(RpcError):
-        with_retries(call, FixedPauses(200, 3, time.wait), Deadline.after_ms(60_000, time.clock))
+        with_retries(call, FixedPauses(200, 3, time), Deadline.after_ms(60_000, time.clock))
 
     assert (call.count, time.waits) == (1, [])
 
@@ -146,7 +146,7 @@ def test_the_caller_says_which_errors_are_transient():
     with pytest.raises(RpcError) as raised:
         with_retries(
             call,
-            Backoff(100, 500, random=longest, wait=time.wait),
+            Backoff(Pace(100, 500), random=longest, wait=time),
             Deadline.after_ms(60_000, time.clock),
             is_transient=lambda error: error.code == 425,
         )

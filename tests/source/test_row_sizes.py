@@ -23,7 +23,7 @@ class Watched(MemoryCluster):
         self.asked.append(str(request.range))
         if self.fails is not None:
             raise self.fails
-        wait(0)
+        wait.check()
         yield from super().read_range(request, on_loss, wait)
 
     def append(self, partition, *sizes, attributes=None):
@@ -113,7 +113,7 @@ def test_a_broker_that_does_not_answer_leaves_the_last_size_or_none(cluster, par
 def test_a_broker_that_hangs_is_not_waited_for(cluster, partition, clock, monkeypatch):
     def hang(request, on_loss, wait):
         while True:
-            wait(0.5)
+            wait.pause(0.5)
             yield from ()
 
     monkeypatch.setattr(cluster, "read_range", hang)

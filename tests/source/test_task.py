@@ -101,7 +101,7 @@ def test_whoever_stops_reading_does_not_wait_for_a_broker():
     def patient(feed):
         feed.put(1)
         waiting.set()
-        feed.wait(10 * WAIT_SECONDS)
+        feed.pause(10 * WAIT_SECONDS)
 
     reading = _ahead(patient, name="tubemq-read-test")
     assert next(reading) == 1
@@ -113,7 +113,7 @@ def test_whoever_stops_reading_does_not_wait_for_a_broker():
 
 def test_a_wait_that_nobody_cuts_short_ends():
     def patient(feed):
-        feed.wait(0.001)
+        feed.pause(0.001)
         feed.put(1)
 
     assert list(_ahead(patient, name="tubemq-read-test")) == [1]
@@ -175,7 +175,7 @@ def test_a_reader_that_has_to_wait_hands_over_what_it_has(reading, feed):
     def broker():
         yield rows(b"a")
         yield rows(b"b")
-        reading.wait(0)
+        reading.check()
         yield rows(b"c")
 
     run(reading, broker())
@@ -200,7 +200,7 @@ def test_a_reader_that_has_to_wait_does_not_wait_for_spark_as_well(reading, feed
     def broker():
         for value in (b"a", b"b", b"c", b"d"):
             yield rows(value)
-            reading.wait(0)
+            reading.check()
         assert handed_over(feed) == [[b"a"], [b"b"]]
 
     run(reading, broker())

@@ -7,7 +7,6 @@ of ``model``, ``receipts``, ``offsets`` or ``protocol`` and could travel over a 
 ``tests/cluster/test_contract.py`` is what every implementation has to pass.
 """
 
-import time
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -22,7 +21,7 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.send_batch import SendBatch
@@ -150,7 +149,7 @@ class Cluster(Protocol):
         """Move the user's group, in index bytes; return why it was not moved in some partitions."""
 
     def read_range(
-        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP
     ) -> Generator[FetchedBatch, None, None]:
         """Yield exactly the records of a range, in offset order.
 
@@ -160,8 +159,7 @@ class Cluster(Protocol):
             request: what to read, as a layout's ``request`` made it.
             on_loss: what to do about records that are gone or damaged; when it returns, reading continues
                 after them.
-            wait: how to wait when there is nothing to do. What it raises ends the reading; it is also called,
-                with 0 seconds, while a request is not answered.
+            wait: how to wait when there is nothing to do. What it raises ends the reading.
 
         Raises:
             DataLossError: records are gone or damaged, by the policy.

@@ -1,6 +1,5 @@
 """The cluster reached directly: this process talks to the master and the brokers."""
 
-import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -28,7 +27,7 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.net.side_by_side import all_of
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -100,7 +99,7 @@ class DirectCluster(Cluster):
         return move_group(self._config, self._pool, layout, positions)
 
     def read_range(
-        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP
     ) -> Generator[FetchedBatch, None, None]:
         """Read under a reader group's lease, straight from the partition's broker."""
         return read_range(self._config, self._pool, request, on_loss, wait)

@@ -28,7 +28,7 @@ from tubemq_spark.client.master.identity import RUNTIME, consumer_id
 from tubemq_spark.cluster import wire
 from tubemq_spark.errors import GatewayError, OptionError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 from tubemq_spark.protocol.gateway.methods import METHODS
@@ -141,7 +141,7 @@ class Gateways:
 
         return self.with_any(ask, during)
 
-    def with_any(self, attempt: Callable[[int], Result], during: str, wait: Wait = time.sleep) -> Result:
+    def with_any(self, attempt: Callable[[int], Result], during: str, wait: Wait = SLEEP) -> Result:
         """Return what an attempt returns at the first gateway that can serve it.
 
         Raises:
@@ -151,7 +151,7 @@ class Gateways:
         failures: list[AwayError] = []
         for number in range(self.config.register_attempts):
             if number:
-                wait(self.config.register_retry_ms / 1000)
+                wait.pause(self.config.register_retry_ms / 1000)
             for _ in self._addresses:
                 gateway = self._current
                 try:

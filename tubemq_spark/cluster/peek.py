@@ -1,6 +1,7 @@
 """A look at the first records of a range, by whoever plans: the tasks that read it report what is lost."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
@@ -28,14 +30,10 @@ def peek(
     Raises:
         TubeMQError: a broker does not answer, or refuses; ``TUBEMQ_NO_PROGRESS``: the patience is over.
     """
-    deadline = None if patience_ms is None else Deadline.after_ms(patience_ms, time.monotonic)
+    deadline = Deadline.after_ms(math.inf if patience_ms is None else patience_ms, time.monotonic)
 
-    def wait(seconds: float) -> None:
-        if deadline is None:
-            time.sleep(seconds)
-        elif not deadline.expired:
-            time.sleep(min(seconds, deadline.remaining()))
-        else:
+    def check() -> None:
+        if deadline.expired:
             raise TubeMQTimeoutError(
                 "TUBEMQ_NO_PROGRESS",
                 partition=range_.partition,
@@ -45,9 +43,13 @@ def peek(
                 trouble="its broker lets readers wait",
             )
 
+    def pause(seconds: float) -> None:
+        check()
+        time.sleep(min(seconds, deadline.remaining()))
+
     alone = range_.partition.store_id in layout.alone_in_store
     request = layout.request(range_, own_store=alone)
-    with contextlib.closing(cluster.read_range(request, _pass_over, wait)) as batches:
+    with contextlib.closing(cluster.read_range(request, _pass_over, Sleep(pause, check))) as batches:
         yield batches
 
 

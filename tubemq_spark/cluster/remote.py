@@ -1,6 +1,5 @@
 """The cluster reached through gateways: this process talks to one of them, and that to TubeMQ."""
 
-import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar
@@ -19,7 +18,7 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
@@ -116,7 +115,7 @@ class RemoteCluster(Cluster):
         return values.reset_failures_from_proto(answer)
 
     def read_range(
-        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = time.sleep
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP
     ) -> Generator[FetchedBatch, None, None]:
         """Read through a gateway, and through another one when that is lost."""
         return read_remote_range(self._gateways, request, on_loss, wait)

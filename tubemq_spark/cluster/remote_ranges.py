@@ -84,7 +84,7 @@ def _read(
         try:
             with contextlib.closing(_events(gateways, gateway, request, left)) as events:
                 for event in events:
-                    wait(0)
+                    wait.check()
                     batch = _take(event, left, request, on_loss)
                     if batch is not None:
                         patience.progress()

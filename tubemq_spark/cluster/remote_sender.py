@@ -21,7 +21,6 @@ sender flushes by itself, since it keeps what is not stored.
 import dataclasses
 import logging
 import queue
-import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -32,7 +31,7 @@ from tubemq_spark.cluster.base import Sender
 from tubemq_spark.cluster.gateways import AwayError, Gateways
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.net.retry import SLEEP, Backoff, Wait
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.failures import from_proto
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
@@ -44,8 +43,6 @@ _PART_BYTES: Final = 8 << 20
 """How many bytes of bodies travel in one message of gRPC; a single longer body travels alone."""
 _FLUSH_BYTES: Final = 32 << 20
 """After how many bytes the sender flushes by itself."""
-_FIRST_PAUSE_MS: Final = 50
-_LONGEST_PAUSE_MS: Final = 1_000
 
 
 class _Stream:
@@ -102,7 +99,7 @@ class _Stream:
 class RemoteSender(Sender):
     """A sender; for use by one thread, within a ``with`` block, whose end flushes it."""
 
-    def __init__(self, gateways: Gateways, name: str = "", wait: Wait = time.sleep) -> None:
+    def __init__(self, gateways: Gateways, name: str = "", wait: Wait = SLEEP) -> None:
         """Ask no gateway yet."""
         self._gateways = gateways
         self._name = name
@@ -249,7 +246,7 @@ class RemoteSender(Sender):
         return self._stream
 
     def _open(self, deadline: Deadline) -> _Stream:
-        backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
+        backoff = Backoff(wait=self._wait)
         while True:
             gateway = self._gateways.current
             try:

@@ -129,14 +129,14 @@ class PendingCall:
         return RemoteProtocolError("TUBEMQ_BAD_ANSWER", endpoint=endpoint, during=during, what=what)
 
     def _wait_for_answer(self) -> bool:
-        """Wait until the deadline or until ``wait`` raises; return whether the call was settled."""
+        """Wait until the deadline or until ``wait.check`` raises; return whether the call was settled."""
         if self._wait is None:
             return self._wait_at_most(self._deadline.remaining())
         try:
             while not self._wait_at_most(min(_SLICE_S, self._deadline.remaining())):
                 if self._deadline.expired:
                     return False
-                self._wait(0)
+                self._wait.check()
         except BaseException:
             self.forget()
             raise
@@ -290,8 +290,8 @@ class RpcChannel:
             request: the request.
             timeout_ms: how long the answer may take.
             during: what is being done, for the text of an error.
-            wait: called with 0 several times per second while somebody waits for the answer; an exception
-                it raises ends that wait.
+            wait: its ``check`` is called several times per second while the answer is awaited; what it raises
+                ends that wait.
 
         Raises:
             TubeMQConnectionError: the connection is lost or closed.

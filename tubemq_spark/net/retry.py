@@ -1,16 +1,72 @@
-"""Retries: the pauses between attempts, and the one loop that makes them."""
+"""Retries: the pauses between attempts by name, and the one loop that makes them.
 
+DESIGN.md (*Waits*) lists every wait with its owner and its bound.
+"""
+
+import dataclasses
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.deadline import Deadline
 
 Result = TypeVar("Result")
-Wait = Callable[[float], object]
-"""Waits for that many seconds: ``time.sleep``, or an ``Event.wait`` that another thread can end early."""
+
+
+class Pace(NamedTuple):
+    """Pauses that double with every failure in a row."""
+
+    first_ms: int
+    longest_ms: int
+
+    def after_ms(self, failures: int) -> int:
+        """Return the pause after that many failures in a row, from 1 on: milliseconds."""
+        return min(self.longest_ms, self.first_ms << min(failures - 1, 16))
+
+
+USUAL: Final = Pace(50, 1_000)
+"""For a server that is away or has nothing to read: it may be back within milliseconds."""
+FREE_READER_GROUP: Final = Pace(100, 2_000)
+"""Until another reader gives a reader group back."""
+PUBLISHABLE_TOPIC: Final = Pace(200, 1_000)
+"""Until the master lists a topic that is new, closed, or whose brokers restart."""
+BROKER_OUTAGE: Final = Pace(500, 5_000)
+"""Until a broker without an answer is asked again where its stores end."""
+RESEND: Final = Pace(50, 2_000)
+"""Between two attempts to send a message."""
+RESEND_AFTER_SERVER_ERROR: Final = Pace(500, 8_000)
+"""The same, after a failure inside the broker: longer, for each attempt may store a copy."""
+REGISTER_MS: Final = 1_000
+"""Between two attempts of a consumer to register at a broker."""
+ERROR_REST_MS: Final = 300
+"""How long a consumer's partition rests after an error, unless its code has a time of its own."""
+STARTING_REST_MS: Final = 2_000
+"""The same, while its broker starts or its topic is being closed (403)."""
+MOVED_REST_MS: Final = 200
+"""The same, when the position lies before the store's first record (301)."""
+
+
+class Wait(Protocol):
+    """How a thread waits; what either method raises ends the work that waits."""
+
+    def pause(self, seconds: float) -> object:
+        """Wait that long, or until another thread ends the wait."""
+
+    def check(self) -> object:
+        """Return at once unless the work is abandoned; called again and again while an answer is awaited."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sleep:
+    """A wait of two functions; by default it only sleeps, and no other thread can abandon it."""
+
+    pause: Callable[[float], object] = time.sleep
+    check: Callable[[], object] = lambda: None
+
+
+SLEEP: Final = Sleep()
 
 
 class Pauses(Protocol):
@@ -58,21 +114,21 @@ def with_retries(
         attempt += 1
 
 
-def pause(milliseconds: float, deadline: Deadline, wait: Wait = time.sleep) -> bool:
+def pause(milliseconds: float, deadline: Deadline, wait: Wait = SLEEP) -> bool:
     """Wait that long, or until the deadline; return False, without waiting, when it has passed.
 
     A pause that the deadline cuts short still returns True: one last attempt is worthwhile.
     """
     if deadline.expired:
         return False
-    wait(min(milliseconds / 1000, deadline.remaining()))
+    wait.pause(min(milliseconds / 1000, deadline.remaining()))
     return True
 
 
 class FixedPauses:
     """Pauses of one length, for a limited number of attempts."""
 
-    def __init__(self, pause_ms: float, attempts: int, wait: Wait = time.sleep) -> None:
+    def __init__(self, pause_ms: float, attempts: int, wait: Wait = SLEEP) -> None:
         """Allow ``attempts`` attempts, the first one included."""
         self._pause_ms = pause_ms
         self._left = attempts - 1
@@ -87,31 +143,28 @@ class FixedPauses:
 
 
 class Backoff:
-    """Pauses that double from ``first_ms`` to ``max_ms``, each shortened at random by up to a half.
+    """The pauses of a pace, each shortened at random by up to a half.
 
     The randomness keeps tasks that failed together from retrying together.
     """
 
     def __init__(
         self,
-        first_ms: float,
-        max_ms: float,
+        pace: Pace = USUAL,
         random: Callable[[], float] = random.random,
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
     ) -> None:
         """Take ``random`` as a function to [0, 1)."""
-        self._first_ms = first_ms
-        self._max_ms = max_ms
-        self._next_ms = first_ms
+        self._pace = pace
+        self._failures = 0
         self._random = random
         self._wait = wait
 
     def wait(self, deadline: Deadline) -> bool:
         """Make the next pause; return False, without waiting, when the deadline has passed."""
-        milliseconds = min(self._next_ms, self._max_ms)
-        self._next_ms = min(self._next_ms * 2, self._max_ms)
-        return pause(milliseconds * (1 - self._random() / 2), deadline, self._wait)
+        self._failures += 1
+        return pause(self._pace.after_ms(self._failures) * (1 - self._random() / 2), deadline, self._wait)
 
     def reset(self) -> None:
-        """Begin again with ``first_ms``: an attempt has succeeded in between."""
-        self._next_ms = self._first_ms
+        """Begin again with the first pause: an attempt has succeeded in between."""
+        self._failures = 0

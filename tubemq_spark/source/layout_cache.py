@@ -18,7 +18,7 @@ from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicsLayout
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import FixedPauses, with_retries
+from tubemq_spark.net.retry import FixedPauses, Sleep, with_retries
 from tubemq_spark.offsets.subscription import Subscription
 from tubemq_spark.protocol.constants import UNDEFINED
 
@@ -100,7 +100,7 @@ class LayoutCache:
         """
         if self._existing is None:
             deadline = Deadline.after_ms(_FIRST_LIST_ATTEMPTS * _FIRST_LIST_PAUSE_MS, time.monotonic)
-            pauses = FixedPauses(_FIRST_LIST_PAUSE_MS, _FIRST_LIST_ATTEMPTS, time.sleep)
+            pauses = FixedPauses(_FIRST_LIST_PAUSE_MS, _FIRST_LIST_ATTEMPTS, Sleep(time.sleep))
             self._existing = with_retries(self._cluster.topics, pauses, deadline)
             return self._existing
         try:

@@ -15,13 +15,12 @@ from typing import Final
 
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.net.retry import BROKER_OUTAGE
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 5.0
 RETRY_TIMEOUT_MS: Final = 1_000
 """The time-out of a broker that did not answer last time."""
 
@@ -36,12 +35,12 @@ class _Outage:
         self.since = since
         self.stores: Collection[StoreId] = ()
         """The stores that had no answer when the broker was last asked."""
-        self.pause_s = 0.0
+        self.failures = 0
         self.ask_at = since
 
     def postpone(self, now: float) -> None:
-        self.pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self.pause_s))
-        self.ask_at = now + self.pause_s
+        self.failures += 1
+        self.ask_at = now + BROKER_OUTAGE.after_ms(self.failures) / 1000
 
 
 class Outages:

@@ -49,7 +49,7 @@ from tubemq_spark.model import (
     alone_in_store,
 )
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import FixedPauses, Result, with_retries
+from tubemq_spark.net.retry import FixedPauses, Result, Sleep, with_retries
 from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.grouping import grouped
 from tubemq_spark.offsets.loss import LossPolicy
@@ -333,7 +333,7 @@ class Planner:
         options = self._options
         # Attempts and time-outs must not multiply.
         deadline = Deadline.after_ms(self._patience_ms, time.monotonic)
-        pauses = FixedPauses(options.offset_fetch_retry_ms, options.offset_fetch_attempts, time.sleep)
+        pauses = FixedPauses(options.offset_fetch_retry_ms, options.offset_fetch_attempts, Sleep(time.sleep))
         return with_retries(ask, pauses, deadline, on_retry=_warn_once)
 
 

@@ -98,19 +98,19 @@ class _Feed:
             _AbandonedError: Spark wants no more rows.
         """
         while True:
-            self.wait(0)
+            self.check()
             with contextlib.suppress(queue.Full):
                 self._items.put(item, timeout=_POLL_SECONDS)
                 return
 
-    def wait(self, seconds: float) -> None:
-        """Wait that long.
-
-        Raises:
-            _AbandonedError: Spark wants no more rows.
-        """
+    def pause(self, seconds: float) -> None:
+        """Wait that long, or raise ``_AbandonedError`` as soon as Spark wants no more rows."""
         if self._abandoned.wait(seconds):
             raise _AbandonedError
+
+    def check(self) -> None:
+        """Raise ``_AbandonedError`` if Spark wants no more rows."""
+        self.pause(0)
 
     @property
     def has_room(self) -> bool:
@@ -150,10 +150,14 @@ class _Reading:
         """Hand over what is left."""
         self._hand_over(self._builder.finish())
 
-    def wait(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Wait for the reader that long; Spark gets what is there first."""
         self._hand_over_all()
-        self._feed.wait(seconds)
+        self._feed.pause(seconds)
+
+    def check(self) -> None:
+        """Do the same without waiting."""
+        self.pause(0)
 
     def _hand_over_all(self) -> None:
         # A full feed keeps Spark busy, and the reader's time-outs must not pass here.
@@ -177,7 +181,7 @@ def _read(
     losses = LossesOfTask(loss_policy(options), LossLedger(options), origin)
     for request in requests:
         # Closing releases the lease.
-        with contextlib.closing(cluster.read_range(request, losses, reading.wait)) as batches:
+        with contextlib.closing(cluster.read_range(request, losses, reading)) as batches:
             recorded = losses.recorded(batches, request.range)
             reading.add_range(recorded, exact_offsets=request.own_store)
     reading.finish()

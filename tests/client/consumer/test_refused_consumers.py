@@ -21,6 +21,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError, TlsError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.net.tls import ServerTls, TlsConfig
 
 ADMIN = {"confModAuthToken": "abc", "createUser": "me"}
@@ -47,7 +48,13 @@ def member(server, pool, *, topics="demo", message_types=None, start=None, **cha
     subscription = Subscription.of(topics, message_types, start)
     settings = config(server, **changes)
     return GroupSession(
-        settings, pool, subscription, FlowControl(), held=tuple, on_event=lambda event: None, wait=no_wait
+        settings,
+        pool,
+        subscription,
+        FlowControl(),
+        held=tuple,
+        on_event=lambda event: None,
+        wait=Sleep(no_wait),
     )
 
 
@@ -88,10 +95,10 @@ def test_members_that_do_not_agree(server, pool, first, second, condition):
 
 
 def test_a_group_consumes_in_one_way(server, pool):
-    with BalanceSession(config(server), pool, ["demo"], wait=no_wait):
+    with BalanceSession(config(server), pool, ["demo"], wait=Sleep(no_wait)):
         assert refusal(member(server, pool)).condition == "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE"
     with member(server, pool):
-        other = BalanceSession(config(server), pool, ["demo"], wait=no_wait)
+        other = BalanceSession(config(server), pool, ["demo"], wait=Sleep(no_wait))
         assert refusal(other).condition == "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE"
 
 
@@ -143,7 +150,7 @@ def begin(kind, server, pool, **changes):
     if kind == "member":
         member(server, pool, **changes).open()
     elif kind == "assigned":
-        BalanceSession(config(server, **changes), pool, ["demo"], wait=no_wait).open()
+        BalanceSession(config(server, **changes), pool, ["demo"], wait=Sleep(no_wait)).open()
     else:
         with TubeMQClient(config(server, **changes)) as client:
             client.producer().send("demo", b"x")

@@ -25,6 +25,7 @@ from tubemq_spark.client.master.session import MasterCaller
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
@@ -168,7 +169,7 @@ def test_troubles_that_pass_are_tried_again(pool):
     answers = [registered(503), Fail("any.InvocationTargetException", ""), registered(500), registered()]
     with ScriptedMaster(balance_register=answers) as master:
         config = config_for(master, register_attempts=4, register_retry_ms=250)
-        with BalanceSession(config, pool, ["demo"], wait=waits.append):
+        with BalanceSession(config, pool, ["demo"], wait=Sleep(waits.append)):
             pass
 
     assert waits == [0.25] * 3

@@ -14,6 +14,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -34,8 +35,7 @@ def pool():
         yield made
 
 
-def hurry(_):
-    """Do not wait."""
+hurry = Sleep(lambda _: None)
 
 
 def produce(server, pool, values=SENT, **changes):

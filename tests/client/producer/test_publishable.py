@@ -15,6 +15,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, Method
 
 ALL = tuple(TopicPartition("demo", broker, store) for broker in (1, 2, 3) for store in (0, 10_000))
@@ -78,7 +79,7 @@ def test_a_closed_topic_is_waited_for_until_it_is_open(server):
             server.set_topic("demo", TopicSpec(2, 1))
 
     with ChannelPool(1_000) as pool:
-        await_publishable(patience(server, 60_000), pool, "demo", wait)
+        await_publishable(patience(server, 60_000), pool, "demo", Sleep(wait))
     assert len(waits) == 2
 
 

@@ -21,7 +21,7 @@ class Time:
     def clock(self):
         return self.now
 
-    def wait(self, seconds):
+    def pause(self, seconds):
         self.now += seconds
 
 
@@ -32,7 +32,7 @@ def time():
 
 @pytest.fixture
 def patience(time):
-    return Patience(ASKED, 600_000, time.wait, time.clock)
+    return Patience(ASKED, 600_000, time, time.clock)
 
 
 @pytest.fixture

@@ -69,8 +69,11 @@ class Patient:
         self._left = 10
         self._then = then
 
-    def __call__(self, seconds):
-        hurry(seconds)
+    def check(self):
+        pass
+
+    def pause(self, seconds):
+        hurry.pause(seconds)
         self._left -= 1
         if self._left == 0:
             self._then()

@@ -31,6 +31,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
@@ -167,7 +168,7 @@ def test_flow_control_is_obeyed():
             model.refuse(452, wait_ms=-1),
         ]
         settings = config(broker, fetch_timeout_ms=1_000)
-        found = list(read_range(settings, pool, request(broker, 0, 280), fail_on_loss, waited.append))
+        found = list(read_range(settings, pool, request(broker, 0, 280), fail_on_loss, Sleep(waited.append)))
 
     assert sum(len(batch.columns) for batch in found) == 10
     assert waited == [7.0, 0.1]

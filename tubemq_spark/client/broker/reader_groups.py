@@ -12,9 +12,8 @@ Invariants:
 """
 
 import random
-import time
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self
 
 from tubemq_spark.client.broker.lease import Lease, LeaseHolder
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
@@ -26,11 +25,8 @@ from tubemq_spark.model import Route, TopicPartition
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.net.retry import FREE_READER_GROUP, SLEEP, Backoff, Wait
 from tubemq_spark.protocol.errcodes import ErrCode
-
-_FIRST_PAUSE_MS: Final = 100
-_LONGEST_PAUSE_MS: Final = 2_000
 
 
 class ReaderGroupHolder(LeaseHolder):
@@ -45,7 +41,7 @@ class ReaderGroupHolder(LeaseHolder):
         *,
         query_priority: int | None = None,
         message_types: Sequence[str] = (),
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
     ) -> None:
         """Hold nothing before ``acquire``.
 
@@ -56,7 +52,7 @@ class ReaderGroupHolder(LeaseHolder):
             route: the partition's broker and a visit token.
             query_priority: see ``Lease``.
             message_types: see ``Lease``.
-            wait: how to wait; also called, with 0 seconds, while a request is not answered.
+            wait: how to wait.
         """
         super().__init__(partition)
         self._config = config
@@ -89,7 +85,7 @@ class ReaderGroupHolder(LeaseHolder):
         channel = self._pool.get(self.endpoint, self._config.connect_timeout_ms, self._config.tls)
         self._release(channel)
         deadline = Deadline.after_ms(self._config.lease_wait_ms)
-        backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=self._wait)
+        backoff = Backoff(FREE_READER_GROUP, wait=self._wait)
         groups = list(self._config.reader_groups)
         while True:
             # At random, so that readers that start together do not ask for the same names in turn.

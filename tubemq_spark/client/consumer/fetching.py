@@ -37,14 +37,13 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 logger = logging.getLogger(__name__)
 
-_REST_MS: Final = 300
-"""How long a partition rests after an error, unless its code has a time of its own."""
-_RESTS_MS: Final[dict[int, int]] = {ErrCode.FORBIDDEN: 2_000, ErrCode.MOVED: 200}
+_RESTS_MS: Final[dict[int, int]] = {ErrCode.FORBIDDEN: STARTING_REST_MS, ErrCode.MOVED: MOVED_REST_MS}
 _PASSING: Final = frozenset({0, ErrCode.UNAUTHORIZED, ErrCode.FORBIDDEN, ErrCode.CERTIFICATE_FAILURE})
 """Codes of errors that may pass, besides those that the table of codes calls retriable. 0: the broker failed
 while it read; 401: the lease was lost before a commit; 403: the broker starts, or the topic is being closed,
@@ -250,7 +249,7 @@ class Fetching:
         elif _may_pass(error):
             self.state.note_trouble(partition, error)
             code = error.code if isinstance(error, RpcError) else 0
-            self._let_rest(booking, partition, FetchOutcome(code, 0, _RESTS_MS.get(code, _REST_MS)))
+            self._let_rest(booking, partition, FetchOutcome(code, 0, _RESTS_MS.get(code, ERROR_REST_MS)))
         else:
             yield from self._release(partition, error)
             raise error
@@ -294,7 +293,7 @@ class Fetching:
         except BaseException as error:
             if isinstance(error, TubeMQError):
                 self.state.note_trouble(partition, error)
-            self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=_REST_MS))
+            self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=ERROR_REST_MS))
             raise
         with self.state.changed:
             if not locally:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import time
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
@@ -13,7 +12,7 @@ from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.pb import master_pb2
@@ -43,7 +42,7 @@ class BalanceSession(MasterSession):
         config: ClientConfig,
         pool: ChannelPool,
         topics: Iterable[str],
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
         until: Deadline | None = None,
         client_id: str | None = None,
     ) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -15,7 +14,7 @@ from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_MAX_MESSAGE_BYTES,
@@ -42,7 +41,7 @@ class PublishRoutes:
 class ProducerSession(MasterSession):
     """A registered producer."""
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep) -> None:
+    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = SLEEP) -> None:
         """Ask no master; no request will take longer than a message may."""
         patience_ms = min(config.rpc_timeout_ms, max(LEAST_ANSWER_MS, config.delivery_timeout_ms))
         config = dataclasses.replace(config, rpc_timeout_ms=patience_ms)

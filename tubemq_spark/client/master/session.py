@@ -49,7 +49,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import FixedPauses, Result, Wait, with_retries
+from tubemq_spark.net.retry import SLEEP, FixedPauses, Result, Wait, with_retries
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.net.tls_probes import answers_in_tls
 from tubemq_spark.protocol import topic_strings
@@ -205,7 +205,7 @@ class MasterSession(abc.ABC):
         config: ClientConfig,
         pool: ChannelPool,
         client_id: str,
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
         until: Deadline | None = None,
     ) -> None:
         """Ask no master; no request will end later than ``until``."""

@@ -7,9 +7,6 @@ is must be known before a range is planned: a range that starts inside these ent
 records were removed later.
 """
 
-import time
-from typing import Final
-
 from tubemq_spark.client.broker.cursor import Cursor, Step
 from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
 from tubemq_spark.client.broker.session import MEMORY_TOO
@@ -18,11 +15,8 @@ from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import OffsetBounds, Route, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.net.retry import SLEEP, Backoff, Wait
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-
-_FIRST_PAUSE_MS: Final = 50
-_LONGEST_PAUSE_MS: Final = 1_000
 
 
 def first_readable(
@@ -31,7 +25,7 @@ def first_readable(
     partition: TopicPartition,
     route: Route,
     held: OffsetBounds,
-    wait: Wait = time.sleep,
+    wait: Wait = SLEEP,
 ) -> int:
     """Return the offset of the first record of a log that can be read, in index bytes.
 
@@ -59,7 +53,7 @@ def _search(
     cursor: Cursor, partition: TopicPartition, held: OffsetBounds, timeout_ms: int, wait: Wait
 ) -> int:
     deadline = Deadline.after_ms(timeout_ms)
-    backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=wait)
+    backoff = Backoff(wait=wait)
     cursor.seek(held.earliest)
     while cursor.position < held.latest:
         cursor.fetch()
@@ -67,7 +61,7 @@ def _search(
         if step.fetched.count:
             return step.start if step.dense else _behind_the_gap(cursor, step)
         if step.pause_ms:
-            wait(step.pause_ms / 1000)
+            wait.pause(step.pause_ms / 1000)
         elif step.next == step.start and not backoff.wait(deadline):
             raise TubeMQTimeoutError(
                 "TUBEMQ_NO_PROGRESS",

@@ -14,8 +14,6 @@ from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
 
 _GROUP_BUSY: Final = frozenset({ErrCode.CLIENT_INCONSISTENT_TOPICSET, ErrCode.CLIENT_INCONSISTENT_FILTERSET})
-_FIRST_PAUSE_MS: Final = 50
-_LONGEST_PAUSE_MS: Final = 1_000
 
 
 def topics_layout(
@@ -70,7 +68,7 @@ def _ask(config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]) -> To
             partitions = session.layout().partitions
             return TopicsLayout(partitions, session.visit_token)
 
-    backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
+    backoff = Backoff()
     deadline = Deadline.after_ms(config.lease_wait_ms)
     return with_retries(ask, backoff, deadline, is_transient=_is_group_busy)
 

@@ -1,6 +1,5 @@
 """Which topics exist: the administration API lists them; of a single one, readers are told."""
 
-import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -13,14 +12,11 @@ from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, SLEEP, Backoff, Wait
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.errcodes import ErrCode
 
 _LONGEST_NAME: Final = 64
-
-_ASK_AGAIN_MS: Final = 200
-_ASK_AGAIN_AT_MOST_MS: Final = 1_000
 
 
 def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collection[str]:
@@ -89,7 +85,7 @@ def refuse_unknown_topic(config: ClientConfig, pool: ChannelPool, topic: str) ->
     publishable(config, pool, topic)
 
 
-def await_publishable(config: ClientConfig, pool: ChannelPool, topic: str, wait: Wait = time.sleep) -> None:
+def await_publishable(config: ClientConfig, pool: ChannelPool, topic: str, wait: Wait = SLEEP) -> None:
     """Return when a topic can be published to; wait while it is closed, or its brokers restart.
 
     Raises:
@@ -97,7 +93,7 @@ def await_publishable(config: ClientConfig, pool: ChannelPool, topic: str, wait:
         TubeMQConnectionError: no master answered.
     """
     deadline = Deadline.after_ms(config.delivery_timeout_ms)
-    backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=wait)
+    backoff = Backoff(PUBLISHABLE_TOPIC, wait=wait)
     while not publishable(config, pool, topic):
         if not backoff.wait(deadline):
             waited_ms = config.delivery_timeout_ms

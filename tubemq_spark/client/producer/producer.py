@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from collections.abc import Mapping
 from threading import current_thread, get_ident
 from types import TracebackType
@@ -27,7 +26,7 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Sleep, Wait
 from tubemq_spark.net.tls_pipeline import pipeline_maker
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt, describe_message, summarise
@@ -66,9 +65,7 @@ class Producer:
     kind = "producer"
     closes_at_exit = False
 
-    def __init__(
-        self, config: ClientConfig, pool: ChannelPool, wait: Wait = time.sleep, name: str = ""
-    ) -> None:
+    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = SLEEP, name: str = "") -> None:
         """Reach no server yet: the first ``send`` registers this producer at the master.
 
         Args:
@@ -83,7 +80,7 @@ class Producer:
         self._links = links = BrokerLinks(config.rpc_timeout_ms)
         self._destinations = Destinations(self._session, links, config.partitioner)
         self._publishing = Publishing(
-            config, pool, self._session, self._destinations, self._log, self._wait_working
+            config, pool, self._session, self._destinations, self._log, Sleep(self._wait_working)
         )
         pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
         self._window = SendWindow(config, self._destinations, links, pipelines, self._log)
@@ -375,7 +372,7 @@ class Producer:
         """Wait, but serve the messages that are under way."""
         self._submit_gathered()
         self._window.work()
-        self._wait(seconds)
+        self._wait.pause(seconds)
 
     def _enter(self) -> None:
         """Let a thread in: the first one that comes, and no other.

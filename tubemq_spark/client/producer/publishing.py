@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -17,10 +16,8 @@ from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Backoff, Wait, with_retries
+from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, SLEEP, Backoff, Wait, with_retries
 
-_ASK_AGAIN_MS: Final = 200
-_ASK_AGAIN_AT_MOST_MS: Final = 1_000
 _MASTERS: Final = "every master"
 
 
@@ -41,7 +38,7 @@ class Publishing:
         session: ProducerSession,
         destinations: Destinations,
         log: SendLog,
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
     ) -> None:
         """Ask nobody yet; ``wait`` passes the seconds until a missing topic is asked for again."""
         self._config = config
@@ -167,7 +164,7 @@ class Publishing:
 
     def _await(self, is_there: Callable[[], bool], what: str, cause: str, deadline: Deadline) -> bool:
         """Ask for the routes until something is there; return False when the time is over."""
-        backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
+        backoff = Backoff(PUBLISHABLE_TOPIC, wait=self._wait)
         while not is_there():
             self._log.away(what, cause, waiting=0)
             if not backoff.wait(deadline):
@@ -178,7 +175,7 @@ class Publishing:
 
     def _patiently(self, ask: Callable[[Deadline], object], deadline: Deadline) -> None:
         """Ask the masters, again and again as long as what goes wrong may pass."""
-        backoff = Backoff(_ASK_AGAIN_MS, _ASK_AGAIN_AT_MOST_MS, wait=self._wait)
+        backoff = Backoff(PUBLISHABLE_TOPIC, wait=self._wait)
         with_retries(lambda: ask(_for_an_answer(deadline)), backoff, deadline, on_retry=self._note_failure)
         self._log.back(_MASTERS)
 

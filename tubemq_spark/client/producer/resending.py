@@ -18,6 +18,7 @@ from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.runs import BrokerLink, Run
 from tubemq_spark.errors import ProduceError
+from tubemq_spark.net.retry import RESEND, RESEND_AFTER_SERVER_ERROR
 from tubemq_spark.protocol.constants import Status
 from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS, ErrCode, lookup
 from tubemq_spark.protocol.rpc import Failure
@@ -112,10 +113,6 @@ def _judge_failure(answer: Failure, *, has_time: bool) -> Verdict:
 
 SERVER_ERRORS: Final = 6
 """A broker that fails inside may have stored the message: so many copies at most."""
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 2.0
-_FIRST_SERVER_ERROR_PAUSE_S: Final = 0.5
-_LONGEST_SERVER_ERROR_PAUSE_S: Final = 8.0
 
 
 @dataclasses.dataclass(order=True, slots=True)
@@ -162,12 +159,11 @@ class RetryQueue:
 
     def pause_s(self, failures: int) -> float:
         """Return the pause before the next attempt: doubling, capped, other in each producer."""
-        return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * (1 << min(failures, 16))) * self._spread
+        return RESEND.after_ms(failures + 1) / 1000 * self._spread
 
     def pause_after_server_error_s(self, server_errors: int) -> float:
         """Return the pause after a failure inside a broker: longer, for each attempt may store a copy."""
-        pause_s = _FIRST_SERVER_ERROR_PAUSE_S * (1 << (server_errors - 1))
-        return min(_LONGEST_SERVER_ERROR_PAUSE_S, pause_s) * self._spread
+        return RESEND_AFTER_SERVER_ERROR.after_ms(server_errors) / 1000 * self._spread
 
 
 LOOK_AT_BROKER: Final = "look at the broker's log"

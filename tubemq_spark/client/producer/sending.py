@@ -32,6 +32,7 @@ from tubemq_spark.model import TopicPartition, excerpt
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.net.tls_pipeline import pipeline_maker
 from tubemq_spark.protocol.send_batch import MessageHeader
 from tubemq_spark.receipts import Receipt, summarise
@@ -69,11 +70,12 @@ class Sending:
         """Reach no server yet; the arguments are those of ``ThreadedProducer``."""
         # Nothing that the loop holds may hold this object: it is closed when its user forgets it.
         self.loop = SendLoop(config)
-        self.session = ProducerSession(config, pool, self.loop.wait)
+        wait = Sleep(self.loop.wait)
+        self.session = ProducerSession(config, pool, wait)
         self.log = SendLog(name or f"producer {self.session.client_id}")
         self.links = links = BrokerLinks(config.rpc_timeout_ms, detailed=True)
         self.destinations = Destinations(self.session, links, config.partitioner)
-        self.publishing = Publishing(config, pool, self.session, self.destinations, self.log, self.loop.wait)
+        self.publishing = Publishing(config, pool, self.session, self.destinations, self.log, wait)
         pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
         window = SendWindow(config, self.destinations, links, pipelines, self.log)
         leave = functools.partial(_leave, self.session, self.destinations, self.links, self.log)

@@ -12,12 +12,10 @@ from typing import Final
 from tubemq_spark.errors import TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.net.deadline import Clock, Deadline
-from tubemq_spark.net.retry import Backoff, Wait
+from tubemq_spark.net.retry import SLEEP, Backoff, Wait
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_MS: Final = 50
-_LONGEST_PAUSE_MS: Final = 1_000
 _WARN_AFTER_S: Final = 3.0
 """A connection that is lost and made again, or a lease that is lost and made again, needs no warning."""
 
@@ -26,7 +24,7 @@ class Patience:
     """The pauses while reading one range."""
 
     def __init__(
-        self, reading: OffsetRange, timeout_ms: int, wait: Wait = time.sleep, clock: Clock = time.monotonic
+        self, reading: OffsetRange, timeout_ms: int, wait: Wait = SLEEP, clock: Clock = time.monotonic
     ) -> None:
         """Start the clock.
 
@@ -39,7 +37,7 @@ class Patience:
         self._range = reading
         self._timeout_ms = timeout_ms
         self._clock = clock
-        self._backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, wait=wait)
+        self._backoff = Backoff(wait=wait)
         self._warned = False
         self.restart()
 

@@ -26,7 +26,6 @@ Invariants:
 import dataclasses
 import functools
 import logging
-import time
 from collections.abc import Generator, Iterator
 from typing import Final
 
@@ -48,7 +47,7 @@ from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned, rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -65,7 +64,7 @@ def read_range(
     pool: ChannelPool,
     request: RangeRequest,
     on_loss: LossPolicy,
-    wait: Wait = time.sleep,
+    wait: Wait = SLEEP,
     locate: Locate | None = None,
 ) -> Generator[FetchedBatch, None, None]:
     """Yield the records of a range in offset order; no broker is asked for an empty range.
@@ -76,8 +75,7 @@ def read_range(
         request: the range.
         on_loss: what to do about records that are gone or damaged; when it returns, reading continues
             behind them.
-        wait: how to wait when there is nothing to do. An exception it raises ends the reading. It is also
-            called, with 0 seconds, while a request is not answered.
+        wait: how to wait when there is nothing to do. What it raises ends the reading.
         locate: how to find out where the partition is; by default the master is asked.
 
     Raises:
@@ -299,7 +297,7 @@ class _RangeReader:
     def _wait_for_records(self, pause_ms: int) -> None:
         """Wait because the broker has nothing to read now, or because it says how long to wait."""
         if pause_ms:
-            self._wait(pause_ms / 1000)
+            self._wait.pause(pause_ms / 1000)
             # Waiting on request is not a lack of progress.
             self._patience.restart()
         else:

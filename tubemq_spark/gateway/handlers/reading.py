@@ -70,8 +70,8 @@ class _Reading:
     def read(self, access: Access, request: pb.ReadRangeRequest) -> None:
         """Read a range; its errors are those of the call."""
         with contextlib.suppress(_StoppedError):
-            self._stop_if_wanted()
-            batches = access.cluster.read_range(_located(access, request), self._tell_loss, self._wait)
+            self.check()
+            batches = access.cluster.read_range(_located(access, request), self._tell_loss, self)
             # Closing gives back what the range holds at a broker.
             with contextlib.closing(batches):
                 for batch in batches:
@@ -96,11 +96,17 @@ class _Reading:
             self._ready.append((data, rows))
         self._loop.call_soon_threadsafe(self._news.set)
 
-    def _wait(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
+        """Wait that long, or until this is stopped."""
         self._stopped.wait(seconds)
-        self._stop_if_wanted()
+        self.check()
 
-    def _stop_if_wanted(self) -> None:
+    def check(self) -> None:
+        """Return when the reading goes on.
+
+        Raises:
+            _StoppedError: it does not.
+        """
         if self._stopped.is_set():
             raise _StoppedError
 

@@ -18,6 +18,7 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import master_pb2
 
@@ -43,7 +44,7 @@ class Consumer:
             self.control,
             node=node,
             held=lambda: self.held,
-            wait=lambda seconds: None,
+            wait=Sleep(lambda seconds: None),
         )
 
 

@@ -12,6 +12,7 @@ from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 from tubemq_spark.protocol.pb import master_pb2
@@ -42,7 +43,7 @@ class Member:
             self.control,
             held=lambda: self.held,
             on_event=self.events.append,
-            wait=lambda seconds: None,
+            wait=Sleep(lambda seconds: None),
         )
 
 

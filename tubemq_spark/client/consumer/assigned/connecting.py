@@ -18,7 +18,7 @@ from tubemq_spark.client.master.balance import Layout
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import TopicPartition, alone_in_store
 from tubemq_spark.net.deadline import Clock, Deadline
-from tubemq_spark.net.retry import FixedPauses, Wait, with_retries
+from tubemq_spark.net.retry import REGISTER_MS, SLEEP, FixedPauses, Wait, with_retries
 from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -26,7 +26,6 @@ from tubemq_spark.protocol.errcodes import ErrCode
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 2
-_BETWEEN_ATTEMPTS_MS: Final = 1_000
 _QUIET_MS: Final = 5_000
 """How long a partition is not asked for again after a refusal that another attempt does not mend."""
 _LASTING: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.CERTIFICATE_FAILURE})
@@ -42,7 +41,7 @@ class Connecting:
         session: AssignedSession,
         *,
         follow_resets: bool = False,
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
         clock: Clock = time.monotonic,
     ) -> None:
         """Connect to nothing.
@@ -190,7 +189,7 @@ class Connecting:
         status = ReadStatus.STORED_OR_EARLIEST
         if not self._state.cache.registered(new.partition):
             status = self._state.config.consumer.consume_position.read_status
-        pauses = FixedPauses(_BETWEEN_ATTEMPTS_MS, _ATTEMPTS, self._wait)
+        pauses = FixedPauses(REGISTER_MS, _ATTEMPTS, self._wait)
         deadline = Deadline.after_ms(self._state.config.rpc_timeout_ms)
         try:
             return with_retries(lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass)

@@ -1,6 +1,5 @@
 """A consumer that reads the partitions its user names, from the offsets its user names."""
 
-import time
 from collections.abc import Callable
 
 from tubemq_spark.client.config import ClientConfig
@@ -14,7 +13,7 @@ from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatu
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 
 
@@ -47,7 +46,7 @@ class AssignedConsumer(Consumer):
         node: Node | None = None,
         on_loss: LossPolicy = fail_on_loss,
         follow_resets: bool = False,
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
         client_id: str | None = None,
     ) -> None:
         """Reach no server; ``TubeMQClient.assigned_consumer`` makes consumers.

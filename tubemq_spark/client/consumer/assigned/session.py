@@ -26,7 +26,7 @@ from tubemq_spark.client.master.balance import BalanceSession, Layout
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.partition_strings import format_part_sub_info
 from tubemq_spark.protocol.pb import master_pb2
@@ -52,7 +52,7 @@ class AssignedSession(BalanceSession):
         *,
         node: Node | None = None,
         held: Callable[[], Collection[TopicPartition]] = tuple,
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
         client_id: str | None = None,
     ) -> None:
         """Reach no master; ``open`` registers.

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import time
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.consumer import Consumer
@@ -13,7 +12,7 @@ from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 
 logger = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class GroupConsumer(Consumer):
         subscription: Subscription,
         *,
         on_loss: LossPolicy = fail_on_loss,
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
     ) -> None:
         """Reach no server; ``TubeMQClient.group_consumer`` makes consumers.
 

@@ -29,7 +29,7 @@ from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import FixedPauses, with_retries
+from tubemq_spark.net.retry import REGISTER_MS, FixedPauses, Sleep, with_retries
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 from tubemq_spark.protocol.rebalance import CONNECTS, DISCONNECTS, EventType, RebalanceEvent
@@ -37,7 +37,6 @@ from tubemq_spark.protocol.rebalance import CONNECTS, DISCONNECTS, EventType, Re
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 2
-_BETWEEN_ATTEMPTS_MS: Final = 1_000
 _MOST_THREADS: Final = 8
 """So many brokers are registered at side by side: one that is away does not hold up the others."""
 
@@ -157,7 +156,7 @@ class Rebalancing:
         types = self._state.subscription.message_types.get(info.topic, frozenset())
         # A member is not told which other partitions are in the store.
         new = GroupPartition(self._reader, info.partition, info.endpoint, types, own_store=False)
-        pauses = FixedPauses(_BETWEEN_ATTEMPTS_MS, _ATTEMPTS, self._wait)
+        pauses = FixedPauses(REGISTER_MS, _ATTEMPTS, Sleep(self._stopped.wait))
         deadline = Deadline.after_ms(self._reader.config.rpc_timeout_ms)
         offset, status = self._beginning(info.partition)
         with new.lock:
@@ -183,9 +182,6 @@ class Rebalancing:
         if partition in self._starts:
             return self._starts[partition], ReadStatus.STORED_OR_EARLIEST
         return None, self._reader.config.consumer.consume_position.read_status
-
-    def _wait(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
 
 
 def _may_pass(error: TubeMQError) -> bool:

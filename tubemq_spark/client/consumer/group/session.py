@@ -28,7 +28,7 @@ from tubemq_spark.client.master.session import MasterSession
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.partition_strings import PartitionInfo, format_required_partition
@@ -52,7 +52,7 @@ class GroupSession(MasterSession):
         *,
         held: Callable[[], Iterable[PartitionInfo]],
         on_event: Callable[[RebalanceEvent], object],
-        wait: Wait = time.sleep,
+        wait: Wait = SLEEP,
     ) -> None:
         """Reach no master; ``open`` registers.
 
