@@ -61,7 +61,7 @@ class Parts:
     def restart(self, gateway):
         """Start one again at the address of the one that was killed."""
         address = self.addresses[gateway]
-        made = settings(self.server, **{**self._changes, "listen": (address.host, address.port)})
+        made = settings(self.server, **{**self._changes, "listen": address})
         self.running[gateway] = BackgroundGateway(made)
         self.running[gateway].start()
 
