@@ -8,8 +8,7 @@ from tests import strategies as own
 from tests.protocol.test_send_answers import frame, message
 from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader
-from tubemq_spark.protocol.usual_send_answers import most_answers, read_send_answers
+from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader, most_answers, read_send_answers
 
 pytestmark = pytest.mark.usefixtures("each_twin")
 
