@@ -7,13 +7,13 @@ import pytest
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow
-from tubemq_spark.client.consumer.flow_rules import Pauses
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.flow_rules import Pauses
 
 MIB = 1 << 20
 ADD = {"confModAuthToken": "abc", "createUser": "me"}

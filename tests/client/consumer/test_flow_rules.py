@@ -5,13 +5,13 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.client.consumer.flow_rules import (
+from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
+from tubemq_spark.protocol.flow_rules import (
     UNLIMITED,
     EmptyFetches,
     FlowRules,
     LagLimit,
     Pauses,
-    parse_flow_rules,
     time_of_day,
 )
 

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.embedded.broker.flow_control import (
-    NO_LIMIT,
     Allowance,
-    DataLimit,
-    FlowRules,
     RuleError,
     parse_rules,
 )
+from tubemq_spark.protocol.flow_rules import NO_LIMIT, EmptyFetches, FlowRules, LagLimit, Pauses, time_of_day
 
 MIB = 1 << 20
 TRANSFER = 512 << 10
@@ -52,26 +50,26 @@ def test_texts_without_rules(text):
 
 def test_a_rule():
     rules = parse_rules(text_of(limit_rule(start="08:30", end="17:59", limitInM=20, freqInMs=1000)))
-    assert rules.limits == (DataLimit(830, 1759, 1024, 20 * MIB, 1000),)
+    assert rules.lag_limits == (LagLimit(830, 1759, 1024, 20 * MIB, 1000),)
 
 
 def test_rules_are_sorted_by_their_start_and_of_two_records_the_last_counts():
     first = {"type": 0, "rule": [limit_rule()]}
     second = {"type": 0, "rule": [limit_rule(start="12:00"), limit_rule(start="6:05")]}
-    assert [limit.start for limit in parse_rules(json.dumps([first, second])).limits] == [605, 1200]
+    assert [limit.start for limit in parse_rules(json.dumps([first, second])).lag_limits] == [605, 1200]
 
 
 def test_numbers_may_be_texts_as_for_java():
     rules = parse_rules('[{"type":"0","rule":[' + json.dumps(limit_rule(dltInM="30", limitInM=2.0)) + "]}]")
-    assert rules.limits == (DataLimit(0, 2400, 30, 2 * MIB, 700),)
+    assert rules.lag_limits == (LagLimit(0, 2400, 30, 2 * MIB, 700),)
 
 
-def test_the_other_types_are_checked_and_do_not_limit():
+def test_rules_of_other_types_are_read_and_do_not_limit():
     frequency = text_of({"zeroCnt": 1, "freqInMs": 0}, {"zeroCnt": 3, "freqInMs": 300}, kind=1)
-    assert parse_rules(frequency) == FlowRules()
+    assert parse_rules(frequency) == FlowRules(empty_fetches=(EmptyFetches(3, 300), EmptyFetches(1, 0)))
     low = {"normFreqInMs": 0, "filterFreqInMs": 100, "minDataFilterFreqInMs": 100}
-    assert parse_rules(text_of(low, kind=3)) == FlowRules()
-    assert parse_rules(text_of({}, kind=3)) == FlowRules()
+    assert parse_rules(text_of(low, kind=3)) == FlowRules(pauses=Pauses(0, 100, 100))
+    assert parse_rules(text_of({}, kind=3)) == FlowRules(pauses=Pauses())
 
 
 WHERE = "data_limit item(1).record(1) of flowCtrlInfo value!"
@@ -202,7 +200,7 @@ def test_refused_texts(text, refused):
     ],
 )
 def test_bounds_that_are_allowed(fields):
-    assert len(parse_rules(text_of(limit_rule(**fields))).limits) == 1
+    assert len(parse_rules(text_of(limit_rule(**fields))).lag_limits) == 1
 
 
 JSON = st.recursive(
@@ -234,15 +232,15 @@ def test_any_json_is_read_or_refused(value):
 )
 def test_time_and_lag(now_ms, lag, holds):
     rules = parse_rules(text_of(limit_rule(start="08:00", end="17:59")))
-    assert (rules.limit(lag, now_ms) is not NO_LIMIT) is holds
+    assert (rules.limit(lag, time_of_day(now_ms / 1000)) is not None) is holds
 
 
 def test_the_first_rule_that_concerns_wins():
     rules = parse_rules(
         text_of(limit_rule(limitInM=1, dltInM=5000), limit_rule(limitInM=2), limit_rule(limitInM=3))
     )
-    assert rules.limit(6000, at(3)).bytes_per_minute == MIB
-    assert rules.limit(5000, at(3)).bytes_per_minute == 2 * MIB
+    assert rules.limit(6000, 300).bytes_per_minute == MIB
+    assert rules.limit(5000, 300).bytes_per_minute == 2 * MIB
 
 
 # --- what a consumer may read

@@ -23,18 +23,11 @@ import logging
 import time
 from typing import Final
 
-from tubemq_spark.client.consumer.flow_rules import (
-    NO_LIMIT,
-    UNLIMITED,
-    FlowRules,
-    LagLimit,
-    Pauses,
-    parse_flow_rules,
-    time_of_day,
-)
+from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.flow_rules import NO_LIMIT, UNLIMITED, FlowRules, LagLimit, Pauses, time_of_day
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from tubemq_spark.embedded.broker.fetch_answer import encode_found
 from tubemq_spark.embedded.broker.fetch_failures import NOTHING, fetch_failure, not_found, nothing_at
-from tubemq_spark.embedded.broker.flow_control import FlowRules, RuleError, parse_rules
+from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
 from tubemq_spark.embedded.broker.leases import GrantedLease
 from tubemq_spark.embedded.broker.offsets import GroupPosition, Seat
 from tubemq_spark.embedded.broker.state import BrokerState
@@ -18,6 +18,7 @@ from tubemq_spark.embedded.log.reading import Batch, ReadLimits
 from tubemq_spark.embedded.log.records import RECORD_HEADER
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.flow_rules import FlowRules
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
 logger = logging.getLogger(__name__)

@@ -1,75 +1,37 @@
 """Flow control: how much a consumer that lags behind may read per minute, and how long it then waits.
 
-The rules are TubeMQ's JSON (FlowCtrlRuleHandler), an array of records::
-
-    [{"type": 0, "rule": [{"start": "08:00", "end": "17:59",
-                           "dltInM": 1024, "limitInM": 20, "freqInMs": 1000}]},
-     {"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 300}]},
-     {"type": 3, "rule": [{"normFreqInMs": 0, "filterFreqInMs": 100, "minDataFilterFreqInMs": 400}]}]
-
 A broker applies the rules of type 0 only. The others tell clients how often to fetch, and are only validated
-here.
+here, with TubeMQ's messages.
 """
 
-import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-_DATA_LIMIT, _FREQUENCY, _DEPRECATED, _LOW_FETCH = 0, 1, 2, 3
-_NAMES: Final = {_DATA_LIMIT: "data_limit", _FREQUENCY: "freq_limit", _LOW_FETCH: "low_fetch_limit"}
-_MIN_LAG: Final = 20
-_MIN_WAIT_MS: Final = 200
-_MAX_LOW_FETCH_WAIT_MS: Final = 300_000
-_MIB: Final = 1 << 20
+from tubemq_spark.protocol.flow_rules import (
+    DEPRECATED,
+    EMPTY_FETCHES,
+    LAG_LIMIT,
+    NO_LIMIT,
+    PAUSES,
+    READERS,
+    UNLIMITED,
+    FlowRules,
+    rules_of,
+    time_of_day,
+)
 
-_ZONE_MS: Final = 8 * 3_600_000
-"""The time of day in rules is in GMT+8."""
+_NAMES: Final = {LAG_LIMIT: "data_limit", EMPTY_FETCHES: "freq_limit", PAUSES: "low_fetch_limit"}
 _MINUTE_MS: Final = 60_000
 _WINDOW_MS: Final = 5_000
 _WINDOWS_PER_MINUTE: Final = 12
 
-UNLIMITED_BYTES: Final = (1 << 63) - 1
-"""What a consumer may read per minute if no rule applies to it."""
 NO_READ: Final = -2
 """The position in the data log of a consumer that has not read yet."""
 
 
 class RuleError(ValueError):
     """A rule text that TubeMQ refuses; the message is TubeMQ's. It never leaves this package."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DataLimit:
-    """One rule of type 0; ``start`` and ``end`` are times of day, hour * 100 + minute, both included."""
-
-    start: int
-    end: int
-    lag_above: int
-    """It applies to consumers that lag by more than this. The field is called dltInM, but brokers compare it
-    with bytes (FlowCtrlItem.getDataLimit), and so do we."""
-    bytes_per_minute: int
-    wait_ms: int
-
-    def applies_to(self, lag: int, time_of_day: int) -> bool:
-        """Whether the rule applies at this time to a consumer with this lag."""
-        return lag > self.lag_above and self.start <= time_of_day <= self.end
-
-
-NO_LIMIT: Final = DataLimit(0, 2400, 0, UNLIMITED_BYTES, 0)
-"""Applies where no rule does."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FlowRules:
-    """The rules of type 0 in a text, sorted by the time they begin."""
-
-    limits: tuple[DataLimit, ...] = ()
-
-    def limit(self, lag: int, now_ms: int) -> DataLimit:
-        """Return the first rule that applies to a consumer now, or ``NO_LIMIT``."""
-        time_of_day = _time_of_day(now_ms)
-        return next((limit for limit in self.limits if limit.applies_to(lag, time_of_day)), NO_LIMIT)
 
 
 def parse_rules(text: str) -> FlowRules:
@@ -84,19 +46,16 @@ def parse_rules(text: str) -> FlowRules:
         records = _array(json.loads(text))
     except ValueError as error:
         raise RuleError("Parse flowCtrlInfo value failure") from error
-    limits: Sequence[DataLimit] = ()
+    rules: dict[int, Sequence[Any]] = {}
     try:
         for number, item in enumerate(records, 1):
             record = _object(item)
             kind = _kind(record, number)
-            if kind == _DATA_LIMIT:
-                # If a type has several records, the last one applies.
-                limits = sorted(_rules(record, kind, number, _data_limit), key=lambda limit: limit.start)
-            elif kind != _DEPRECATED:
-                _rules(record, kind, number, _low_fetch if kind == _LOW_FETCH else _frequency)
+            if kind != DEPRECATED:
+                rules[kind] = _rules(record, kind, number)  # of several records of a type the last counts
     except ValueError as error:
         raise RuleError(f"Parse flowCtrlInfo value failure, {error}") from error
-    return FlowRules(tuple(limits))
+    return rules_of(rules)
 
 
 class Allowance:
@@ -149,7 +108,7 @@ class Allowance:
 
     def _renew(self, rules: FlowRules, lag: int, transfer_bytes: int, now_ms: int) -> None:
         if now_ms > self._minute_ends_ms:
-            self.limit = rules.limit(lag, now_ms)
+            self.limit = rules.limit(lag, time_of_day(now_ms / 1000)) or NO_LIMIT
             self.read_in_window = self.read_in_minute = 0
             self._window_ends_ms = now_ms + _WINDOW_MS
             self._minute_ends_ms = now_ms + _MINUTE_MS
@@ -160,111 +119,90 @@ class Allowance:
             self._window_ends_ms = now_ms + _WINDOW_MS
 
 
-def _time_of_day(now_ms: int) -> int:
-    minutes = (now_ms + _ZONE_MS) // _MINUTE_MS
-    return minutes // 60 % 24 * 100 + minutes % 60
-
-
 def _kind(record: Mapping[str, Any], number: int) -> int:
     if "type" not in record:
         raise RuleError(f"FIELD type is required in record({number}) of flowCtrlInfo value!")
     kind = _integer(record["type"])
-    if not _DATA_LIMIT <= kind <= _LOW_FETCH:
+    if kind not in READERS:
         raise RuleError(f"the value of FIELD type must in [0,1,3] in record({number}) of flowCtrlInfo value!")
     return kind
 
 
-_Rule = TypeVar("_Rule")
-
-
-def _rules(
-    record: Mapping[str, Any], kind: int, number: int, parse: "Callable[[_Fields], _Rule]"
-) -> list[_Rule]:
+def _rules(record: Mapping[str, Any], kind: int, number: int) -> list[Any]:
     where = f"{_NAMES[kind]} record({number}) of flowCtrlInfo value!"
     if "rule" not in record:
         raise RuleError(f"FIELD rule is required in {where}")
     items = _array(record["rule"])
-    if kind == _LOW_FETCH and len(items) > 1:
+    if kind == PAUSES and len(items) > 1:
         raise RuleError(f"only allow set one rule in {where}")
     if not items:
         raise RuleError(f"not found valid rule define in {where}")
     return [
-        parse(_Fields(_object(item), f"{_NAMES[kind]} item({index}).record({number}) of flowCtrlInfo value!"))
+        READERS[kind](_Fields(_object(item), f"{_NAMES[kind]} item({index}).record({number})"))
         for index, item in enumerate(items, 1)
     ]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Fields:
-    """The fields of one rule, and how error messages name the rule."""
+    """The fields of one rule; numbers may be texts, and a window is longer than a minute."""
 
-    values: Mapping[str, Any]
-    where: str
+    lag_unit = 1  # the field is called dltInM, but brokers compare it with bytes (FlowCtrlItem.getDataLimit)
 
-    def required(self, name: str) -> Any:  # noqa: ANN401  any JSON value
-        if name not in self.values:
-            raise RuleError(f"FIELD {name} is required in {self.where}")
-        return self.values[name]
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        """Take the fields, and how error messages name the rule."""
+        self._values = values
+        self._where = f"{where} of flowCtrlInfo value!"
 
-    def number(self, name: str, least: int, rule: str) -> int:
-        value = _integer(self.required(name))
-        if value < least:
-            raise RuleError(f"the value of FIELD {name} must be {rule} in {self.where}")
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def number(self, name: str, least: int, most: int = UNLIMITED) -> int:
+        value = _integer(self._required(name))
+        bound = f"be greater than or equal to {least}"
+        if most != UNLIMITED:
+            bound = f"in [0, {most}]"
+            if 0 <= value < least:  # the only field with a least value that another one says
+                bound = "be greater than or equal to the value of FIELD filterFreqInMs"
+        elif name == "dltInM":
+            bound = f"be greater than {least - 1}"
+        if not least <= value <= most:
+            raise RuleError(f"the value of FIELD {name} must {bound} in {self._where}")
         return value
 
-    def low_fetch_wait(self, name: str) -> int:
-        value = _integer(self.required(name))
-        if not 0 <= value <= _MAX_LOW_FETCH_WAIT_MS:
-            raise RuleError(f"the value of FIELD {name} must in [0, 300000] in {self.where}")
-        return value
+    def window(self) -> tuple[int, int]:
+        start, end = self._time("start"), self._time("end")
+        if start >= end:
+            raise RuleError(f"the value of FIELD start must lower than the value FIELD end in {self._where}")
+        return start, end
 
-    def time(self, name: str) -> int:
+    def _required(self, name: str) -> Any:  # noqa: ANN401  any JSON value
+        if name not in self._values:
+            raise RuleError(f"FIELD {name} is required in {self._where}")
+        return self._values[name]
+
+    def _time(self, name: str) -> int:
         """Return a time of day such as ``08:30`` as hour * 100 + minute; 24:00 to 24:59 are valid."""
-        text = _text(self.required(name))
+        text = _text(self._required(name))
         if not text.strip():
-            raise RuleError(f"the value of FIELD {name} is null or blank in {self.where}")
+            raise RuleError(f"the value of FIELD {name} is null or blank in {self._where}")
         parts = text.split(":")
         if len(parts) != 2 or not all(part.strip() for part in parts):
             form = "must be 'aa:bb' and 'aa','bb' must be int value"
-            raise RuleError(f"illegal format, the value of FIELD {name} {form} in {self.where}")
+            raise RuleError(f"illegal format, the value of FIELD {name} {form} in {self._where}")
         numbers = []
         for part, letters in zip(parts, ("aa", "bb"), strict=True):
             try:
                 numbers.append(int(part))
             except ValueError:
                 form = f"must be 'aa:bb' and '{letters}' must be int value"
-                raise RuleError(f"illegal format, the value of FIELD {name} {form} in {self.where}") from None
+                what = f"illegal format, the value of FIELD {name}"
+                raise RuleError(f"{what} {form} in {self._where}") from None
         for value, most, what in zip(
             numbers, (24, 59), ("-hour value must in [0,23]", "-minute value must in [0,59]"), strict=True
         ):
             if not 0 <= value <= most:
-                raise RuleError(f"illegal value, the value of FIELD {name}{what} in {self.where}")
+                raise RuleError(f"illegal value, the value of FIELD {name}{what} in {self._where}")
         return numbers[0] * 100 + numbers[1]
-
-
-def _data_limit(fields: _Fields) -> DataLimit:
-    start, end = fields.time("start"), fields.time("end")
-    if start >= end:
-        raise RuleError(f"the value of FIELD start must lower than the value FIELD end in {fields.where}")
-    lag = fields.number("dltInM", _MIN_LAG + 1, f"greater than {_MIN_LAG}")
-    limit = fields.number("limitInM", 0, "greater than or equal to 0")
-    wait_ms = fields.number("freqInMs", _MIN_WAIT_MS, f"greater than or equal to {_MIN_WAIT_MS}")
-    return DataLimit(start, end, lag, limit * _MIB, wait_ms)
-
-
-def _frequency(fields: _Fields) -> None:
-    fields.number("zeroCnt", 1, "greater than or equal to 1")
-    fields.number("freqInMs", 0, "greater than or equal to 0")
-
-
-def _low_fetch(fields: _Fields) -> None:
-    if "filterFreqInMs" in fields.values or "minDataFilterFreqInMs" in fields.values:
-        usual = fields.low_fetch_wait("filterFreqInMs")
-        if fields.low_fetch_wait("minDataFilterFreqInMs") < usual:
-            rule = "must be greater than or equal to the value of FIELD filterFreqInMs"
-            raise RuleError(f"the value of FIELD minDataFilterFreqInMs {rule} in {fields.where}")
-    if "normFreqInMs" in fields.values:
-        fields.low_fetch_wait("normFreqInMs")
 
 
 def _array(value: object) -> list[Any]:
