@@ -10,11 +10,9 @@ from tests.client.aio.consuming import PARTITIONS, client_of, member, take, thre
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
-from tubemq_spark.client import BoundStart
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError
-from tubemq_spark.model import TopicPartition
 
 
 @pytest.fixture
@@ -27,13 +25,6 @@ def server():
         scan_period_ms=50,
     )
     with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
-        yield running
-
-
-@pytest.fixture
-def server_with_logins():
-    settings = EmbeddedSettings(authenticate_consumers=True, users={"reader": "secret"})
-    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as running:
         yield running
 
 
@@ -156,18 +147,6 @@ async def test_a_broker_that_is_killed_comes_back(server):
 
 
 @coroutine
-async def test_refusals_of_the_master_are_raised(server):
-    async with client_of(server) as client:
-        with pytest.raises(RpcError, match="431"):
-            await client.group_consumer("missing").open()
-    async with member(server) as first:
-        await first.wait_until_ready(10_000)
-        async with client_of(server) as client:
-            with pytest.raises(RpcError, match="TUBEMQ_GROUP_CONFLICT"):
-                await client.group_consumer(TOPIC, message_types={TOPIC: ["a"]}).open()
-
-
-@coroutine
 async def test_a_master_that_refuses_later_takes_everything_back(server):
     async with member(server) as consumer:
         await shares(consumer)
@@ -177,15 +156,6 @@ async def test_a_master_that_refuses_later_takes_everything_back(server):
             await consumer.fetch(0)
         server.faults.clear()
         await shares(consumer)
-
-
-@coroutine
-async def test_a_login_that_fails_is_an_error(server_with_logins):
-    for login in ({}, {"username": "reader", "password": "wrong"}):
-        async with client_of(server_with_logins, **login) as client:
-            for consumer in (client.group_consumer(TOPIC), client.assigned_consumer(TOPIC)):
-                with pytest.raises(RpcError, match="TUBEMQ_NOT_AUTHENTICATED"):
-                    await consumer.open()
 
 
 @coroutine
@@ -238,16 +208,6 @@ async def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
             async with asyncio.timeout(20):
                 await waiting
         server.faults.clear()
-
-
-@coroutine
-async def test_a_bound_group_starts_where_it_is_told(server):
-    produce(server, numbered(30), where=TopicPartition(TOPIC, 1, 0))
-    start = BoundStart("key", 1, {TopicPartition(TOPIC, 1, 0): 20 * 28})
-    async with member(server, group="bound", start=start) as consumer:
-        batch = await consumer.fetch(20_000)
-        assert [record.value for record in batch] == numbered(10, 20)
-        await consumer.confirm(batch)
 
 
 @coroutine
