@@ -16,7 +16,6 @@ class BackgroundGateway:
     """A gateway in a thread; as a context manager it starts and stops itself."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        """Start nothing yet."""
         self._settings = settings
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"tubemq-gateway {settings.name}", daemon=True)

@@ -94,26 +94,26 @@ def load_policy(path: Path) -> Policy:
     if set(content) != {"clients"} or not isinstance(content["clients"], list):
         raise _unusable(path, "it must be a list of [[clients]] and nothing else")
     policy = Policy({}, {}, {})
-    for number, given in enumerate(content["clients"], 1):
-        _add(policy, path, number, given)
+    for number, entry in enumerate(content["clients"], 1):
+        _add(policy, path, number, entry)
     return policy
 
 
-def _add(policy: Policy, path: Path, number: int, given: object) -> None:
+def _add(policy: Policy, path: Path, number: int, entry: object) -> None:
     """Add a client of a file to a policy."""
     place = f"client {number}"
-    if not isinstance(given, dict):
+    if not isinstance(entry, dict):
         raise _unusable(path, f"{place} is not a table")
-    name = given.get("name")
+    name = entry.get("name")
     if not isinstance(name, str) or not name.strip():
         raise _unusable(path, f"{place} has no name")
     place = f"client {name!r}"
-    if unknown := sorted(set(given) - _KEYS):
+    if unknown := sorted(set(entry) - _KEYS):
         raise _unusable(path, f"{place} has {unknown[0]!r}, which is none of {', '.join(sorted(_KEYS))}")
     if name in policy.clients:
         raise _unusable(path, f"{place} is there twice")
-    lists = {key: _texts(path, place, key, given.get(key, [])) for key in _LISTS}
-    if not isinstance(operator := given.get("operator", False), bool):
+    lists = {key: _texts(path, place, key, entry.get(key, [])) for key in _LISTS}
+    if not isinstance(operator := entry.get("operator", False), bool):
         raise _unusable(path, f"operator of {place} is neither true nor false")
     policy.clients[name] = Rights(
         name, lists["read"], lists["write"], lists["create"], lists["group"], operator
@@ -129,18 +129,18 @@ def _add_identities(policy: Policy, path: Path, name: str, lists: dict[str, tupl
     if not all(map(_DIGEST.fullmatch, lists["token_sha256"])):
         # Not the text: it may be a token.
         raise _unusable(path, f"a token_sha256 of {place} is not 64 digits of 0-9a-f")
-    for known, key in ((policy.tokens, "token_sha256"), (policy.certificates, "certificate")):
+    for owners, key in ((policy.tokens, "token_sha256"), (policy.certificates, "certificate")):
         for text in lists[key]:
-            if text in known:
-                raise _unusable(path, f"{place} has the same {key} as client {known[text]!r}")
-            known[text] = name
+            if text in owners:
+                raise _unusable(path, f"{place} has the same {key} as client {owners[text]!r}")
+            owners[text] = name
 
 
 def _texts(path: Path, place: str, key: str, value: object) -> tuple[str, ...]:
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
         raise _unusable(path, f"{key} of {place} is not a list of texts")
-    return tuple(found)
+    return tuple(texts)
 
 
 def _unusable(path: Path, cause: str) -> GatewayError:

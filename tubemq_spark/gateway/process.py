@@ -42,7 +42,7 @@ def run_gateway(settings: GatewaySettings, watch: Watch | None = None) -> int:
     server = GatewayServer(settings)
     code = asyncio.run(_serve(server, settings, watch))
     if server.left:
-        # Python would wait for threads that nobody waits for any more.
+        # Python would wait for threads whose calls have ended.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(code)
@@ -60,7 +60,7 @@ async def _serve(server: GatewayServer, settings: GatewaySettings, watch: Watch 
         sys.stderr.write(f"tubemq-spark: {error}\n")
         await server.stop(0)
         return CANNOT_LISTEN if error.condition == "TUBEMQ_LISTEN_FAILED" else NO_MASTER
-    # Whoever starts this process reads where it listens, which may be any free port.
+    # The parent process reads where it listens, which may be any free port.
     sys.stdout.write(f"gateway {settings.name} serves at {server.address}\n")
     if server.metrics_address is not None:
         sys.stdout.write(f"metrics at http://{server.metrics_address}/metrics\n")

@@ -72,7 +72,7 @@ class GatewayServer:
     """A gateway in the running event loop."""
 
     def __init__(self, settings: GatewaySettings, hooks: Iterable[Hook] = ()) -> None:
-        """Make all parts; reach no server and listen nowhere yet.
+        """Make all parts; ``start`` listens.
 
         Args:
             settings: how it runs.

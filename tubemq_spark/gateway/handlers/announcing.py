@@ -19,7 +19,6 @@ class Announcing:
     """The announcements of one gateway; a directory that cannot be used is a warning, and tried again."""
 
     def __init__(self, settings: GatewaySettings, workers: Workers) -> None:
-        """Announce nothing yet."""
         self._settings = settings
         self._workers = workers
         self._directory: Directory | None = None
@@ -32,7 +31,7 @@ class Announcing:
         return [] if self._directory is None else self._directory.peers(self._settings.cluster_name)
 
     async def begin(self, address: str) -> None:
-        """Be there, at an address, from now on."""
+        """Join the cluster's gateways at an address."""
         if self._directory is not None:
             self._directory.join(self._settings.name, address, self._settings.cluster_name)
             await self.renew()
@@ -43,7 +42,7 @@ class Announcing:
             await self._try(self._directory.renew)
 
     async def end(self) -> None:
-        """Be there no longer."""
+        """Leave the cluster's gateways."""
         if self._directory is not None:
             await self._try(self._directory.leave)
 

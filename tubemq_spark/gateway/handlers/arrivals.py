@@ -1,7 +1,7 @@
 """Who waits for messages of which partition, so that one asks the broker for all.
 
 A broker answers at once that it has nothing, and never later that it has something. Of the consumers that
-wait for one partition, of whatever groups, only the *first* asks its broker again and again. When it, or a
+wait for one partition, of any group, only the *first* asks its broker again and again. When it, or a
 publisher of this gateway, has seen messages there, all of them are woken and ask once.
 
 A consumer that filters messages says nothing about those of others, so consumers wait beside those with equal
@@ -34,7 +34,6 @@ class Arrivals:
     """The consumers of a gateway that wait."""
 
     def __init__(self) -> None:
-        """Know of nobody yet."""
         self._waiting: dict[TopicPartition, dict[Filter, dict[Waiter, None]]] = {}
         self._partitions: dict[Waiter, frozenset[TopicPartition]] = {}
 

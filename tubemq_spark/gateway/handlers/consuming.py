@@ -10,7 +10,7 @@ session's client id. So another gateway, where the client opens its session agai
 - *closing*: in ``_ending``; the session has ended, or the gateway stops. Its partitions are given up at the
   brokers, which may take a while;
 - *closed*: the partitions are free, and the group's members are told so. What was not committed comes again,
-  to whoever reads them next.
+  to the session that reads them next.
 
 **A fetch that waits** uses a thread only while a broker is asked (``parking``). It is answered once: with
 messages, or empty after its wait, when nothing is attached, or when the gateway drains. What a broker gave
@@ -82,7 +82,6 @@ class Consuming:
         arrivals: Arrivals,
         members: Members,
     ) -> None:
-        """Have no consumer yet."""
         self._gateway = settings.name
         self._most = settings.fetches
         self.waiting = 0
@@ -111,26 +110,26 @@ class Consuming:
     ) -> pb.AttachPartitionsResponse:
         """Take partitions for a session; say of each where it stands or why it was not taken."""
         attached = await self._opened(call.owner(), request)
-        made = pb.AttachPartitionsResponse()
-        for wanted in request.partitions:
-            partition = values.partition_from_proto(wanted.partition)
+        response = pb.AttachPartitionsResponse()
+        for place in request.partitions:
+            partition = values.partition_from_proto(place.partition)
             try:
                 offset = await self.attach(
-                    attached, partition, wanted.offset if wanted.HasField("offset") else None
+                    attached, partition, place.offset if place.HasField("offset") else None
                 )
             except TubeMQError as error:
-                made.partitions.add(error=failures.to_proto(error))
+                response.partitions.add(error=failures.to_proto(error))
             else:
-                made.partitions.add(offset=offset)
-        return made
+                response.partitions.add(offset=offset)
+        return response
 
     async def detach_partitions(
         self, request: pb.DetachPartitionsRequest, call: Call
     ) -> pb.DetachPartitionsResponse:
         """Give partitions up."""
         attached = self.attached(call.owner())
-        asked = [values.partition_from_proto(one) for one in request.partitions]
-        given_up = [partition for partition in asked if await self.detach(attached, partition)]
+        partitions = [values.partition_from_proto(place) for place in request.partitions]
+        given_up = [partition for partition in partitions if await self.detach(attached, partition)]
         return pb.DetachPartitionsResponse(partitions=map(values.partition_to_proto, given_up))
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
@@ -160,10 +159,10 @@ class Consuming:
         Raises:
             GatewayError: it has attached no partition.
         """
-        found = self._consumers.get(session)
-        if found is None:
+        attached = self._consumers.get(session)
+        if attached is None:
             raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="the session has attached no partition")
-        return found
+        return attached
 
     async def attach(self, attached: Attached, partition: TopicPartition, offset: int | None) -> int:
         """Take a partition; return where it stands.
@@ -193,7 +192,7 @@ class Consuming:
                     await self.commit_batch(attached, context, consumed=False)
             given_up = await self._workers.run(lambda: attached.consumer.disconnect(partition))
         finally:
-            with contextlib.suppress(TubeMQError):  # it has closed meanwhile
+            with contextlib.suppress(TubeMQError):  # it has closed
                 attached.consumer.resume([partition])
         attached.parking.wake()
         return given_up
@@ -207,12 +206,12 @@ class Consuming:
             TubeMQError: as ``Consumer.confirm``.
         """
         try:
-            done = await self._workers.run(lambda: attached.consumer.confirm(context, consumed=consumed))
+            confirmed = await self._workers.run(lambda: attached.consumer.confirm(context, consumed=consumed))
         finally:
-            for partition in [one for one, out in attached.out.items() if out == context]:
+            for partition in [place for place, out in attached.out.items() if out == context]:
                 del attached.out[partition]
             attached.parking.wake()
-        return pb.CommitResponse(offset=done.offset, latest=done.latest)
+        return pb.CommitResponse(offset=confirmed.offset, latest=confirmed.latest)
 
     def take_back(self, attached: Attached, contexts: Iterable[str]) -> None:
         """Take batches back whose client does not go on; they come again."""
@@ -222,7 +221,7 @@ class Consuming:
 
     async def _take_back(self, attached: Attached, contexts: tuple[str, ...]) -> None:
         for context in contexts:
-            # It may be committed by another call meanwhile, or its session may have ended.
+            # Another call may have committed it, or its session may have ended.
             with contextlib.suppress(TubeMQError):
                 await self.commit_batch(attached, context, consumed=False)
 
@@ -249,7 +248,7 @@ class Consuming:
     def response(self, attached: Attached, batch: Batch, call: Call) -> pb.FetchResponse:
         """Return a batch as a message, and count it."""
         attached.out[batch.partition] = batch.context
-        made = pb.FetchResponse(
+        fetched = pb.FetchResponse(
             reason=ConsumeStatus.READY,
             partition=values.partition_to_proto(batch.partition),
             offset=batch.offset,
@@ -262,12 +261,12 @@ class Consuming:
             slow=batch.slow,
         )
         if (last := batch.records[-1].offset) is not None:
-            made.next = last + INDEX_ENTRY_BYTES
+            fetched.next = last + INDEX_ENTRY_BYTES
         if batch.bytes_behind is not None:
             self._metrics.behind(batch.bytes_behind)
         call.rows += len(batch)
         self._metrics.passed("read", len(batch), sum(len(record.value) for record in batch.records))
-        return made
+        return fetched
 
     # Life.
 
@@ -292,15 +291,15 @@ class Consuming:
             await asyncio.wait({ending}, timeout=_in_time(_LONGEST_CLOSE_S, call))
 
     async def _opened(self, session: Session, request: pb.AttachPartitionsRequest) -> Attached:
-        topics = set(request.topics) or {wanted.partition.topic for wanted in request.partitions}
+        topics = set(request.topics) or {place.partition.topic for place in request.partitions}
         async with self._attaching.setdefault(session, asyncio.Lock()):
-            found = self._consumers.get(session)
-            if found is None:
+            attached = self._consumers.get(session)
+            if attached is None:
                 return await self._open(session, sorted(topics), accept_losses=request.accept_losses)
-        if missing := topics - set(found.consumer.subscription.topics):
+        if missing := topics - set(attached.consumer.subscription.topics):
             what = f"the session reads other topics than {', '.join(sorted(missing))}"
             raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
-        return found
+        return attached
 
     async def _open(self, session: Session, topics: list[str], *, accept_losses: bool) -> Attached:
         await self._members.admit(session.access)
@@ -309,12 +308,12 @@ class Consuming:
         await self._workers.run(consumer.open)
         if session.ended:
             await self._workers.run(consumer.close)
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has ended meanwhile")
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has ended")
         parking = Parking(consumer, self._workers, self._arrivals)
-        found = self._consumers[session] = Attached(session, consumer, parking)
-        consumer.on_given_up(lambda: self._events.from_thread(lambda: self._look_for_lost(found)))
+        attached = self._consumers[session] = Attached(session, consumer, parking)
+        consumer.on_given_up(lambda: self._events.from_thread(lambda: self._look_for_lost(attached)))
         self._events.members_changed(session.access.config.group, session)
-        return found
+        return attached
 
     def _loss_policy(self, session: Session, *, accept: bool) -> LossPolicy:
         def tell(loss: LossRecord) -> None:
@@ -364,12 +363,12 @@ def _in_time(wait_s: float, call: Call) -> float:
 
 
 def _message(record: Record) -> pb.FetchResponse.Message:
-    made = pb.FetchResponse.Message(
+    proto = pb.FetchResponse.Message(
         value=record.value,
         message_id=record.message_id,
         offset=record.offset,
         has_attributes=record.attributes is not None,
     )
     for name, value in (record.attributes or {}).items():
-        made.attributes.add(name=name, value=value)
-    return made
+        proto.attributes.add(name=name, value=value)
+    return proto

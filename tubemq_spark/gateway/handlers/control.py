@@ -14,7 +14,7 @@ from tubemq_spark.model import StoreBounds, StoreId
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
-"""Errors of a broker after which a master is asked anew where it is."""
+"""Errors of a broker after which a master is asked again where it is."""
 
 
 class Control:
@@ -94,9 +94,9 @@ class Control:
                 layout = with_missing(routes.known(topics), topics)
             else:
                 layout = routes.layout(topics, missing_ok=request.missing_ok)
-            made = values.layout_to_proto(layout)
-            made.age_ms = routes.age_ms(topics)
-            return made
+            response = values.layout_to_proto(layout)
+            response.age_ms = routes.age_ms(topics)
+            return response
 
         return await self._workers.run(ask)
 
@@ -129,11 +129,11 @@ class Control:
 
         def ask() -> pb.PartitionOffsets:
             begins = {
-                values.partition_from_proto(one.partition): values.bounds_from_proto(one.bounds)
-                for one in request.begins
+                values.partition_from_proto(item.partition): values.bounds_from_proto(item.bounds)
+                for item in request.begins
             }
-            found = access.cluster.first_readable(access.routes.find(begins), begins)
-            return pb.PartitionOffsets(offsets=values.offsets_to_proto(found))
+            offsets = access.cluster.first_readable(access.routes.find(begins), begins)
+            return pb.PartitionOffsets(offsets=values.offsets_to_proto(offsets))
 
         return await self._workers.run(ask)
 
@@ -144,9 +144,9 @@ class Control:
         access = call.owner().access
 
         def ask() -> pb.PartitionOffsets:
-            partitions = [values.partition_from_proto(one) for one in request.partitions]
-            found = access.cluster.group_positions(access.routes.find(partitions))
-            return pb.PartitionOffsets(offsets=values.offsets_to_proto(found))
+            partitions = [values.partition_from_proto(item) for item in request.partitions]
+            offsets = access.cluster.group_positions(access.routes.find(partitions))
+            return pb.PartitionOffsets(offsets=values.offsets_to_proto(offsets))
 
         return await self._workers.run(ask)
 
@@ -174,17 +174,17 @@ class Control:
 def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsResponse:
     stores = values.stores_from_proto(request.stores)
     layout = access.routes.known({store.topic for store in stores})
-    found = access.cluster.bounds(
+    bounds = access.cluster.bounds(
         layout,
         [store for store in stores if store in layout.stores],
         flushed=request.flushed,
         timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else None,
     )
-    failures: dict[StoreId, TubeMQError] = {**found.failures}
+    failures: dict[StoreId, TubeMQError] = {**bounds.failures}
     access.routes.forget(
-        {store.topic for store, error in found.failures.items() if isinstance(error, _PROVES_OLD)}
+        {store.topic for store, error in bounds.failures.items() if isinstance(error, _PROVES_OLD)}
     )
     for store in stores:
-        if store not in found.known and store not in failures:
+        if store not in bounds.known and store not in failures:
             failures[store] = OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=store)
-    return values.store_bounds_to_proto(StoreBounds(found.known, failures), stores)
+    return values.store_bounds_to_proto(StoreBounds(bounds.known, failures), stores)

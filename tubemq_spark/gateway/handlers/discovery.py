@@ -35,7 +35,6 @@ class Discovery:
     """The masters of one gateway; used in the event loop."""
 
     def __init__(self, settings: GatewaySettings, workers: Workers) -> None:
-        """Ask nobody yet."""
         self._settings = settings
         self._first = settings.client_config().masters
         self._workers = workers
@@ -54,42 +53,42 @@ class Discovery:
         try:
             # A name server that is silent has no limit of its own.
             async with asyncio.timeout(_TIMEOUT_S):
-                found = await self._workers.run(self._find)
+                members = await self._workers.run(self._find)
         except (OSError, http.client.HTTPException, ValueError, OptionError) as error:
             if not self._failing:
-                cause = str(error) or f"nobody answered within {_TIMEOUT_S:.0f} s"
+                cause = str(error) or f"no server answered within {_TIMEOUT_S:.0f} s"
                 logger.warning("the masters stay %s, since others cannot be found: %s", _texts(before), cause)
             self._failing = True
             return
         self._failing = False
-        if set(found) != set(before):
-            identity.replace_masters(self._first, found)
-            logger.info("the masters are %s now, and were %s before", _texts(found), _texts(before))
+        if set(members) != set(before):
+            identity.replace_masters(self._first, members)
+            logger.info("the masters are %s now, and were %s before", _texts(members), _texts(before))
 
     def _find(self) -> tuple[Endpoint, ...]:
         """Return the masters.
 
         Raises:
-            OSError: nobody answers, or with an error.
+            OSError: no server answers, or one with an error.
             HTTPException: the answer is not one of an HTTP server.
             ValueError: the answer names none.
             OptionError: it names something that is no address.
         """
         url = self._settings.master_discovery_url
-        found = _by_name(self._first) if url is None else _listed_at(url)
-        if not found:
+        members = _by_name(self._first) if url is None else _listed_at(url)
+        if not members:
             raise ValueError("the answer names no master")
-        return found
+        return members
 
 
 def _by_name(hosts: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     """Return all addresses that the hosts have now."""
-    found = {
+    members = {
         Endpoint(str(address[0]), host.port): None
         for host in hosts
         for *_, address in socket.getaddrinfo(host.host, host.port, type=socket.SOCK_STREAM)
     }
-    return tuple(found)
+    return tuple(members)
 
 
 def _listed_at(url: str) -> tuple[Endpoint, ...]:
@@ -99,9 +98,9 @@ def _listed_at(url: str) -> tuple[Endpoint, ...]:
     except urllib.error.HTTPError as error:
         error.close()
         raise
-    addresses = [one for one in re.split(r"[\s,;]+", text) if one]
+    addresses = [address for address in re.split(r"[\s,;]+", text) if address]
     # A page that is something else, such as an error in HTML, must not become names of hosts.
-    if strange := [one for one in addresses if not _ADDRESS.fullmatch(one)]:
+    if strange := [address for address in addresses if not _ADDRESS.fullmatch(address)]:
         raise ValueError(f"{strange[0][:_SHOWN]!r} is not host:port")
     return tuple(dict.fromkeys(map(Endpoint.parse, addresses)))
 

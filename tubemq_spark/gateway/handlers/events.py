@@ -41,10 +41,10 @@ class Events:
         self._loop = asyncio.get_running_loop()
 
     def from_thread(self, tell: Callable[[], object]) -> None:
-        """Have something told, from whatever thread."""
+        """Call a function in the event loop, from any thread."""
         loop = self._loop
         if loop is not None:
-            # At the very end there is nobody left to tell.
+            # At the very end no session is left to tell.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(tell)
 

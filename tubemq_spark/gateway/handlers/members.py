@@ -39,7 +39,6 @@ class Members:
     """Serves ``ListMembers`` and ``ListGroups``; used in the event loop."""
 
     def __init__(self, settings: GatewaySettings, workers: Workers, clock: Clock = time.monotonic) -> None:
-        """Ask nobody yet."""
         self._web = settings.web_servers
         self._new_groups = settings.new_groups
         self._workers = workers
@@ -50,15 +49,15 @@ class Members:
         """Name the members of a group, and what each holds."""
         access = call.owner().access
         group = request.group or access.config.group
-        told = await self._ask(("members", group), lambda: self._members(access, group))
-        items = {item["consumerId"]: item for item in told.value["data"]}
+        answer = await self._ask(("members", group), lambda: self._members(access, group))
+        items = {item["consumerId"]: item for item in answer.value["data"]}
         page, more = _page(items, request.page_size, request.after)
         return pb.ListMembersResponse(
             members=[_member(item) for item in page],
-            topics=told.value["topicSet"],
+            topics=answer.value["topicSet"],
             more=more,
-            age_ms=self._age_ms(told),
-            policy=told.value["policy"],
+            age_ms=self._age_ms(answer),
+            policy=answer.value["policy"],
         )
 
     async def admit(self, access: Access) -> None:
@@ -75,9 +74,9 @@ class Members:
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
         """Name the groups that have members, or those of them that read a topic."""
         timeout_s = call.owner().access.config.rpc_timeout_ms / 1000
-        told = await self._ask(("groups", request.topic), lambda: self._groups(request.topic, timeout_s))
+        answer = await self._ask(("groups", request.topic), lambda: self._groups(request.topic, timeout_s))
         page, more = _page(
-            {item["consumeGroup"]: item for item in told.value}, request.page_size, request.after
+            {item["consumeGroup"]: item for item in answer.value}, request.page_size, request.after
         )
         groups = [
             pb.ListGroupsResponse.Group(
@@ -85,23 +84,23 @@ class Members:
             )
             for item in page
         ]
-        return pb.ListGroupsResponse(groups=groups, more=more, age_ms=self._age_ms(told))
+        return pb.ListGroupsResponse(groups=groups, more=more, age_ms=self._age_ms(answer))
 
     async def _ask(self, what: Hashable, ask: Callable[[], Any]) -> _Told:
-        told = self._told.get(what)
-        if told is None or self._clock() - told.at > _FRESH_S:
-            answer = await self._workers.run(ask)
+        answer = self._told.get(what)
+        if answer is None or self._clock() - answer.at > _FRESH_S:
+            value = await self._workers.run(ask)
             self._told.pop(what, None)
-            told = self._told[what] = _Told(answer, self._clock())
+            answer = self._told[what] = _Told(value, self._clock())
             if len(self._told) > _MOST_KEPT:
                 del self._told[next(iter(self._told))]
-        return told
+        return answer
 
     def _members(self, access: Access, group: str) -> dict[str, Any]:
         """Return what a master says of a group.
 
         Raises:
-            GatewayError: nobody knows it.
+            GatewayError: no master and no broker knows it.
         """
         timeout_s = access.config.rpc_timeout_ms / 1000
 
@@ -111,11 +110,11 @@ class Members:
                 "policy": _policy(admin.group_control(group), admin.consume_controls(group)),
             }
 
-        found = ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
+        report = ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
         # A master answers for a group that it does not know as for one without members.
-        if not found["data"] and not access.cluster.stored_offsets(group).known:
+        if not report["data"] and not access.cluster.stored_offsets(group).known:
             raise GatewayError("TUBEMQ_GROUP_NOT_FOUND", group=group)
-        return found
+        return report
 
     def _groups(self, topic: str, timeout_s: float) -> list[dict[str, Any]]:
         def ask(admin: MasterAdmin) -> list[dict[str, Any]]:
@@ -123,8 +122,8 @@ class Members:
 
         return ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
 
-    def _age_ms(self, told: _Told) -> int:
-        return int((self._clock() - told.at) * 1000)
+    def _age_ms(self, answer: _Told) -> int:
+        return int((self._clock() - answer.at) * 1000)
 
 
 def _page(items: dict[str, Item], size: int, after: str) -> tuple[list[Item], bool]:
@@ -135,25 +134,25 @@ def _page(items: dict[str, Item], size: int, after: str) -> tuple[list[Item], bo
 
 def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.GroupPolicy:
     changes = [item["modifyDate"] for item in ([] if control is None else [control]) + topics]
-    made = pb.GroupPolicy(changed=max(changes, default=""))
+    policy = pb.GroupPolicy(changed=max(changes, default=""))
     if control is not None:
-        made.flow_control = bool(control["flowCtrlEnable"])
-        made.flow_rules = json.dumps(control["flowCtrlInfo"])
-        made.brokers_per_consumer = max(0, control["alwdBrokerClientRate"])
+        policy.flow_control = bool(control["flowCtrlEnable"])
+        policy.flow_rules = json.dumps(control["flowCtrlInfo"])
+        policy.brokers_per_consumer = max(0, control["alwdBrokerClientRate"])
     for item in topics:
-        made.topics.add(
+        policy.topics.add(
             topic=item["topicName"],
             consume=bool(item["consumeEnable"]),
             reason=item["disableCsmRsn"],
             filters=item["filterConds"].strip(",") if item["filterEnable"] else "",
         )
-    return made
+    return policy
 
 
 def _member(item: dict[str, Any]) -> pb.ListMembersResponse.Member:
-    made = pb.ListMembersResponse.Member(client_id=item["consumerId"])
+    member = pb.ListMembersResponse.Member(client_id=item["consumerId"])
     for part in item["parInfo"]:
-        made.partitions.add(
+        member.partitions.add(
             topic=part["topicName"], partition_id=int(part["partId"]), broker=part["brokerAddr"]
         )
-    return made
+    return member

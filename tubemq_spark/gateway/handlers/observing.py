@@ -26,7 +26,6 @@ class Observer:
     def __init__(
         self, settings: GatewaySettings, sessions: Sessions, upstream: Upstream, metrics: Metrics
     ) -> None:
-        """Look at nothing yet."""
         self._settings = settings
         self._sessions = sessions
         self._upstream = upstream

@@ -61,17 +61,17 @@ class Operations:
             capabilities=self.capabilities,
             degraded=self._upstream.degraded,
             peers=[
-                pb.DescribeGatewayResponse.Peer(id=one.id, name=one.name, address=one.address)
-                for one in self._announcing.peers()
+                pb.DescribeGatewayResponse.Peer(id=peer.id, name=peer.name, address=peer.address)
+                for peer in self._announcing.peers()
             ],
         )
 
     async def list_sessions(self, request: pb.ListSessionsRequest, _: Call) -> pb.ListSessionsResponse:
         """List sessions in the order of their ids, a page at a time."""
         size = min(request.page_size or _PAGE, _PAGE)
-        behind = [one for one in self._sessions if one.client_id > request.after]
+        behind = [session for session in self._sessions if session.client_id > request.after]
         return pb.ListSessionsResponse(
-            sessions=[self._described(one) for one in behind[:size]], more=len(behind) > size
+            sessions=[self._described(session) for session in behind[:size]], more=len(behind) > size
         )
 
     def _described(self, session: Session) -> pb.ListSessionsResponse.Session:

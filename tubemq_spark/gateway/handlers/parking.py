@@ -46,7 +46,6 @@ class Parking:
     """The fetches of one session; used in the event loop."""
 
     def __init__(self, consumer: AssignedConsumer, workers: Workers, arrivals: Arrivals) -> None:
-        """Have no fetch yet; listen to the consumer."""
         self.consumer = consumer
         self._workers = workers
         self._arrivals = arrivals

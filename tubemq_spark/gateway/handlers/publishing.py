@@ -1,14 +1,14 @@
 """Messages to send: a stream of commands for each client that publishes, and single batches.
 
-While messages of a stream are under way it has a thread, since a producer belongs to one, and a producer,
-which nobody else uses meanwhile. So the producers, and their connections to brokers, are as many as streams
-that send at the same time, and not as many as streams.
+While messages of a stream are under way it has a thread, since a producer belongs to one, and a producer for
+itself. So the producers, and their connections to brokers, are as many as streams that send at the same time,
+and not as many as streams.
 
 **States of a stream.**
 
 - *sending*: its thread has a producer, and carries out one command after the other. The client sends the next
   one only after it has the answer to the last one, so a stream has at most one command in the gateway;
-- *at rest*: everything is stored, and the producer is kept for whoever sends next. With the next command the
+- *at rest*: everything is stored, and the producer is kept for the next stream. With the next command the
   stream sends again, as soon as there is a thread;
 - *finished*: the client said so, and everything is stored;
 - *abandoned*: the stream broke off. The producer is closed, and what was not stored by then may never be.
@@ -61,7 +61,7 @@ class _Producing:
         )
 
     async def ask(self, command: pb.PublishCommand, thread: "asyncio.Future[None]") -> pb.PublishAnswer:
-        """Have a command carried out, and return the answer.
+        """Carry a command out and return the answer.
 
         Raises:
             TubeMQError: the thread has ended because of it.
@@ -90,10 +90,10 @@ class _Producing:
         self._answer(*finished)
 
     def _carry_out_next(self, sender: Sender) -> tuple["asyncio.Future[Any]", pb.PublishAnswer] | None:
-        given = self._commands.get()
-        if given is None:
+        waiting = self._commands.get()
+        if waiting is None:
             raise _AbandonedError
-        command, future = given
+        command, future = waiting
         try:
             answer = _carry_out(sender, command, self._before)
         except TubeMQError as error:
@@ -178,7 +178,7 @@ class Publishing:
                 self._budget.give(session.client_id, size)
 
         receipts = await self._workers.run(work)
-        self._arrivals.arrived(one.partition for one in receipts)
+        self._arrivals.arrived(receipt.partition for receipt in receipts)
         self._count(call, len(batch), size)
         return pb.PublishResponse(receipts=values.receipts_to_proto(receipts))
 
@@ -231,7 +231,9 @@ class Publishing:
             if command.HasField("batch"):
                 self._count(call, _accepted(command, answer), size)
             sending.at_rest = command.WhichOneof("command") in _RESTS and not answer.HasField("error")
-            self._arrivals.arrived(values.partition_from_proto(one.partition) for one in answer.receipts)
+            self._arrivals.arrived(
+                values.partition_from_proto(receipt.partition) for receipt in answer.receipts
+            )
             answer.draining = self._calls.draining
             await call.context.write(answer)
             if command.HasField("finish") and sending.at_rest:

@@ -118,11 +118,11 @@ class _Reading:
         while True:
             self._news.clear()
             over = thread.done()
-            while (one := self._take()) is not None:
+            while (item := self._take()) is not None:
                 try:
-                    yield one
+                    yield item
                 finally:
-                    self._budget.give(self._owner, len(one[0]))
+                    self._budget.give(self._owner, len(item[0]))
             if over:
                 return
             try:
@@ -144,9 +144,9 @@ class _Reading:
         with self._changed:
             if not self._ready:
                 return None
-            one = self._ready.popleft()
+            item = self._ready.popleft()
             self._changed.notify_all()
-            return one
+            return item
 
 
 class Ranges:
@@ -196,10 +196,10 @@ class Ranges:
                 self._metrics.passed("read", rows, len(data))
 
     async def _send(self, call: Call, data: bytes) -> None:
-        """Write a message to a client, which may take its time as long as nobody waits for the room.
+        """Write a message to a client, which may take its time as long as no other reader waits for the room.
 
         Raises:
-            GatewayError: somebody does.
+            GatewayError: another reader does.
         """
         writing = asyncio.ensure_future(call.context.write(data))
         try:
@@ -221,6 +221,6 @@ _WAITING: Final = pb.ReadRangeResponse(waiting=pb.Waiting()).SerializeToString()
 
 def _located(access: Access, request: pb.ReadRangeRequest) -> RangeRequest:
     partition = values.partition_from_proto(request.partition)
-    wanted = OffsetRange(partition, request.start, request.end)
+    span = OffsetRange(partition, request.start, request.end)
     layout = access.routes.find([partition])
-    return layout.request(wanted, own_store=request.own_store)
+    return layout.request(span, own_store=request.own_store)

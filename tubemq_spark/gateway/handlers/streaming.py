@@ -3,7 +3,7 @@
 **States of a stream.**
 
 - *flowing*: there is credit, so the stream waits for messages as a fetch does, and sends them;
-- *without credit*: nothing is fetched, so a client that does not read makes nobody keep messages for it;
+- *without credit*: nothing is fetched, so a client that does not read makes no gateway keep messages for it;
 - *over*: the client ended its side or has gone, its session has ended, or the gateway drains. What was sent
   and not committed by then is taken back, and comes again.
 
@@ -108,24 +108,24 @@ class _Stream:
             else:
                 raise MalformedMessageError("a command of a consume stream is none of those that there are")
 
-    async def _commit(self, asked: pb.CommitRequest) -> pb.ConsumeEvent.Committed:
-        made = pb.ConsumeEvent.Committed(batch=asked.batch)
-        self._sent.discard(asked.batch)
-        with _told(made.error):
-            done = await self._consuming.commit_batch(
-                self._attached, asked.batch, consumed=not asked.roll_back
+    async def _commit(self, request: pb.CommitRequest) -> pb.ConsumeEvent.Committed:
+        answer = pb.ConsumeEvent.Committed(batch=request.batch)
+        self._sent.discard(request.batch)
+        with _told(answer.error):
+            result = await self._consuming.commit_batch(
+                self._attached, request.batch, consumed=not request.roll_back
             )
-            made.position.CopyFrom(done)
-        return made
+            answer.position.CopyFrom(result)
+        return answer
 
-    async def _seek(self, asked: pb.ConsumeCommand.Seek) -> pb.ConsumeEvent.Sought:
-        made = pb.ConsumeEvent.Sought(partition=asked.partition)
-        partition = values.partition_from_proto(asked.partition)
-        with _told(made.error):
+    async def _seek(self, command: pb.ConsumeCommand.Seek) -> pb.ConsumeEvent.Sought:
+        answer = pb.ConsumeEvent.Sought(partition=command.partition)
+        partition = values.partition_from_proto(command.partition)
+        with _told(answer.error):
             await self._consuming.detach(self._attached, partition)
-            offset = asked.offset if asked.HasField("offset") else None
-            made.offset = await self._consuming.attach(self._attached, partition, offset)
-        return made
+            offset = command.offset if command.HasField("offset") else None
+            answer.offset = await self._consuming.attach(self._attached, partition, offset)
+        return answer
 
 
 @contextlib.contextmanager
@@ -141,7 +141,6 @@ class Streaming:
     """Serves ``Consume``."""
 
     def __init__(self, sessions: Sessions, consuming: Consuming, calls: Calls) -> None:
-        """Serve no stream yet."""
         self._sessions = sessions
         self._consuming = consuming
         self._calls = calls

@@ -25,7 +25,6 @@ class Topics:
     """Serves ``CreateTopic``; used in the event loop."""
 
     def __init__(self, settings: GatewaySettings, workers: Workers) -> None:
-        """Ask nobody yet."""
         self._gateway = settings.name
         self._web = settings.web_servers
         self._token = settings.master_admin_token
@@ -80,19 +79,21 @@ def _create(admin: MasterAdmin, request: pb.CreateTopicRequest) -> pb.CreateTopi
             raise RemoteProtocolError(
                 "TUBEMQ_TOPIC_PARTLY_CREATED", topic=request.topic, brokers=sorted(there), missing=missing
             ) from error
-        # Somebody else was quicker.
+        # Another client was quicker.
         return pb.CreateTopicResponse(created=False, broker_ids=sorted(there))
     return pb.CreateTopicResponse(created=True, broker_ids=brokers)
 
 
-def _brokers(admin: MasterAdmin, asked: Sequence[int]) -> list[int]:
-    known = admin.broker_run_status()
-    if unknown := sorted(set(asked) - known.keys()):
-        raise _bad(f"the cluster has no broker {unknown[0]}, but {sorted(known)}")
-    found = sorted(set(asked)) or sorted(one for one, status in known.items() if status.is_online)
-    if not found:
+def _brokers(admin: MasterAdmin, broker_ids: Sequence[int]) -> list[int]:
+    statuses = admin.broker_run_status()
+    if unknown := sorted(set(broker_ids) - statuses.keys()):
+        raise _bad(f"the cluster has no broker {unknown[0]}, but {sorted(statuses)}")
+    chosen = sorted(set(broker_ids)) or sorted(
+        broker_id for broker_id, status in statuses.items() if status.is_online
+    )
+    if not chosen:
         raise _bad("no broker of the cluster is online")
-    return found
+    return chosen
 
 
 def _bad(what: str) -> GatewayError:

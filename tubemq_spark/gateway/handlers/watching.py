@@ -20,7 +20,6 @@ class Watching:
     """Serves ``WatchRoute``; used in the event loop."""
 
     def __init__(self, settings: GatewaySettings, sessions: Sessions, workers: Workers, calls: Calls) -> None:
-        """Watch for nobody yet."""
         self._refresh_s = settings.route_refresh_ms / 1000
         self._sessions = sessions
         self._workers = workers
@@ -58,16 +57,16 @@ class Watching:
         routes, topics = session.access.routes, tuple(request.topics)
         # The master says which topics may be read at all.
         await self._workers.run(lambda: routes.layout(topics, missing_ok=request.missing_ok))
-        told = None
+        last = None
         while not session.ended:
             self._calls.refuse_when_draining()
-            found = values.layout_to_proto(
+            current = values.layout_to_proto(
                 with_missing(await self._workers.run(lambda: routes.known(topics)), topics)
             )
-            if found != told:
-                told = found
+            if current != last:
+                last = current
                 answer = pb.QueryRouteResponse(age_ms=routes.age_ms(topics))
-                answer.MergeFrom(found)
+                answer.MergeFrom(current)
                 await call.context.write(answer.SerializeToString())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._refresh_s):

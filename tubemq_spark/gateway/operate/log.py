@@ -25,15 +25,15 @@ class _JsonFormatter(_UtcFormatter):
     """One JSON object per record, always on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        found = {
+        record_fields = {
             "time": f"{self.formatTime(record, _MOMENT)}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            found["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(found)
+            record_fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(record_fields)
 
 
 def log_handler(settings: GatewaySettings) -> logging.Handler:
@@ -42,15 +42,15 @@ def log_handler(settings: GatewaySettings) -> logging.Handler:
     Raises:
         OSError: the file cannot be opened.
     """
-    made: logging.Handler
+    handler: logging.Handler
     if settings.log_file is None:
-        made = logging.StreamHandler(sys.stderr)
+        handler = logging.StreamHandler(sys.stderr)
     else:
-        made = logging.handlers.RotatingFileHandler(
+        handler = logging.handlers.RotatingFileHandler(
             settings.log_file,
             maxBytes=settings.log_file_bytes,
             backupCount=settings.log_files,
             encoding="utf-8",
         )
-    made.setFormatter(_JsonFormatter() if settings.log_json else _UtcFormatter())
-    return made
+    handler.setFormatter(_JsonFormatter() if settings.log_json else _UtcFormatter())
+    return handler

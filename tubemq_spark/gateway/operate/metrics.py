@@ -28,7 +28,6 @@ class Metrics:
     """The numbers of one gateway."""
 
     def __init__(self) -> None:
-        """Count from 0; serve nothing yet."""
         prometheus = _prometheus()
         self.registry = prometheus.CollectorRegistry()
         self.labels: dict[str, tuple[str, ...]] = {}
@@ -68,7 +67,7 @@ class Metrics:
         return kind(full, text, labels, registry=self.registry, **more)
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a number that is asked for when somebody looks."""
+        """Show a number that is asked for at each look."""
         self._made(_prometheus().Gauge, name, text).set_function(value)
         self._watched[text] = value
 

@@ -77,7 +77,7 @@ SHOWN: Final = 500
 class Rates:
     """Turns totals into rates.
 
-    Whoever looks gets the rate since one of the last two marks, so that several may look as often as they
+    A look gives the rate since one of the last two marks, so that several may look as often as they
     like. Used in the event loop only.
     """
 

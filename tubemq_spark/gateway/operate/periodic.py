@@ -13,7 +13,6 @@ class Periodic:
     """The tasks of one gateway; used in the event loop."""
 
     def __init__(self) -> None:
-        """Have none yet."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def every(self, period_ms: int, work: Callable[[], Awaitable[object]], what: str) -> None:

@@ -18,45 +18,47 @@ _STYLE: Final = (
 )
 
 
-def render(seen: Overview) -> str:
+def render(overview: Overview) -> str:
     """Return the page."""
-    state = '<strong class="draining">about to stop</strong>' if seen.draining else "serving"
+    state = '<strong class="draining">about to stop</strong>' if overview.draining else "serving"
     facts = (
         ("state", state),
-        ("address", escape(seen.address)),
-        ("cluster", escape(seen.cluster)),
-        ("masters", escape(", ".join(seen.masters))),
-        ("version", escape(seen.version)),
-        ("running for", _duration(seen.uptime_ms)),
+        ("address", escape(overview.address)),
+        ("cluster", escape(overview.cluster)),
+        ("masters", escape(", ".join(overview.masters))),
+        ("version", escape(overview.version)),
+        ("running for", _duration(overview.uptime_ms)),
     )
-    more = seen.session_count - len(seen.sessions)
+    more = overview.session_count - len(overview.sessions)
     left_out = f"<p>{more:,} more sessions are not listed.</p>" if more else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="refresh" content="{REFRESH_S}">'
-        f"<title>Gateway {escape(seen.name)}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Gateway {escape(seen.name)}</h1>"
+        f"<title>Gateway {escape(overview.name)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>Gateway {escape(overview.name)}</h1>"
         + _table("gateway", "Gateway", (), facts)
         + _table(
             "rates",
             "Messages",
             ("direction", "#messages/s", "#MB/s", "#messages", "#MB"),
-            [(name, *_flow(flow)) for name, flow in seen.flows.items()],
+            [(name, *_flow(flow)) for name, flow in overview.flows.items()],
         )
-        + _table("waits", "Now", ("what", "#number"), [(name, f"{n:,}") for name, n in seen.numbers.items()])
+        + _table(
+            "waits", "Now", ("what", "#number"), [(name, f"{n:,}") for name, n in overview.numbers.items()]
+        )
         + _table(
             "sessions",
-            f"{seen.session_count:,} sessions",
+            f"{overview.session_count:,} sessions",
             ("client", "group", "peer", "language", "version", "#age", "#silent", "#calls", "#running"),
             [
                 (
-                    *map(escape, (one.client_id, one.group, one.peer, one.language, one.version)),
-                    _duration(one.age_ms),
-                    _duration(one.silent_ms),
-                    f"{one.calls:,}",
-                    f"{one.running:,}",
+                    *map(escape, (row.client_id, row.group, row.peer, row.language, row.version)),
+                    _duration(row.age_ms),
+                    _duration(row.silent_ms),
+                    f"{row.calls:,}",
+                    f"{row.running:,}",
                 )
-                for one in seen.sessions
+                for row in overview.sessions
             ],
         )
         + left_out
@@ -66,13 +68,13 @@ def render(seen: Overview) -> str:
             ("topic", "group", "#partitions", "#brokers", "#age"),
             [
                 (
-                    escape(one.topic),
-                    escape(one.group),
-                    f"{one.partitions:,}",
-                    f"{one.brokers:,}",
-                    _duration(one.age_ms),
+                    escape(row.topic),
+                    escape(row.group),
+                    f"{row.partitions:,}",
+                    f"{row.brokers:,}",
+                    _duration(row.age_ms),
                 )
-                for one in seen.routes
+                for row in overview.routes
             ],
         )
         + '<p><a href="/metrics">metrics</a></p></body></html>\n'

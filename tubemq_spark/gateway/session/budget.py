@@ -33,7 +33,7 @@ class ByteBudget:
 
     @property
     def pressed(self) -> bool:
-        """Whether somebody waits for room, or found none a moment ago."""
+        """Whether a call waits for room, or had none a moment ago."""
         return self._waiting > 0 or time.monotonic() - self._short_at < _PRESSED_S
 
     def take(
@@ -59,9 +59,9 @@ class ByteBudget:
         """Give bytes back."""
         with self._changed:
             self.used -= size
-            left = self._by_owner[owner] - size
-            if left:
-                self._by_owner[owner] = left
+            rest = self._by_owner[owner] - size
+            if rest:
+                self._by_owner[owner] = rest
             else:
                 del self._by_owner[owner]
             self._changed.notify_all()

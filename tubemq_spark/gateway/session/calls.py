@@ -1,9 +1,9 @@
 """What each call goes through: its session, its errors, metrics and the access log.
 
-**Never silence.** Whatever happens in a call, its client gets a status: that of its error, with the error
+**Never silence.** In any case, its client gets a status: that of its error, with the error
 itself in a trailer; INTERNAL for a mistake of ours, which is logged with its traceback. That comes before the
 deadline of the client, who otherwise would learn nothing of the reason; a client that names no deadline has
-the usual one of the method. What a thread still does then comes to its end, and nobody waits for it.
+the usual one of the method. What a thread still does then comes to its end, and no call waits for it.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class Call:
 
 
 class Hook(Protocol):
-    """What whoever embeds a gateway wants to know of each call; both are called in the event loop."""
+    """What an embedding program wants to know of each call; both are called in the event loop."""
 
     def before(self, call: Call) -> None:
         """Called when a call has come."""
@@ -127,7 +127,6 @@ class Calls:
     """Binds the handlers of a gateway to gRPC."""
 
     def __init__(self, settings: GatewaySettings, sessions: Sessions, metrics: Metrics) -> None:
-        """Serve nothing yet."""
         self._gateway = settings.name
         self._log_every = settings.access_log_every
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
@@ -152,8 +151,8 @@ class Calls:
     def generic_handler(self, handlers: dict[str, Handler]) -> grpc.GenericRpcHandler:
         """Return what gRPC calls; methods of the service without a handler are unimplemented."""
         bound = {}
-        for name, given in handlers.items():
-            method, handler = METHODS[name], self._guarded(name, given)
+        for name, implementation in handlers.items():
+            method, handler = METHODS[name], self._guarded(name, implementation)
             # What comes are bytes, so that it is us who say what is wrong with them. Streams that only give
             # convert in their own thread.
             if method.takes_stream:
@@ -170,7 +169,7 @@ class Calls:
 
     @contextlib.contextmanager
     def within(self, call: Call, session: Session) -> Iterator[Session]:
-        """Give a call its session, which does not expire meanwhile."""
+        """Give a call its session, which does not expire during it."""
         self.guard.check_owner(session, call.client)
         call.session = session
         session.running += 1
@@ -235,7 +234,7 @@ class Calls:
         except asyncio.CancelledError:
             status = "CANCELLED"
             raise
-        except Exception as error:  # noqa: BLE001 (an answer, whatever it is)
+        except Exception as error:  # noqa: BLE001 (any of them is an answer)
             failure = _as_error(name, error)
             status = status_of(failure).name
             await abort(context, failure)
@@ -249,7 +248,7 @@ class Calls:
         for hook in self.hooks:
             try:
                 tell(hook)
-            except Exception:  # (a mistake of somebody else's must not be the client's trouble)
+            except Exception:  # (a mistake in a hook must not be the client's trouble)
                 self._metrics.hook_failed()
                 logger.exception("a hook failed")
 
@@ -277,13 +276,13 @@ def _parsed(method: Method, data: bytes) -> Request:
         MalformedMessageError: the bytes are not one, or it has more items than a call may have.
     """
     try:
-        found = method.request.FromString(data)
+        request = method.request.FromString(data)
     except DecodeError as error:
         raise MalformedMessageError(f"its bytes are no {method.request.DESCRIPTOR.name}") from error
-    topics = len(getattr(found, "topics", ()))
+    topics = len(getattr(request, "topics", ()))
     if topics > _MOST_TOPICS:
         raise MalformedMessageError(f"it names {topics} topics, and {_MOST_TOPICS} is the most")
-    return found
+    return request
 
 
 @contextlib.asynccontextmanager
@@ -293,16 +292,18 @@ async def _in_time(name: str, context: grpc.aio.ServicerContext) -> AsyncIterato
     Raises:
         GatewayError: its time is over.
     """
-    left: float | None = context.time_remaining()
-    left = USUAL_DEADLINES_S.get(name) if left is None else left - min(_RESERVE_S, left / 2)
-    limit = asyncio.timeout(left)
+    remaining: float | None = context.time_remaining()
+    remaining = (
+        USUAL_DEADLINES_S.get(name) if remaining is None else remaining - min(_RESERVE_S, remaining / 2)
+    )
+    limit = asyncio.timeout(remaining)
     try:
         async with limit:
             yield
     except TimeoutError:
         if not limit.expired():
             raise
-        waited_ms = round((left or 0) * 1000)
+        waited_ms = round((remaining or 0) * 1000)
         raise GatewayError("TUBEMQ_GATEWAY_DEADLINE", method=name, waited_ms=waited_ms) from None
 
 

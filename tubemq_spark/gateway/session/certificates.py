@@ -42,12 +42,12 @@ class Certificates:
         try:
             if self._tls.context() is self._read:
                 return None
-            found = self._read_now()
+            files = self._read_now()
         except Exception:  # (the handshake would fail, and so would all later ones)
             logger.exception("certificates could not be read again; those of before are used")
             return None
         logger.info("the certificate %s was read again", self._tls.cert_file)
-        return found
+        return files
 
     def _read_now(self) -> object:
         tls = self._tls

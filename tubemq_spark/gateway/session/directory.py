@@ -1,11 +1,11 @@
 """Which gateways there are, from a directory that they share; TubeMQ's masters know nothing of gateways.
 
-Each gateway has a file there, named after itself and its start, and writes it anew in each period with the
-next number. A gateway is there as long as its number grows: that is noticed by whoever reads, on its own
+Each gateway has a file there, named after itself and its start, and rewrites it in each period with the
+next number. A gateway is there as long as its number grows: each reader notices that on its own
 clock, so clocks of hosts are not compared. Of one whose number stands still for ``lease_s`` nothing is told
 any more, and its file is removed. A gateway that stops removes its own.
 
-A file is written whole and renamed, so nobody reads half of one. What goes wrong is an error of that period
+A file is written whole and renamed, so none is read in half. What goes wrong is an error of that period
 only.
 """
 
@@ -48,7 +48,6 @@ class Directory:
     """The shared directory, as one gateway sees it; one thread at a time may renew, any may ask for peers."""
 
     def __init__(self, folder: Path, lease_s: float, clock: Clock = time.monotonic) -> None:
-        """Touch nothing yet."""
         self._folder = folder
         self._lease_s = lease_s
         self._clock = clock
@@ -57,7 +56,7 @@ class Directory:
         self._number = 0
 
     def join(self, name: str, address: str, cluster: str) -> None:
-        """Be there from the next ``renew`` on."""
+        """Join; the next ``renew`` writes the file."""
         self._own = Peer(f"{name}-{secrets.token_hex(8)}", name, address, cluster)
 
     def renew(self) -> None:
@@ -74,13 +73,15 @@ class Directory:
     def peers(self, cluster: str) -> list[Peer]:
         """Return the gateways of a cluster that are there, by name; this one among them."""
         since = self._clock() - self._lease_s
-        found = [
-            one.peer for one in list(self._seen.values()) if one.at >= since and one.peer.cluster == cluster
+        peers = [
+            entry.peer
+            for entry in list(self._seen.values())
+            if entry.at >= since and entry.peer.cluster == cluster
         ]
-        return sorted(found, key=lambda peer: (peer.name, peer.id))
+        return sorted(peers, key=lambda peer: (peer.name, peer.id))
 
     def leave(self) -> None:
-        """Be there no longer.
+        """Remove this gateway's file.
 
         Raises:
             OSError: the file cannot be removed.
@@ -98,22 +99,22 @@ class Directory:
 
     def _read(self) -> None:
         now = self._clock()
-        found = {path.name.removesuffix(_ENDING): path for path in self._folder.glob(f"*{_ENDING}")}
-        for gone in self._seen.keys() - found.keys():
+        paths = {path.name.removesuffix(_ENDING): path for path in self._folder.glob(f"*{_ENDING}")}
+        for gone in self._seen.keys() - paths.keys():
             del self._seen[gone]
-        for name, path in found.items():
-            # Somebody else may write or remove it meanwhile, or it is none of ours.
+        for name, path in paths.items():
+            # Another gateway may write or remove it at this moment, or it is another kind of file.
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
                 self._note(name, json.loads(path.read_text(encoding="utf-8")), now)
-            known = self._seen.setdefault(name, _Seen(Peer(name, "", "", ""), 0, now))
-            if now - known.at > 2 * self._lease_s:
+            entry = self._seen.setdefault(name, _Seen(Peer(name, "", "", ""), 0, now))
+            if now - entry.at > 2 * self._lease_s:
                 path.unlink(missing_ok=True)
 
-    def _note(self, name: str, told: dict[str, object], now: float) -> None:
-        number = int(str(told["number"]))
-        known = self._seen.get(name)
-        if known is None or known.number != number:
-            peer = Peer(name, str(told["name"]), str(told["address"]), str(told["cluster"]))
+    def _note(self, name: str, content: dict[str, object], now: float) -> None:
+        number = int(str(content["number"]))
+        entry = self._seen.get(name)
+        if entry is None or entry.number != number:
+            peer = Peer(name, str(content["name"]), str(content["address"]), str(content["cluster"]))
             self._seen[name] = _Seen(peer, number, now)
 
     def _path(self, name: str) -> Path:

@@ -51,13 +51,13 @@ class Needs:
 _NOTHING: Final = Needs()
 
 
-def _topics(found: Iterable[Request]) -> set[str]:
-    return {one.topic for one in found}
+def _topics(items: Iterable[Request]) -> set[str]:
+    return {item.topic for item in items}
 
 
 def _attach(request: Request) -> Needs:
     return Needs(
-        read={*request.topics, *_topics(wanted.partition for wanted in request.partitions)}, own_group=True
+        read={*request.topics, *_topics(place.partition for place in request.partitions)}, own_group=True
     )
 
 
@@ -89,7 +89,7 @@ RULES: Final[Mapping[str, Callable[[Request], Needs]]] = {
         read=request.topics, groups=[request.group] if request.HasField("group") else []
     ),
     "ResetOffsets": lambda request: Needs(
-        read=_topics(one.partition for one in request.positions), own_group=True
+        read=_topics(item.partition for item in request.positions), own_group=True
     ),
     "ReadRange": lambda request: Needs(read=[request.partition.topic], own_group=True),
     "Publish": lambda request: Needs(write=request.batch.topics),
@@ -109,21 +109,23 @@ RULES: Final[Mapping[str, Callable[[Request], Needs]]] = {
 
 
 def _seen_topics(answer: Request, rights: Rights) -> None:
-    kept = [topic for topic in answer.topics if rights.may_see(topic)]
+    topics = [topic for topic in answer.topics if rights.may_see(topic)]
     del answer.topics[:]
-    answer.topics.extend(kept)
+    answer.topics.extend(topics)
 
 
 def _seen_offsets(answer: Request, rights: Rights) -> None:
-    kept = [one for one in answer.known if rights.may_use(one.group) and rights.may_read(one.partition.topic)]
+    offsets = [
+        item for item in answer.known if rights.may_use(item.group) and rights.may_read(item.partition.topic)
+    ]
     del answer.known[:]
-    answer.known.extend(kept)
+    answer.known.extend(offsets)
 
 
 def _seen_groups(answer: Request, rights: Rights) -> None:
-    kept = [one for one in answer.groups if rights.may_use(one.name)]
+    groups = [group for group in answer.groups if rights.may_use(group.name)]
     del answer.groups[:]
-    answer.groups.extend(kept)
+    answer.groups.extend(groups)
 
 
 _LEFT_OUT: Final[Mapping[str, Callable[[Request, Rights], None]]] = {
@@ -155,27 +157,27 @@ class Guard:
         """Return the name of the client that calls; blank without a policy.
 
         Raises:
-            GatewayError: it does not show who it is, or nobody knows it.
+            GatewayError: it does not show who it is, or the policy has no such client.
         """
         if self._path is None:
             return ""
         policy = self._current(self._path)
-        given = next(
+        header = next(
             (value for key, value in context.invocation_metadata() or () if key == "authorization"), ""
         )
-        if given:
-            if not isinstance(given, str) or not given.lower().startswith(_SCHEME):
+        if header:
+            if not isinstance(header, str) or not header.lower().startswith(_SCHEME):
                 raise self._unknown("its metadata 'authorization' is not 'Bearer' and a token")
-            found = policy.of_token(given[len(_SCHEME) :].strip())
-            what = "nobody has its token"
+            rights = policy.of_token(header[len(_SCHEME) :].strip())
+            what = "no client of the policy has its token"
         else:
             names = [name.decode() for kind in _IDENTITIES for name in context.auth_context().get(kind, ())]
-            found = policy.of_certificate(names)
-            shown = f"nobody has its certificate, which names {', '.join(names)}"
+            rights = policy.of_certificate(names)
+            shown = f"no client of the policy has its certificate, which names {', '.join(names)}"
             what = shown if names else "it shows neither a token nor a certificate"
-        if found is None:
+        if rights is None:
             raise self._unknown(what)
-        return found
+        return rights
 
     def check_owner(self, session: Session, client: str) -> None:
         """Return when a client may use a session.
@@ -247,7 +249,7 @@ class Guard:
             self.check_operator(client)
 
     def _rights(self, client: str) -> Rights:
-        # A client that was removed meanwhile has none.
+        # A client that has since been removed has none.
         return self._policy.clients.get(client) or Rights(client)
 
     def _current(self, path: Path) -> Policy:

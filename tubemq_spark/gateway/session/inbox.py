@@ -20,7 +20,6 @@ class Inbox:
     """The events of one session."""
 
     def __init__(self) -> None:
-        """Have none yet."""
         self._pending: dict[tuple[str, ...], pb.SessionEvent] = {}
         self._number = 0
         self.news = asyncio.Event()

@@ -6,7 +6,7 @@ rule by ``refresh``, so that no call waits for that. While no master answers, it
 ``expiry_s``, so reading goes on. That a topic has no partitions is used for a moment only: it may be about to
 come.
 
-A topic that nobody has used for ``expiry_s`` is forgotten, and so is the one that was not used for longest
+A topic not used for ``expiry_s`` is forgotten, and so is the one that was not used for longest
 when there are too many.
 
 Threads may share it. Only one of them asks at a time, and those that waited for it use its answer, or fail as
@@ -47,7 +47,6 @@ class Routes:
     def __init__(
         self, cluster: Cluster, refresh_s: float, expiry_s: float, clock: Clock = time.monotonic
     ) -> None:
-        """Know nothing yet."""
         self._cluster = cluster
         self._refresh_s = refresh_s
         self._expiry_s = expiry_s
@@ -78,9 +77,9 @@ class Routes:
         topics, began = tuple(topics), self._clock()
         self._use(topics)
         with self._asking:
-            found = self._layout(topics, began, missing_ok=missing_ok)
-            self._remember(topics, found)
-        return found
+            layout = self._layout(topics, began, missing_ok=missing_ok)
+            self._remember(topics, layout)
+        return layout
 
     def refresh(self) -> None:
         """Ask a master for all topics that are in use, before anybody has to wait for that.
@@ -102,11 +101,13 @@ class Routes:
             OptionError: one of them does not exist.
             TubeMQError: a master had to be asked, and did not answer or refuses.
         """
-        known = self.known({one.topic for one in partitions})
-        unknown = [one for one in partitions if one not in known.partitions]
+        layout = self.known({partition.topic for partition in partitions})
+        unknown = [partition for partition in partitions if partition not in layout.partitions]
         if unknown:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=unknown[0])
-        return dataclasses.replace(known, partitions={one: known.partitions[one] for one in partitions})
+        return dataclasses.replace(
+            layout, partitions={partition: layout.partitions[partition] for partition in partitions}
+        )
 
     def known(self, topics: Collection[str]) -> TopicsLayout:
         """Return where all partitions of some topics are; topics that do not exist have none.
@@ -118,12 +119,14 @@ class Routes:
         self._use(topics)
         if self._any_older(topics, began - self._refresh_s):
             with self._asking:
-                # Another thread may have asked meanwhile.
+                # Another thread may have asked in between.
                 if self._any_older(topics, began - self._refresh_s):
                     self._ask(topics, began)
-        found = [self._topics[topic] for topic in sorted(topics) if topic in self._topics]
-        partitions = {one: endpoint for known in found for one, endpoint in known.partitions.items()}
-        newest = max(found, key=lambda known: known.at, default=None)
+        answers = [self._topics[topic] for topic in sorted(topics) if topic in self._topics]
+        partitions = {
+            partition: endpoint for answer in answers for partition, endpoint in answer.partitions.items()
+        }
+        newest = max(answers, key=lambda answer: answer.at, default=None)
         return TopicsLayout(partitions, 0 if newest is None else newest.token)
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -140,8 +143,13 @@ class Routes:
         """Return topics, how many partitions and brokers each has, and how old that is, in ms."""
         now = self._clock()
         return [
-            (topic, len(known.partitions), len(set(known.partitions.values())), int((now - known.at) * 1000))
-            for topic, known in sorted(self._topics.items())
+            (
+                topic,
+                len(answer.partitions),
+                len(set(answer.partitions.values())),
+                int((now - answer.at) * 1000),
+            )
+            for topic, answer in sorted(self._topics.items())
         ]
 
     def _ask(self, topics: Collection[str], began: float) -> None:
@@ -157,21 +165,21 @@ class Routes:
         if self._failure is not None and self._failed_at > began:
             raise type(self._failure)(self._failure.condition, **self._failure.parameters)
         try:
-            found = self._cluster.layout(topics, missing_ok=missing_ok)
+            layout = self._cluster.layout(topics, missing_ok=missing_ok)
         except TubeMQConnectionError as error:
             self._failure, self._failed_at = error, self._clock()
             raise
         self._failure = None
-        return found
+        return layout
 
     def _any_older(self, topics: Collection[str], moment: float) -> bool:
         return any(self._is_older(topic, moment) for topic in topics)
 
     def _is_older(self, topic: str, moment: float) -> bool:
-        known = self._topics.get(topic)
-        if known is None:
+        answer = self._topics.get(topic)
+        if answer is None:
             return True
-        return known.at < (moment if known.partitions else max(moment, self._clock() - _MISSING_S))
+        return answer.at < (moment if answer.partitions else max(moment, self._clock() - _MISSING_S))
 
     def _use(self, topics: Iterable[str]) -> None:
         now = self._clock()
@@ -196,11 +204,11 @@ class Routes:
         partitions: dict[str, dict[TopicPartition, Endpoint]] = {topic: {} for topic in topics}
         for partition, endpoint in layout.partitions.items():
             partitions.setdefault(partition.topic, {})[partition] = endpoint
-        for topic, found in partitions.items():
+        for topic, places in partitions.items():
             before = self._topics.get(topic)
-            self._topics[topic] = _Known(found, layout.visit_token, now)
-            if before is not None and before.partitions != found:
-                self.on_change(topic, len(found))
+            self._topics[topic] = _Known(places, layout.visit_token, now)
+            if before is not None and before.partitions != places:
+                self.on_change(topic, len(places))
 
 
 def with_missing(layout: TopicsLayout, topics: Iterable[str]) -> TopicsLayout:

@@ -71,7 +71,6 @@ class Sessions:
     """All sessions of a gateway."""
 
     def __init__(self, settings: GatewaySettings, clock: Clock = time.monotonic) -> None:
-        """Have none yet."""
         self._gateway = settings.name
         self._lease_s = settings.lease_ms / 1000
         self._most = settings.sessions
@@ -91,7 +90,7 @@ class Sessions:
     def open(
         self, ref: pb.SessionRef, access: Callable[[], Access], peer: str, language: str, version: str
     ) -> Session:
-        """Open a session; one of the same id and epoch is opened anew, an older one is fenced.
+        """Open a session; one of the same id and epoch is opened again, an older one is fenced.
 
         Raises:
             GatewayError: the id is blank, there are too many sessions, or a newer one is open.
@@ -129,14 +128,14 @@ class Sessions:
         Raises:
             GatewayError: it is not known here, or it has given way to a newer one.
         """
-        found = self._sessions.get(ref.client_id)
-        if found is not None and found.epoch > ref.epoch:
-            raise self._fenced(ref, found)
-        if found is None or found.epoch != ref.epoch:
+        session = self._sessions.get(ref.client_id)
+        if session is not None and session.epoch > ref.epoch:
+            raise self._fenced(ref, session)
+        if session is None or session.epoch != ref.epoch:
             raise GatewayError("TUBEMQ_SESSION_UNKNOWN", gateway=self._gateway, session=ref.client_id)
-        found.seen_at = self._clock()
-        found.calls += 1
-        return found
+        session.seen_at = self._clock()
+        session.calls += 1
+        return session
 
     def seen(self, session: Session) -> None:
         """Note a sign of life."""
@@ -157,7 +156,11 @@ class Sessions:
     def expire(self) -> list[Session]:
         """End the sessions that were silent for too long, and return them."""
         too_old = self._clock() - self._lease_s
-        silent = [one for one in self._sessions.values() if not one.running and one.seen_at < too_old]
+        silent = [
+            candidate
+            for candidate in self._sessions.values()
+            if not candidate.running and candidate.seen_at < too_old
+        ]
         for session in silent:
             self.close(session)
         return silent

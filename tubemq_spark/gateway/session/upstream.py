@@ -41,7 +41,6 @@ class Upstream:
     """Opens TubeMQ for sessions; threads may share it."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        """Reach no server yet."""
         self._settings = settings
         self._base = settings.client_config()
         self._pool = ChannelPool(self._base.connect_timeout_ms)
@@ -49,24 +48,24 @@ class Upstream:
         self._lock = threading.Lock()
         self._known: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
         self.on_route_change: Callable[[Access, str, int], object] = lambda _access, _topic, _partitions: None
-        """Called, in whatever thread, when a topic has other partitions than before, or elsewhere."""
+        """Called, in any thread, when a topic has other partitions than before, or elsewhere."""
 
-    def access(self, asked: pb.SessionSettings) -> Access:
+    def access(self, request: pb.SessionSettings) -> Access:
         """Return TubeMQ for what a session asks for; asks no server.
 
         Raises:
             OptionError: a setting makes no sense.
         """
-        config = wire.settings_from_proto(asked, self._base)
+        config = wire.settings_from_proto(request, self._base)
         with self._lock:
-            found = self._known.get(config)
-            if found is None:
+            access = self._known.get(config)
+            if access is None:
                 settings = self._settings
                 cluster = DirectCluster(config, self._pool, self._producers, settings.web_servers)
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
-                found = self._known[config] = Access(config, cluster, routes)
-                routes.on_change = self._telling(found)
-            return found
+                access = self._known[config] = Access(config, cluster, routes)
+                routes.on_change = self._telling(access)
+            return access
 
     def accesses(self) -> list[Access]:
         """Return those that sessions use now."""
@@ -94,11 +93,11 @@ class Upstream:
 
     def _telling(self, access: Access) -> Callable[[str, int], None]:
         # Not a reference that would keep it: the access has the routes.
-        known = weakref.ref(access)
+        reference = weakref.ref(access)
 
         def tell(topic: str, partitions: int) -> None:
-            if (found := known()) is not None:
-                self.on_route_change(found, topic, partitions)
+            if (there := reference()) is not None:
+                self.on_route_change(there, topic, partitions)
 
         return tell
 

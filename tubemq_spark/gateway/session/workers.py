@@ -23,7 +23,7 @@ class Workers:
     """The threads of one kind of call; used in the event loop."""
 
     def __init__(self, kind: str, threads: int, waiting: int, queue_ms: int, gateway: str) -> None:
-        """Start no thread yet.
+        """Take the limits.
 
         Args:
             kind: what they do, for errors, such as ``reads``.
