@@ -30,6 +30,8 @@ class RpcConnection:
     def __init__(self, role: Role) -> None:
         self._role = role
         self._decoder = framing.FrameDecoder()
+        # NettyClient numbers from 1 on each connection; the Go client has one counter for all of its
+        # connections, so a server takes any number.
         self._next_serial_no = 1
         self._in_flight: dict[int, int] = {}
         self._outgoing: collections.deque[bytes] = collections.deque()
@@ -66,6 +68,7 @@ class RpcConnection:
         serial_no = self._next_serial_no
         stream = rpc.encode_request(rpc.Request(serial_no, service, method, timeout_ms, body))
         self._outgoing.append(framing.encode_frame(serial_no, stream))
+        # Only now: a request that cannot be written uses no number.
         self._next_serial_no = _after(serial_no)
         self._in_flight[serial_no] = method
         return serial_no
@@ -81,6 +84,7 @@ class RpcConnection:
             LocalProtocolError: the request has been answered, or the connection is closed.
         """
         self._answered(request)
+        # RspResponseBody.method repeats the request's: the Java client picks the response class by it.
         head = rpc.answer_head(request.method, len(body))
         self._outgoing.append(framing.encode_frame(request.serial_no, body, head))
 
@@ -102,10 +106,13 @@ class RpcConnection:
             RemoteProtocolError: the bytes are no frames, or an answer does not parse; the connection
                 is then closed, and what the same bytes held before the fault is lost with it.
         """
+        # TubeMQ has no message for the end of a connection; requests in flight have no answer then.
         if not data:
             self._closed = True
             return []
         try:
+            # Several frames may come in one read, and answers in any order: only the serial number pairs
+            # them.
             frames = self._decoder.receive_data(data)
             read = self._read_request if self._role is Role.SERVER else self._read_answer
             return [event for frame in frames if (event := read(frame)) is not None]

@@ -3,13 +3,18 @@
 import enum
 from typing import Final
 
+# RpcConstants.RPC_PROTOCOL_BEGIN_TOKEN
 FRAME_TOKEN: Final = 0xFF7FF4FE
 CHUNK_BYTES: Final = 8192
 """Writers cut a frame's stream into chunks of this size; only the last may be shorter."""
+# RpcConstants.MAX_FRAME_MAX_LIST_SIZE: (20 + 8) MiB in chunks of 8192. The C++ client takes no more than
+# 1024.
 MAX_CHUNKS: Final = 3584
 MAX_FRAME_BYTES: Final = MAX_CHUNKS * CHUNK_BYTES
 """28 MiB: what a Java peer takes at most, and our bound for the sum of a frame's chunks."""
 
+# 1: Tencent's, 2: Apache's first and all C++ and Go clients, 3: InLong. Only exception names depend on it: a
+# server writes them with the package that the client's version had.
 PROTOCOL_VERSION: Final = 3
 UNDEFINED: Final = -2
 """TubeMQ's "no value known"."""
@@ -53,6 +58,7 @@ class Method(enum.IntEnum):
     BROKER_REGISTER = 7
     BROKER_HEARTBEAT = 8
     BROKER_CLOSE = 9
+    # Go's client sends it as BROKER_READ, so both services have it.
     SEND_MESSAGE = 13
     PARTITION_REGISTER = 15
     PARTITION_HEARTBEAT = 16

@@ -144,7 +144,9 @@ def _header(answer: broker_pb2.RawGetMessageResponseB2C) -> FetchHeader:
         success=answer.success,
         err_code=answer.errCode,
         err_msg=answer.errMsg,
+        # Absent and -1 mean the same here: older brokers leave fields out, others send -1 on failures.
         current_offset=answer.currOffset if answer.HasField("currOffset") else ABSENT,
+        # maxOffset (10) is newer than the C++ client's proto files; a broker sends it on success only.
         max_offset=answer.maxOffset if answer.HasField("maxOffset") else None,
         wait_ms=answer.minLimitTime if answer.HasField("minLimitTime") else ABSENT,
         data_lag=answer.currDataDlt if answer.HasField("currDataDlt") else ABSENT,
@@ -196,6 +198,8 @@ def _read_heads(data: bytes, starts: Int64s, ends: Int64s) -> tuple[_Heads, Bool
         The heads, and which of them are valid: those of messages that are laid out as brokers write them.
     """
     words = varints.Words(data)
+    # TransferedMessage, all four required and written by number: messageId (1), checkSum (2), payLoadData
+    # (3), flag (4).
     message_id, position, regular = words.read_field(_TAG_MESSAGE_ID, starts)
     checksum, position, laid_out = words.read_field(_TAG_CHECKSUM, position)
     regular &= laid_out
@@ -235,9 +239,12 @@ def _separate_damaged(data: bytes, heads: _Heads) -> tuple[MessageColumns, Int64
     length_end = heads.payload_start + _ATTRIBUTE_LENGTH_BYTES
     prefixed = (heads.flags & FLAG_ATTRIBUTES).astype(np.bool_)
     attribute_size = varints.Words(data).read_int32(heads.payload_start)
+    # As DataConverterUtil.convertMessage: the sum first, then whether the attributes fit. Java skips a
+    # damaged message without a word; here its ordinal is returned, and the loss policy decides.
     sound = (_checksums(data, heads) == heads.checksums) & (
         ~prefixed | ((length_end <= heads.payload_end) & (attribute_size <= heads.payload_end - length_end))
     )
+    # attrLen of 0 or below: the body follows the four bytes, and there are no attributes.
     has_attributes = prefixed & (attribute_size > 0)
     attribute_start = np.where(prefixed, length_end, heads.payload_start)
     attribute_end = attribute_start + np.where(has_attributes, attribute_size, 0)

@@ -45,6 +45,8 @@ def encode_frame(serial_no: int, stream: bytes, head: bytes = b"") -> bytes:
     Raises:
         LocalProtocolError: the stream is empty or longer than 28 MiB.
     """
+    # An empty frame would be listSize 0: NettyProtocolDecoder then takes the next frame's token for a chunk
+    # length, and the connection is lost for good.
     size = len(head) + len(stream)
     if not 0 < size <= MAX_FRAME_BYTES:
         raise LocalProtocolError(
@@ -52,6 +54,8 @@ def encode_frame(serial_no: int, stream: bytes, head: bytes = b"") -> bytes:
         )
     if size <= CHUNK_BYTES:
         return b"".join((_ONE_CHUNK.pack(FRAME_TOKEN, serial_no, 1, size), head, stream))
+    # NettyProtocolEncoder fills every chunk but the last. A stream of a multiple of 8192 bytes has no empty
+    # chunk at its end; the C++ client closes the connection on one, and on a chunk that is longer.
     first_end = CHUNK_BYTES - len(head)
     view = memoryview(stream)
     front = _ONE_CHUNK.pack(FRAME_TOKEN, serial_no, -(-size // CHUNK_BYTES), CHUNK_BYTES)
@@ -148,11 +152,15 @@ class FrameDecoder:
     def _begin_frame(self, token: int, serial_no: int, chunk_count: int) -> None:
         if token != FRAME_TOKEN:
             what = f"a frame starts with {token:#010x}, not {FRAME_TOKEN:#010x}"
+            # A Java server drops what follows a wrong token and answers nothing; a Java client closes. Both
+            # of our roles close: the next frame's start cannot be found.
             if token.to_bytes(4, "big") in _HTTP_STARTS:
                 raise HttpAnswerError("TUBEMQ_PROTOCOL_VIOLATION", what=f"{what}: it answered in HTTP")
             raise _violation(what)
+        # RpcConstants.MAX_FRAME_MAX_LIST_SIZE bounds listSize; a negative one comes as a signed int.
         if not 0 < chunk_count <= MAX_CHUNKS:
             raise _violation(f"frame {serial_no} claims {chunk_count} chunks (allowed: 1 to {MAX_CHUNKS})")
+        # The serial number is not checked: the side that asked chose it, and any int is echoed.
         self._serial_no = serial_no
         self._chunks_left = chunk_count
         self._stream_size = 0
@@ -161,6 +169,8 @@ class FrameDecoder:
         """Take whole chunks; return where the first missing byte is expected."""
         end = len(data)
         view = memoryview(data)
+        # A reader takes chunks of any length up to the bound, 0 included, as the Java and Go readers do:
+        # chunk borders mean nothing.
         position = self._take_full_chunks(data, view, position)
         self._awaited = _LENGTH.size
         while self._chunks_left and end - position >= _LENGTH.size:
@@ -190,6 +200,8 @@ class FrameDecoder:
         end = position + count * _FULL_CHUNK_BYTES
         if count < _WORTHWHILE_CHUNKS or self._stream_size + count * CHUNK_BYTES > MAX_FRAME_BYTES:
             return position
+        # Each of the four length bytes is compared in all chunks at once; one other byte means a chunk of
+        # another length.
         for place, byte in enumerate(_FULL_LENGTH):
             if data[position + place : end : _FULL_CHUNK_BYTES].count(byte) != count:
                 return position
@@ -207,6 +219,8 @@ def _take_small_frames(data: bytes, position: int, frames: list[Frame]) -> int:
     while position <= last_head:
         token, serial_no, chunk_count, length = unpack(data, position)
         start = position + _ONE_CHUNK.size
+        # A single chunk may be longer than writers make it; the general way takes that, and says what is
+        # wrong.
         if token != FRAME_TOKEN or chunk_count != 1 or not 0 <= length <= CHUNK_BYTES:
             break
         if start + length > len(data):

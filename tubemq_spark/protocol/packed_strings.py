@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 
+# TokenConstants: `:` fields, `#` sections, `@` consumer and group, `,` lists, `=` key and value.
 _SEPARATORS: Final = frozenset(":#@,=")
 _INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
@@ -48,6 +49,8 @@ def split(text: str, separator: str, least: int, most: int) -> list[str]:
     Raises:
         ValueError: they are not.
     """
+    # Not trimmed before: Java's String.split drops empty items at the end, so peers write an empty port as
+    # one blank.
     parts = text.split(separator)
     if not least <= len(parts) <= most:
         raise ValueError(f"{text[:_SHOWN_CHARACTERS]!r} has {len(parts)} parts between {separator!r}")
@@ -62,6 +65,7 @@ def read_name(text: str) -> str:
     """
     if not text or text.isspace():
         raise ValueError("a name is blank")
+    # One separator more would move all that follows it: formats have no escaping.
     for separator in _SEPARATORS:
         if separator in text:
             raise ValueError(f"the name {text[:_SHOWN_CHARACTERS]!r} contains {separator!r}")

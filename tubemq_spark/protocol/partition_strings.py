@@ -75,6 +75,8 @@ def parse_subscribe_info(text: str) -> SubscribeInfo:
     """
 
     def read(text: str) -> SubscribeInfo:
+        # A comment in TubeMQ's proto file shows `-` between the parts; the code (SubscribeInfo) writes # and
+        # @.
         owner, _, partition = _BLANKS_AROUND_SEPARATORS.sub(r"\1", text.strip()).partition("#")
         consumer_id, group = split(owner, "@", 2, 2)
         return SubscribeInfo(read_name(consumer_id), read_name(group), _partition(partition))
@@ -118,6 +120,7 @@ def parse_failure_info(text: str) -> FailureInfo:
     """
 
     def read(text: str) -> FailureInfo:
+        # Cut at the first colon only: the partition has colons of its own.
         code, _, partition = text.partition(":")
         return FailureInfo(read_number(code), _partition(partition))
 

@@ -147,13 +147,17 @@ def decode_payload(data: bytes, flag: int) -> DecodedPayload:
     Raises:
         RemoteProtocolError: the flag announces attributes that do not fit into the payload.
     """
+    # DataConverterUtil.convertMessage looks at bit 0 alone; a broker keeps the other bits as they come.
     if not flag & FLAG_ATTRIBUTES:
         return DecodedPayload(data, None)
     if len(data) < _LENGTH.size:
         raise _violation(f"a payload of {len(data)} bytes has no room for its attributes' length")
     (length,) = _LENGTH.unpack_from(data)
+    # A reader skips such a message, and Java's broker does not even deliver it although it took it: its
+    # sender was told success.
     if length > len(data) - _LENGTH.size:
         raise _violation(f"a payload of {len(data)} bytes announces {length} bytes of attributes")
+    # A length of 0 or below means no attributes, and the body follows it.
     if length <= 0:
         return DecodedPayload(data[_LENGTH.size :], None)
     end = _LENGTH.size + length
@@ -176,6 +180,8 @@ def attribute_text(
     system = _system_text(message_type, message_time, foreign=foreign)
     if not attributes:
         return system
+    # $msgType$ and $msgTime$ stand first (Message.putSystemHeader), and are sent in msgType and msgTime, too,
+    # by which the broker indexes.
     user = ",".join(_user_pairs(attributes.items(), foreign=foreign))
     return f"{system},{user}" if system else user
 
@@ -204,6 +210,8 @@ def java_hash(text: str) -> int:
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for (unit,) in struct.iter_unpack(">H", units):
+        # Java hashes UTF-16 units. Two types may have one hash, so a broker's filter lets some others pass,
+        # and readers compare the text again.
         value = (31 * value + unit) % _HASH_MODULUS
     return value - _HASH_MODULUS if value >= _HASH_MODULUS // 2 else value
 
@@ -215,6 +223,7 @@ def sent_address(ipv4: str) -> int:
     an error.
     """
     try:
+        # Addresses from 128.0.0.0 on are negative: 192.0.2.2 is -1073741310.
         return int.from_bytes(ipaddress.IPv4Address(ipv4).packed, "big", signed=True)
     except ipaddress.AddressValueError:
         return 0

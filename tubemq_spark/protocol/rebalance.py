@@ -71,6 +71,8 @@ class RebalanceEvent:
 
 def parse_event(proto: common_pb2.EventProto) -> RebalanceEvent | None:
     """Read an event; None when the message holds none (its id is missing or not above 0)."""
+    # The Go client tests whether `event` is there, Java whether the id is above 0; so masters leave the field
+    # out.
     if proto.rebalanceId <= 0:
         return None
     found: list[PartitionInfo] = []
@@ -87,6 +89,7 @@ def format_event(
     event: RebalanceEvent, consumer_id: str, group: str, status: EventStatus = EventStatus.DONE
 ) -> common_pb2.EventProto:
     """Write the answer to an event. A master looks only at the id: it removes the event that it sent last."""
+    # Masters leave `status` out of their events; the answer of a client says DONE (2).
     return common_pb2.EventProto(
         rebalanceId=event.rebalance_id,
         opType=event.type,

@@ -17,6 +17,7 @@ from tubemq_spark.protocol.constants import PROTOCOL_VERSION, Status
 from tubemq_spark.protocol.pb import rpc_pb2
 from tubemq_spark.protocol.usual_envelopes import usual_answer, usual_request
 
+# RpcConnHeader has traceId, spanId and parentId besides, which no peer sets.
 _REQUEST_FLAG: Final = b"\x02\x08\x00"
 _RESPONSE_FLAG: Final = b"\x02\x08\x01"
 
@@ -73,6 +74,8 @@ def encode_request(request: Request) -> bytes:
     Raises:
         LocalProtocolError: the time-out is not positive (a server would never answer).
     """
+    # RpcProtocol.handleRequest and NettyRequestContext.write drop an answer once `timeout` has passed;
+    # without one, or with 0, the request is carried out and its answer always dropped.
     if request.timeout_ms <= 0:
         raise LocalProtocolError(
             "TUBEMQ_PROTOCOL_MISUSE", what=f"a request with time-out {request.timeout_ms} ms"
@@ -89,6 +92,7 @@ def encode_response(response: Response) -> bytes:
 def encode_failure(failure: Failure) -> bytes:
     """Return the stream of an exception answer; FATAL carries no protocol version, as in Java."""
     header = rpc_pb2.ResponseHeader(status=failure.status.name)
+    # ResponseHeader.serviceType is never set by Java, protocolVer is 3 for requests of every version.
     if failure.status is not Status.FATAL:
         header.protocolVer = PROTOCOL_VERSION
     body = rpc_pb2.RspExceptionBody(exceptionName=failure.exception_name, stackTrace=failure.text)
@@ -101,6 +105,8 @@ def decode_request(serial_no: int, stream: bytes) -> Request:
     Raises:
         RemoteProtocolError: a part is missing, does not parse, or lacks a required field.
     """
+    # RpcConnHeader.flag is 0 in requests and 1 in answers, but no reader checks it: the Go client's commits
+    # have 10.
     usual = usual_request(stream)
     if usual is not None:
         return Request(serial_no, *usual)
@@ -122,10 +128,13 @@ def decode_answer(serial_no: int, stream: bytes) -> Response | Failure:
         return Response(serial_no, *usual)
     parts = _Parts(stream)
     parts.read(rpc_pb2.RpcConnHeader)
+    # The status says which message comes third: SUCCESS RspResponseBody, ERROR and FATAL RspExceptionBody. An
+    # error of TubeMQ's own is a SUCCESS whose message has success=false and an errCode.
     status = Status(parts.read(rpc_pb2.ResponseHeader).status)
     if status is Status.SUCCESS:
         body = parts.read(rpc_pb2.RspResponseBody)
         return Response(serial_no, body.method, body.data)
+    # stackTrace is one line of text, and empty when a handler of the Java server threw.
     failure = parts.read(rpc_pb2.RspExceptionBody)
     return Failure(serial_no, status, failure.exceptionName, failure.stackTrace)
 
@@ -140,6 +149,7 @@ def parse_message(message_type: type[AnyMessage], data: bytes | memoryview) -> A
     message = message_type()
     name = message_type.DESCRIPTOR.name
     try:
+        # proto2: `required` is checked below, since Python's protobuf parses without it.
         message.ParseFromString(bytes(data))
     except DecodeError as error:
         raise _violation(f"{name} does not parse: {error}") from error
@@ -208,6 +218,7 @@ def _text_fields(descriptor: Descriptor) -> tuple[tuple[str, bool, bool], ...]:
 def _request_head(service: int, method: int, timeout_ms: int, size: int, version: int) -> bytes:
     """Return what precedes a message of so many bytes in the stream of a request."""
     header = rpc_pb2.RequestHeader(serviceType=service, protocolVer=version)
+    # Fields are written by number, so `request` (3) is last and its empty length byte is replaced.
     body = rpc_pb2.RequestBody(method=method, timeout=timeout_ms, request=b"").SerializeToString()
     body = body[:-1] + encode_varint(size)
     return b"".join((_REQUEST_FLAG, _delimited(header), encode_varint(len(body) + size), body))
@@ -216,6 +227,7 @@ def _request_head(service: int, method: int, timeout_ms: int, size: int, version
 @functools.lru_cache(_CACHED_HEADS)
 def answer_head(method: int, size: int) -> bytes:
     """Return what precedes a message of so many bytes in the stream of a successful answer."""
+    # `data` (2) is required and last, as `request` above.
     body = rpc_pb2.RspResponseBody(method=method, data=b"").SerializeToString()[:-1] + encode_varint(size)
     return b"".join((_ANSWER_HEADERS, encode_varint(len(body) + size), body))
 
@@ -231,12 +243,15 @@ class _Parts:
         size = self._read_size(message_type)
         start = self._position
         self._position = start + size
+        # Bytes behind the third part are never looked at: the C++ client pads its streams with 6 to 9 zeros,
+        # as it counts four bytes for each length.
         if self._position > len(self._stream):
             raise _violation(f"the stream ends inside {message_type.DESCRIPTOR.name}")
         return parse_message(message_type, self._stream[start : self._position])
 
     def _read_size(self, message_type: type[AnyMessage]) -> int:
         size = 0
+        # writeDelimitedTo writes the length as a varint of an int32: at most five bytes.
         for shift in range(0, 35, 7):
             if self._position >= len(self._stream):
                 raise _violation(f"the stream ends before {message_type.DESCRIPTOR.name}")

@@ -161,6 +161,8 @@ def _decode(frame: framing.Frame) -> broker_pb2.SendMessageResponseB2P | Refusal
     answer = rpc.decode_answer(frame.serial_no, frame.stream)
     if isinstance(answer, rpc.Failure):
         return answer
+    # RspResponseBody.method says how `data` is read; another one means that the broker took our request for
+    # another.
     if answer.method != Method.SEND_MESSAGE:
         raise _violation(f"it answered method {answer.method} to a SendMessage")
     return _outcome(rpc.parse_message(broker_pb2.SendMessageResponseB2P, answer.body))
@@ -169,6 +171,7 @@ def _decode(frame: framing.Frame) -> broker_pb2.SendMessageResponseB2P | Refusal
 def _outcome(
     message: broker_pb2.SendMessageResponseB2P,
 ) -> broker_pb2.SendMessageResponseB2P | Refusal:
+    # Java's producers decide by errCode (2) and not by `success` (1).
     if message.errCode != _SUCCESS:
         return Refusal(message.errCode, message.errMsg)
     offset = message.appendOffset if message.HasField("appendOffset") else -1

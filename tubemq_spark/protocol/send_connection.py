@@ -122,6 +122,8 @@ class SendConnection(Generic[Owner]):
             LocalProtocolError: the time-out is not positive, or a frame would be longer than 28 MiB.
         """
         first, count = self._next, len(rows)
+        # The frames of a flight are written with numbers that count up, so none of them may wrap: those that
+        # are left before the wrap are passed over.
         if _serial_no(first) + count - 1 > _SERIAL_MAX:
             first += _SERIAL_MAX + 1 - _serial_no(first)
         wire = encode_sends(payloads, backs, self._timeout_ms, _serial_no(first), rows, places)
@@ -139,6 +141,8 @@ class SendConnection(Generic[Owner]):
         """
         serial_nos, offsets, failures, details = self._reader.receive_data(data)
         stored = []
+        # Brokers answer in the order of requests today (the handler runs in the thread that reads), but
+        # nothing in the protocol promises it.
         for number, start, end in _consecutive(self._numbers(serial_nos)):
             for flight, positions in self._end(number, end - start):
                 shift = start + flight.first - number
@@ -171,6 +175,8 @@ class SendConnection(Generic[Owner]):
         """End messages of consecutive numbers; yield flight by flight those that were in flight."""
         after = number + count
         while number < after:
+            # No flight has a number that was given up or answered already; Java's clients ignore such
+            # answers, too. A broker that stops may answer twice.
             index = bisect_right(self._firsts, number)
             flight = self._flights.get(self._firsts[index - 1]) if index else None
             if flight is None or number >= flight.first + flight.count:

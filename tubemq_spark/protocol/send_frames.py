@@ -40,7 +40,10 @@ _ENVELOPE: Final = bytes((2, 0x08, 0, 4, 0x08, ServiceType.BROKER_WRITE, 0x10, P
 _METHOD: Final = bytes((0x08, Method.SEND_MESSAGE))
 _TAG_TIMEOUT: Final = b"\x10"
 _TAG_REQUEST: Final = b"\x1a"
+# SendMessageRequestP2B.data is field 4 of wire type 2.
 _TAG_DATA: Final = b"\x22"
+# TubeMQ's clients all leave the sum to the broker; another value must be that of the payload, or it answers
+# 403.
 _CHECKSUM_BY_BROKER: Final = -1
 _CACHED_FRONTS: Final = 16_384
 """How many combinations of sizes are remembered in a process; about 300 bytes each."""
@@ -194,6 +197,8 @@ def _encode_in_python(
     pack = _HEAD.pack
     pieces: list[bytes | memoryview] = []
     for serial_no, place, prefix, value, back in columns:
+        # SendMessageRequestP2B by number: clientId, topicName, partitionId (the place); data (tag, prefix,
+        # value); flag, checkSum, sentAddr, msgType, msgTime, authInfo (the back).
         front, tag, in_one_chunk = _front(len(place), len(prefix) + len(value), len(back), timeout_ms)
         if in_one_chunk:
             pieces += (pack(FRAME_TOKEN, serial_no), front, place, tag, prefix, value, back)
@@ -220,9 +225,11 @@ def _front(place_size: int, data_size: int, back_size: int, timeout_ms: int) -> 
     tag = _TAG_DATA + encode_varint(data_size)
     request_size = place_size + len(tag) + data_size + back_size
     sizes = (_TAG_TIMEOUT, encode_varint(timeout_ms), _TAG_REQUEST, encode_varint(request_size))
+    # RequestBody: method (1), timeout (2), request (3), the last without its bytes.
     call = b"".join((_METHOD, *sizes))
     front = b"".join((_ENVELOPE, encode_varint(len(call) + request_size), call))
     stream_size = len(front) + request_size
+    # A chunk border may fall anywhere, also within a field: such frames are put together first and then cut.
     if stream_size > CHUNK_BYTES:
         return front, tag, False
     return _CHUNK_HEAD.pack(1, stream_size) + front, tag, True

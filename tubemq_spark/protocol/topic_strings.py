@@ -74,6 +74,8 @@ class TopicCondition:
 
 def partition_ids(stores: int, partitions: int) -> list[int]:
     """Return the numbers of a topic's partitions on one broker, ascending (ProducerManager)."""
+    # partitionId = store * 10000 + index: the store is in the number, so partitions of one store share its
+    # offsets.
     return [store * PARTITIONS_PER_STORE + index for store in range(stores) for index in range(partitions)]
 
 
@@ -87,6 +89,7 @@ def parse_broker_info(text: str, default_port: int = DEFAULT_BROKER_PORT) -> Bro
     """
 
     def read(text: str) -> BrokerInfo:
+        # Java's client throws on a missing third part; C++ and Go fall back to 8123, also over TLS.
         broker_id, host, *port = split(text, ":", 2, 3)
         number = port[0].strip() if port else ""
         return BrokerInfo(
@@ -101,6 +104,7 @@ def format_broker_info(info: BrokerInfo, default_port: int | None = DEFAULT_BROK
 
     With ``default_port=None`` every port is written as a number, which all clients understand as well.
     """
+    # An empty part would be dropped by String.split of Java's client; hence the blank.
     port = " " if info.endpoint.port == default_port else str(info.endpoint.port)
     return f"{info.broker_id}:{checked(info.endpoint.host)}:{port}"
 
@@ -115,6 +119,8 @@ def parse_topic_route(text: str) -> TopicRoute:
     """
 
     def read(text: str) -> TopicRoute:
+        # Java's master always writes the second #, and a limit behind it only where it differs from the
+        # cluster's.
         topic, routes, *limit = split(text, "#", 2, 3)
         max_message_bytes = read_number(limit[0]) if limit and limit[0] else None
         return TopicRoute(read_name(topic), tuple(map(_route, routes.split(","))), max_message_bytes)

@@ -30,6 +30,7 @@ _USUAL_ANSWER: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# Positions of one-byte fields behind RpcConnHeader (3 bytes) and the header's length and tags.
 _SERVICE_AT: Final = 5
 _VERSION_AT: Final = 7
 _BODY_SIZE_AT: Final = 8
@@ -81,8 +82,10 @@ def _read_request_head(head: bytes) -> tuple[int, int, int, int, int]:
         end with the request.
     """
     body_size, body_at = _read_varint(head, _BODY_SIZE_AT)
+    # Behind the tag and the value of `method`, and the tag of `timeout`.
     timeout_ms, timeout_end = _read_varint(head, body_at + 3)
     size, _ = _read_varint(head, timeout_end + 1)
+    # Fields that another version adds behind `request` are left to protobuf, which knows how to skip them.
     ends_with_request = body_at + body_size == len(head) + size
     method = head[body_at + 1]
     return head[_SERVICE_AT], method, timeout_ms, size if ends_with_request else -1, head[_VERSION_AT]
@@ -96,6 +99,7 @@ def _read_answer_head(head: bytes) -> tuple[int, int]:
         Method and length of the message; the length is -1 when the body does not end with the message.
     """
     body_size, body_at = _read_varint(head, _BODY_SIZE_AT)
+    # Behind the tag and the value of `method`, and the tag of `data`.
     size, _ = _read_varint(head, body_at + 3)
     return head[body_at + 1], size if body_at + body_size == len(head) + size else -1
 
