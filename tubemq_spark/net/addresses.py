@@ -27,14 +27,14 @@ def addresses_of(endpoint: Endpoint) -> list[Address]:
         OSError: the name cannot be resolved, and was never reached.
     """
     try:
-        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except OSError as error:
         last = _reached.get(endpoint)
         if last is None:
             raise
         logger.warning("%s cannot be resolved (%s); trying its last address %s", endpoint, error, last[3][0])
         return [last]
-    return [(family, kind, protocol, address) for family, kind, protocol, _, address in found]
+    return [(family, kind, protocol, address) for family, kind, protocol, _, address in answers]
 
 
 def note_reached(endpoint: Endpoint, connected: socket.socket) -> None:
@@ -51,14 +51,14 @@ def connect(endpoint: Endpoint, timeout_s: float) -> socket.socket:
     """
     last_error: OSError | None = None
     for family, kind, protocol, address in addresses_of(endpoint):
-        made = socket.socket(family, kind, protocol)
+        opened = socket.socket(family, kind, protocol)
         try:
-            made.settimeout(timeout_s)
-            made.connect(address)
-            note_reached(endpoint, made)
+            opened.settimeout(timeout_s)
+            opened.connect(address)
+            note_reached(endpoint, opened)
         except OSError as error:
-            made.close()
+            opened.close()
             last_error = error
         else:
-            return made
+            return opened
     raise last_error or OSError("the name has no address")

@@ -59,7 +59,6 @@ class PendingCall:
     """A call in flight; ask for its answer once, or forget it."""
 
     def __init__(self, channel: "RpcChannel", timeout_ms: int, wait: Wait | None = None) -> None:
-        """Belong to a channel; ``RpcChannel.start`` makes calls."""
         self._channel = channel
         self._wait = wait
         self._timeout_ms = timeout_ms
@@ -68,7 +67,7 @@ class PendingCall:
         self._unsettled = threading.Lock()
         self._unsettled.acquire()
         self._outcome: rpc.Response | rpc.Failure | Cause = ""
-        # At most one; whoever pops it calls it, so it is called once.
+        # At most one; the thread that pops it calls it, so it is called once.
         self._listeners: list[Callable[[], object]] = []
         self.serial_no = 0
 
@@ -85,7 +84,7 @@ class PendingCall:
     def when_done(self, listener: Callable[[], object]) -> None:
         """Call a function once when this is ``done``: the channel's reader does, or this call.
 
-        For whoever must not wait. It must return at once and raise nothing. May be used once.
+        For callers that must not wait. It must return at once and raise nothing. May be used once.
         """
         self._listeners.append(listener)
         if self.done:
@@ -153,7 +152,7 @@ class PendingCall:
         self._channel.forget(self)
 
     def settle(self, outcome: rpc.Response | rpc.Failure | Cause) -> None:
-        """Set the answer, or why there will be none; called once, by whoever takes the call out of flight."""
+        """Set the answer, or why there will be none; called once, when the call leaves flight."""
         self._outcome = outcome
         self._unsettled.release()
         self._tell()
@@ -192,7 +191,7 @@ class RpcChannel:
     """
 
     def __init__(self, endpoint: Endpoint, connected: socket.socket | TlsSocket) -> None:
-        """Own a connected socket."""
+        """Read from a connected socket in a thread of its own, and close it."""
         keep_freed_memory()
         self.endpoint = endpoint
         self.number = next(_numbers)
@@ -343,7 +342,7 @@ class RpcChannel:
             self._socket.shutdown(socket.SHUT_RD)
 
     def close_if_idle(self, limit_s: float) -> None:
-        """Close the connection if nobody waits for an answer and the peer has been silent for so long."""
+        """Close the connection if no call waits for an answer and the peer has been silent for so long."""
         self._lose(f"it was idle for {limit_s:.0f} s", idle_s=limit_s)
 
     def abandon(self) -> None:

@@ -22,13 +22,13 @@ class Deadline:
         """Return the deadline that many milliseconds from now."""
         return cls(clock() + milliseconds / 1000, clock)
 
-    def earlier(self, other: "Deadline | None") -> "Deadline":
+    def earlier(self, deadline: "Deadline | None") -> "Deadline":
         """Return this deadline or another one of the same clock, whichever comes first."""
-        return self if other is None or self.at <= other.at else other
+        return self if deadline is None or self.at <= deadline.at else deadline
 
-    def later(self, other: "Deadline") -> "Deadline":
+    def later(self, deadline: "Deadline") -> "Deadline":
         """Return this deadline or another one of the same clock, whichever comes last."""
-        return other if self.at <= other.at else self
+        return deadline if self.at <= deadline.at else self
 
     def remaining(self) -> float:
         """Return the seconds left, never less than 0."""

@@ -2,7 +2,7 @@
 
 What strangers can make it hold is bounded: the number of connections, the time a frame may take to come,
 and the bytes of all frames together that have not come whole yet. A connection may be idle as long as it
-likes. Whoever goes beyond a bound is told of in the log, the first time as a warning, and is cut off.
+likes. A peer that goes beyond a bound is told of in the log, the first time as a warning, and is cut off.
 """
 
 import contextlib
@@ -134,7 +134,7 @@ class Acceptor:
         self._thawed.clear()
 
     def thaw(self) -> None:
-        """Go on with what came meanwhile."""
+        """Go on with what came in the meantime."""
         self._thawed.set()
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Acceptor:
             connections = dict(self._connections)
             for connected in connections:
                 # Wakes its thread, which closes the socket; only shut down here, as the number of a
-                # closed one may belong to somebody else already.
+                # closed one may belong to another file already.
                 with contextlib.suppress(OSError):
                     connected.shutdown(socket.SHUT_RDWR)
         for thread in connections.values():
@@ -220,7 +220,7 @@ class Acceptor:
         """Wait while frozen.
 
         Raises:
-            ConnectionAbortedError: it closed meanwhile.
+            ConnectionAbortedError: it closed while frozen.
         """
         if not self._thawed.is_set():
             self._thawed.wait()
@@ -312,13 +312,13 @@ class Listener(Acceptor):
         if not connection.held_bytes:
             self._held.pop(connected, None)
             return True
-        held = self._held.get(connected)
-        if held is None or held.frame_count != connection.frame_count:
-            held = _Held(connection.frame_count, time.monotonic(), 0)
-        self._held[connected] = held = held._replace(size=connection.held_bytes)
-        if time.monotonic() - held.since > _FRAME_TIMEOUT_S:
+        mine = self._held.get(connected)
+        if mine is None or mine.frame_count != connection.frame_count:
+            mine = _Held(connection.frame_count, time.monotonic(), 0)
+        self._held[connected] = mine = mine._replace(size=connection.held_bytes)
+        if time.monotonic() - mine.since > _FRAME_TIMEOUT_S:
             why = f"a frame was not here whole after {_FRAME_TIMEOUT_S:g} s"
-        elif sum(other.size for other in list(self._held.values())) > _MAX_HELD_BYTES:
+        elif sum(connection_held.size for connection_held in list(self._held.values())) > _MAX_HELD_BYTES:
             why = f"unfinished frames hold more than {_MAX_HELD_BYTES >> 20} MiB"
         else:
             return True
@@ -338,7 +338,7 @@ class Listener(Acceptor):
         requests: Sequence[rpc.Request],
         interceptor: Interceptor,
     ) -> bool:
-        """Let an interceptor answer the requests of one read; return whether the connection goes on."""
+        """Pass the requests of one read to an interceptor; return whether the connection goes on."""
         connected.sendall(connection.data_to_send())
         for request in requests:
             reply = interceptor(request, functools.partial(self._answer, request))

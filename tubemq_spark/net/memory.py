@@ -9,7 +9,7 @@ _FETCH_BYTES: Final = 4 << 20
 
 @functools.cache
 def keep_freed_memory(largest_bytes: int = _FETCH_BYTES) -> None:
-    """Let malloc keep freed pieces of up to so many bytes for the next use instead of giving each back.
+    """Make malloc keep freed pieces of up to so many bytes instead of giving each back.
 
     A fetch makes and frees several pieces of half a megabyte on either side. At first glibc maps and unmaps
     every one of them, and to touch new pages takes longer than to fill them: without this a reader gets two

@@ -24,7 +24,7 @@ _RECEIVE_BYTES: Final = 1 << 16
 """A read takes at most this much; the selector reports the rest again."""
 _UNSENT_IN_KERNEL_BYTES: Final = 1 << 17
 """The kernel takes no more than about this much ahead of the network. Otherwise it takes megabytes, and on a
-slow connection nobody could tell when a request left."""
+slow connection it would not be known when a request left."""
 _CONNECT_STARTED: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 
 Arrival = tuple["Pipeline", bytes | TubeMQConnectionError]
@@ -149,29 +149,29 @@ class Pipeline:
         while self._addresses:
             family, kind, protocol, address = self._addresses.popleft()
             try:
-                made = _unconnected(family, kind, protocol)
+                opened = _unconnected(family, kind, protocol)
             except OSError as error:  # out of file descriptors; no such address family
                 self._last_cause = str(error)
                 continue
-            code = made.connect_ex(address)
+            code = opened.connect_ex(address)
             if code in _CONNECT_STARTED:
-                self._socket = made
+                self._socket = opened
                 self._report_at = 1
-                self._selector.register(made, selectors.EVENT_WRITE, self)
+                self._selector.register(opened, selectors.EVENT_WRITE, self)
                 return
-            made.close()
+            opened.close()
             self._last_cause = os.strerror(code)
         raise self.fail(self._last_cause)
 
     def _finish_connecting(self) -> None:
-        made = self._open_socket()
-        code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        opened = self._open_socket()
+        code = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self.close()
             self._last_cause = os.strerror(code)
             self._connect_to_next_address()
             return
-        addresses.note_reached(self.endpoint, made)
+        addresses.note_reached(self.endpoint, opened)
         self._connected()
 
     def _connected(self) -> None:
@@ -196,14 +196,14 @@ class Pipeline:
 
     def _write_more(self) -> None:
         try:
-            sent = self._open_socket().send(self._unsent)
+            count = self._open_socket().send(self._unsent)
         except BlockingIOError:
             return
         except OSError as error:
             self._write_error = str(error)
         else:
             self.untouched = False
-            self._unsent = self._unsent[sent:]
+            self._unsent = self._unsent[count:]
 
     def _watch(self, events: int) -> None:
         self._selector.modify(self._open_socket(), events, self)
@@ -215,12 +215,12 @@ class Pipeline:
 
 
 def _unconnected(family: int, kind: int, protocol: int) -> socket.socket:
-    made = socket.socket(family, kind, protocol)
-    made.setblocking(False)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opened = socket.socket(family, kind, protocol)
+    opened.setblocking(False)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_IN_KERNEL_BYTES)
-    return made
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_IN_KERNEL_BYTES)
+    return opened
 
 
 class Pipelines:
@@ -232,7 +232,7 @@ class Pipelines:
         clock: Callable[[], float] = time.monotonic,
         make: Callable[[Endpoint, selectors.BaseSelector, float], Pipeline] = Pipeline,
     ) -> None:
-        """Have no connection yet; ``make`` starts one, as ``Pipeline`` does."""
+        """Take ``make``, which starts a connection as ``Pipeline`` does."""
         self._make = make
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._clock = clock
@@ -245,13 +245,13 @@ class Pipelines:
         Raises:
             TubeMQConnectionError: the host's name is unknown, or no address of it can be tried.
         """
-        made = self._make(endpoint, self._selector, self._clock() + self._connect_timeout_s)
+        opened = self._make(endpoint, self._selector, self._clock() + self._connect_timeout_s)
         self._open = [pipeline for pipeline in self._open if not pipeline.closed]
-        self._open.append(made)
-        return made
+        self._open.append(opened)
+        return opened
 
     def add_waker(self, waker: Waker) -> None:
-        """Let another thread end the wait of ``drive``; the waker outlives this object."""
+        """End the waits of ``drive`` when a waker is woken, in any thread; the waker outlives this object."""
         self._selector.register(waker.receiver, selectors.EVENT_READ, waker)
 
     def drive(self, timeout_s: float) -> list[Arrival]:

@@ -40,10 +40,10 @@ class _Slot:
 class ChannelPool:
     """One channel per peer, opened when it is first needed and again after it was lost.
 
-    Whoever names other TLS settings, or none, gets another channel to the same peer.
+    A caller with other TLS settings, or none, gets another channel to the same peer.
 
     A channel that was idle for ``IDLE_LIMIT_S`` is closed when anybody asks the pool for any channel: devices
-    on the way may have forgotten it. Whoever holds it still finds it lost, as after any other end.
+    on the way may have forgotten it. Its users find it lost, as after any other end.
 
     A pool that its user drops without closing it is collected, and its connections end, with a warning.
 

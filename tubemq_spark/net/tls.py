@@ -167,19 +167,19 @@ def _load_pair(
     _check_pem(names.cert, cert_file)
     if key_file is not None:
         _check_pem(names.key, key_file)
-    asked = False
+    password_read = False
 
     def tell_password() -> str:
         # Always given: without it OpenSSL would ask on the terminal.
-        nonlocal asked
-        asked = True
+        nonlocal password_read
+        password_read = True
         return password or ""
 
     try:
         context.load_cert_chain(cert_file, key_file, tell_password)
     except (ssl.SSLError, OSError, ValueError) as error:
-        # Whatever OpenSSL says of an encrypted key, it is about the password.
-        raise _unusable(*_fault_of_pair(error, names, cert_file, key_file, encrypted=asked)) from None
+        # Every error of OpenSSL for an encrypted key is about the password.
+        raise _unusable(*_fault_of_pair(error, names, cert_file, key_file, encrypted=password_read)) from None
 
 
 def _fault_of_pair(
@@ -224,10 +224,10 @@ def _files(config: TlsConfig | ServerTls) -> list[str]:
 def _stamp(config: TlsConfig | ServerTls) -> Stamp | None:
     """Return what changes when a file does; None while one of them is not there."""
     try:
-        found = [Path(path).stat() for path in _files(config)]
+        stats = [Path(path).stat() for path in _files(config)]
     except (OSError, ValueError):
         return None
-    return tuple((file.st_mtime_ns, file.st_size) for file in found)
+    return tuple((file.st_mtime_ns, file.st_size) for file in stats)
 
 
 class _Contexts:
@@ -240,23 +240,23 @@ class _Contexts:
 
     def get(self, config: TlsConfig | ServerTls) -> ssl.SSLContext:
         with self._lock:
-            known = self._made.get(config)
+            cached = self._made.get(config)
             stamp = _stamp(config)
-            if known is not None and known[0] == stamp:
-                return known[1]
+            if cached is not None and cached[0] == stamp:
+                return cached[1]
             try:
                 context = self._make(config)
             except OptionError as error:
-                if known is None:
+                if cached is None:
                     raise
                 # Files are renewed one after the other, and may not fit together for a moment.
                 logger.warning("changed TLS files are not used yet: %s", error)
-                return known[1]
+                return cached[1]
             self._made[config] = (stamp, context)
             return context
 
     def start_anew(self) -> None:
-        """Make the lock anew: in a forked child, it may be held by a thread that is not there."""
+        """Replace the lock: in a forked child, it may be held by a thread that is not there."""
         self._lock = threading.Lock()
 
 

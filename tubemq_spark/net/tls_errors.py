@@ -66,8 +66,8 @@ def handshake_broken_off(what: str, endpoint: Endpoint) -> TubeMQConnectionError
 
 def alert_of(error: ssl.SSLError) -> str:
     """Return the peer's alert in the words of the protocol, such as ``certificate required``; maybe blank."""
-    found = _ALERT.fullmatch(error.reason or "")
-    return "" if found is None else (found[1] or found[2]).lower().replace("_", " ")
+    match = _ALERT.fullmatch(error.reason or "")
+    return "" if match is None else (match[1] or match[2]).lower().replace("_", " ")
 
 
 def _hint(alert: str, config: TlsConfig) -> str:

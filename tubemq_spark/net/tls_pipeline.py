@@ -47,7 +47,7 @@ class TlsPipeline(Pipeline):
         super().write(self._session.encrypt(data))
 
     def report_at(self, count: int) -> None:
-        """Report whatever comes: a part of a record, already read, may be what ``count`` is waiting for."""
+        """Report all that comes: a part of a record, already read, may be what ``count`` is waiting for."""
 
     def handle(self, events: int) -> bytes | None:
         """Do what the selector says is possible; return the plain bytes read, or nothing.

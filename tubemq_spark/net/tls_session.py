@@ -103,7 +103,7 @@ class TlsSocket:
     def __init__(
         self, connected: socket.socket, session: TlsSession, server: tuple[Endpoint, TlsConfig] | None = None
     ) -> None:
-        """Own a socket with an established session; a client gives the server, for the text of errors."""
+        """Take a socket with an established session; a client gives the server, for the text of errors."""
         self._socket = connected
         self._session = session
         self._server = server

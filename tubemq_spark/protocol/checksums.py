@@ -24,11 +24,11 @@ def sum_of_checksums(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> 
 
 def _running(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> list[int]:
     if speedups.compiled is not None:
-        found = speedups.compiled.running_checksums(
+        result = speedups.compiled.running_checksums(
             data, np.ascontiguousarray(starts), np.ascontiguousarray(ends)
         )
-        if found is not None:
-            sums: list[int] = np.frombuffer(found, np.int64).tolist()
+        if result is not None:
+            sums: list[int] = np.frombuffer(result, np.int64).tolist()
             return sums
     crc32, view = zlib.crc32, memoryview(data)
     bounds = zip(starts.tolist(), ends.tolist(), strict=True)

@@ -142,7 +142,7 @@ class RpcConnection:
         return request
 
     def _read_answer(self, frame: framing.Frame) -> rpc.Response | rpc.Failure | None:
-        # An answer nobody waits for is late (its request timed out) or a second one: TubeMQ's servers
+        # An answer no call waits for is late (its request timed out) or a second one: TubeMQ's servers
         # send both, so neither is an error.
         if self._in_flight.pop(frame.serial_no, None) is None:
             return None

@@ -20,7 +20,7 @@ UNDEFINED: Final = -2
 """TubeMQ's "no value known"."""
 IDLE_LIMIT_S: Final = 180.0
 """TubeMQ's C++ client closes connections of which it has heard nothing for so long. Devices on the way forget
-idle connections without a word, and then whatever is sent there gets no answer."""
+idle connections without a word, and then nothing that is sent there gets an answer."""
 
 DEFAULT_MASTER_PORT: Final = 8715
 DEFAULT_MASTER_TLS_PORT: Final = 8716

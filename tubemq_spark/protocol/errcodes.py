@@ -301,9 +301,9 @@ _CERTIFICATE_FAULTS: Final = (
 
 def lookup(code: int) -> CodeEntry:
     """Return the entry of a result code; a number TubeMQ does not define gets one that is not retriable."""
-    known = _TABLE.get(code)
-    if known is not None:
-        return known
+    entry = _TABLE.get(code)
+    if entry is not None:
+        return entry
     return CodeEntry(
         code,
         "UNKNOWN",
@@ -352,6 +352,6 @@ def _advice(entry: CodeEntry, words: str) -> tuple[str, str]:
     """Return the condition of an answer, and what to do."""
     if entry.code == ErrCode.CERTIFICATE_FAILURE:
         for fault in _CERTIFICATE_FAULTS:
-            if any(known in words for known in fault.words):
+            if any(phrase in words for phrase in fault.words):
                 return fault.condition, fault.hint
     return entry.condition, entry.hint

@@ -75,17 +75,19 @@ class MessageColumns:
 
     def of_types(self, types: Collection[str]) -> Self:
         """Return the rows whose message has one of these types; ``data`` is shared."""
-        known: dict[bytes, bool] = {}
-        kept = []
+        wanted_texts: dict[bytes, bool] = {}
+        rows = []
         for row, text in enumerate(self._attribute_texts()):
             if text is None:
                 continue
             # Few texts are distinct, so few are parsed.
-            if text not in known:
-                known[text] = parse_attributes(text.decode(errors="replace")).get(MSG_TYPE_KEY) in types
-            if known[text]:
-                kept.append(row)
-        return self.take(np.array(kept, dtype=np.int64))
+            if text not in wanted_texts:
+                wanted_texts[text] = (
+                    parse_attributes(text.decode(errors="replace")).get(MSG_TYPE_KEY) in types
+                )
+            if wanted_texts[text]:
+                rows.append(row)
+        return self.take(np.array(rows, dtype=np.int64))
 
     def identity(self, row: int) -> tuple[int, bytes]:
         """Return what distinguishes one row from the others of its store."""
@@ -105,15 +107,15 @@ class MessageColumns:
         )
 
     def _parsed_attributes(self) -> Iterator[dict[str, str] | None]:
-        known: dict[bytes, dict[str, str]] = {}
+        parsed: dict[bytes, dict[str, str]] = {}
         for text in self._attribute_texts():
             if text is None:
                 yield None
                 continue
             # Types and times repeat from message to message.
-            if text not in known:
-                known[text] = parse_attributes(text.decode(errors="replace"))
-            yield known[text].copy()
+            if text not in parsed:
+                parsed[text] = parse_attributes(text.decode(errors="replace"))
+            yield parsed[text].copy()
 
     def _attribute_texts(self) -> Iterator[bytes | None]:
         """Yield the text of each row's attributes, None where there are none."""

@@ -91,9 +91,9 @@ class EncodedMessages:
             RemoteProtocolError: a message lacks a required field.
         """
         if self._parsed is None and speedups.compiled is not None:
-            found = speedups.compiled.scan_fetch(self._body, self._count)
-            if found is not None:
-                return _columns_of(self._body, self._count, *found)
+            columns = speedups.compiled.scan_fetch(self._body, self._count)
+            if columns is not None:
+                return _columns_of(self._body, self._count, *columns)
         return decode_messages(self._messages())
 
     def _messages(self) -> list[bytes]:
@@ -215,7 +215,7 @@ def _read_heads(data: bytes, starts: Int64s, ends: Int64s) -> tuple[_Heads, Bool
 
 
 def _with_parsed(data: bytes, heads: _Heads, messages: list[bytes], rows: Int64s) -> tuple[bytes, _Heads]:
-    """Let protobuf parse the given rows; their payloads are appended to the data.
+    """Parse rows with protobuf; their payloads are appended to the data.
 
     Raises:
         RemoteProtocolError: a message does not parse or lacks a required field.
@@ -264,7 +264,7 @@ def _separate_damaged(data: bytes, heads: _Heads) -> tuple[MessageColumns, Int64
 def _checksums(data: bytes, heads: _Heads) -> Int64s:
     # One call per message is the most expensive part of decoding, but no vectorised form is as fast as zlib.
     crc32 = zlib.crc32
-    held = data if len(data) < _SHORT_BYTES * len(heads.payload_start) else memoryview(data)
+    payloads = data if len(data) < _SHORT_BYTES * len(heads.payload_start) else memoryview(data)
     bounds = zip(heads.payload_start.tolist(), heads.payload_end.tolist(), strict=True)
-    sums = [crc32(held[start:end]) for start, end in bounds]
+    sums = [crc32(payloads[start:end]) for start, end in bounds]
     return np.fromiter(sums, np.int64, len(sums)) & _CRC_MASK

@@ -175,7 +175,7 @@ class FrameDecoder:
         self._awaited = _LENGTH.size
         while self._chunks_left and end - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(data, position)
-            # Checked before the bytes are there, so that nobody makes us wait for 2 GiB.
+            # Checked before the bytes are there, so that no peer makes us wait for 2 GiB.
             if length < 0 or self._stream_size + length > MAX_FRAME_BYTES:
                 raise _violation(
                     f"frame {self._serial_no} has a chunk of {length} bytes after {self._stream_size}"

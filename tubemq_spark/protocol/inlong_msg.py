@@ -95,11 +95,13 @@ def unpack(body: Buffer, decompress: Decompress, start: int = 0, end: int | None
     end = len(body) if end is None else end
     version = _version(body, start, end)
     reader = _Reader(body, start + _MAGIC_BYTES, end - _MAGIC_BYTES)
-    made = _Unpacking(decompress)
-    time_ms = _read_binary(reader, made) if version == _NEWEST else _read_sections(reader, made, version)
+    unpacking = _Unpacking(decompress)
+    time_ms = (
+        _read_binary(reader, unpacking) if version == _NEWEST else _read_sections(reader, unpacking, version)
+    )
     reader.finish()
-    known = time_ms is not None and 0 <= time_ms <= _LAST_MS
-    return InLongMsg(version, time_ms if known else None, made.sections)
+    sensible = time_ms is not None and 0 <= time_ms <= _LAST_MS
+    return InLongMsg(version, time_ms if sensible else None, unpacking.sections)
 
 
 def parse_attributes(text: str) -> dict[str, str | None]:
@@ -123,7 +125,7 @@ def _version(body: Buffer, start: int, end: int) -> int:
     return head[1]
 
 
-def _read_sections(reader: "_Reader", made: "_Unpacking", version: int) -> int | None:
+def _read_sections(reader: "_Reader", unpacking: "_Unpacking", version: int) -> int | None:
     """Read versions 0 to 3; return the time."""
     time_ms = reader.number(_LONG) if version >= 1 else None
     if version >= 2:
@@ -134,15 +136,15 @@ def _read_sections(reader: "_Reader", made: "_Unpacking", version: int) -> int |
             reader.number(_INT)
         section = reader.part(reader.number(_INT))
         compression = section.number(_BYTE)
-        data = made.opened(section, compression)
+        data = unpacking.opened(section, compression)
         if version == 3:
-            made.add_pairs(data, grouped=True, before=common)
+            unpacking.add_pairs(data, grouped=True, before=common)
         else:
-            made.add_messages(data, common)
+            unpacking.add_messages(data, common)
     return time_ms
 
 
-def _read_binary(reader: "_Reader", made: "_Unpacking") -> int:
+def _read_binary(reader: "_Reader", unpacking: "_Unpacking") -> int:
     """Read version 4; return the time."""
     length, kind, group, stream, extension, seconds, count, _, size = reader.numbers(_BINARY_HEAD)
     packed = reader.part(size)
@@ -155,11 +157,11 @@ def _read_binary(reader: "_Reader", made: "_Unpacking") -> int:
         raise _malformed(f"it says that it has {length} bytes, but its parts have {rest}")
     numbers = "" if extension & _NAMED else f"groupId={group}&streamId={stream}&"
     common = _joined(_utf8(text), f"dt={seconds * 1000}&{numbers}cnt={count}")
-    data = made.opened(packed, kind >> _COMPRESSION_SHIFT)
+    data = unpacking.opened(packed, kind >> _COMPRESSION_SHIFT)
     if extension & _OWN_ATTRIBUTES:
-        made.add_pairs(data, behind=common)
+        unpacking.add_pairs(data, behind=common)
     else:
-        made.add_messages(data, common)
+        unpacking.add_messages(data, common)
     return seconds * 1000
 
 
@@ -267,7 +269,7 @@ class _Unpacking:
         """
         data, position, end, read = reader.data, reader.position, reader.end, _INT.unpack_from
         width, cost, room = _INT.size, _ROW_BYTES + len(before) + len(behind), self._room
-        known, section = None, None
+        last_text, section = None, None
         stop = position if grouped else end
         while position < end:
             start = position + width
@@ -288,8 +290,8 @@ class _Unpacking:
             if position > stop:
                 raise _unfit()
             own = bytes(data[middle + width : position])
-            if section is None or own != known:
-                known, section = own, self._begin(own, before, behind, data)
+            if section is None or own != last_text:
+                last_text, section = own, self._begin(own, before, behind, data)
                 room -= _SECTION_BYTES
             room -= cost + position - start
             section.starts.append(start)

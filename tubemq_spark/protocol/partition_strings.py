@@ -86,8 +86,8 @@ def parse_subscribe_info(text: str) -> SubscribeInfo:
 
 def format_subscribe_info(info: SubscribeInfo) -> str:
     """Write ``consumerId@group#brokerId:host:port#topic:partitionId``."""
-    held = info.held
-    partition = format_partition(held.broker_id, held.endpoint, held.topic, held.partition_id)
+    place = info.held
+    partition = format_partition(place.broker_id, place.endpoint, place.topic, place.partition_id)
     return f"{checked(info.consumer_id)}@{checked(info.group)}#{partition}"
 
 

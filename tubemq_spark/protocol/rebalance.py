@@ -75,14 +75,14 @@ def parse_event(proto: common_pb2.EventProto) -> RebalanceEvent | None:
     # out.
     if proto.rebalanceId <= 0:
         return None
-    found: list[PartitionInfo] = []
+    partitions: list[PartitionInfo] = []
     unreadable: list[str] = []
     for text in proto.subscribeInfo:
         try:
-            found.append(parse_subscribe_info(text).held)
+            partitions.append(parse_subscribe_info(text).held)
         except RemoteProtocolError:
             unreadable.append(text)
-    return RebalanceEvent(proto.rebalanceId, _type(proto.opType), tuple(found), tuple(unreadable))
+    return RebalanceEvent(proto.rebalanceId, _type(proto.opType), tuple(partitions), tuple(unreadable))
 
 
 def format_event(

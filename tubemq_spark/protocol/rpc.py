@@ -197,10 +197,10 @@ def is_repeated(field: FieldDescriptor) -> bool:
 
     Up to 6.30 only ``label`` tells; later releases deprecate it, and their stubs leave it out.
     """
-    known: bool | None = getattr(field, "is_repeated", None)
-    if known is None:
-        known = field.label == FieldDescriptor.LABEL_REPEATED  # type: ignore[attr-defined]
-    return known
+    repeated: bool | None = getattr(field, "is_repeated", None)
+    if repeated is None:
+        repeated = field.label == FieldDescriptor.LABEL_REPEATED  # type: ignore[attr-defined]
+    return repeated
 
 
 @functools.cache

@@ -136,8 +136,8 @@ def _answers(frames: Sequence[framing.Frame], *, detailed: bool) -> Answers:
 
 
 def _details(messages: Iterable[broker_pb2.SendMessageResponseB2P]) -> Details:
-    told = [(message.messageId, message.appendTime) for message in messages]
-    ids, times = np.array(told, np.int64).reshape(-1, 2).T
+    pairs = [(message.messageId, message.appendTime) for message in messages]
+    ids, times = np.array(pairs, np.int64).reshape(-1, 2).T
     return Details(ids, times)
 
 

@@ -94,12 +94,12 @@ class SendCredentials:
     def back(self, has_attributes: bool, message_type: str | None, message_time: str | None) -> bytes:
         """Return what follows one payload."""
         key = has_attributes, message_type, message_time
-        found = self._backs.get(key)
-        if found is None:
+        encoded = self._backs.get(key)
+        if encoded is None:
             if len(self._backs) >= _CACHED_BACKS:
                 self._backs.clear()
-            found = self._backs[key] = self._encode_back(*key)
-        return found
+            encoded = self._backs[key] = self._encode_back(*key)
+        return encoded
 
     def _encode_back(self, has_attributes: bool, message_type: str | None, message_time: str | None) -> bytes:
         return broker_pb2.SendMessageRequestP2B(

@@ -69,8 +69,8 @@ def usual_answer(stream: bytes) -> tuple[int, bytes | memoryview] | None:
     method, size = _read_answer_head(stream[:at])
     if not 0 <= size <= len(stream) - at:
         return None
-    held = stream if size < _VIEWED_BYTES else memoryview(stream)
-    return method, held[at : at + size]
+    source = stream if size < _VIEWED_BYTES else memoryview(stream)
+    return method, source[at : at + size]
 
 
 @functools.lru_cache(_CACHED_HEADS)

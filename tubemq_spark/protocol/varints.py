@@ -62,7 +62,7 @@ class Words:
             other values mean nothing.
         """
         start = np.minimum(position, self._end)
-        found = (self._words[start] & _BYTE) == tag
+        valid = (self._words[start] & _BYTE) == tag
         start += 1
         word = self._words[start]
         stops = ~word & _TOP_BITS
@@ -74,8 +74,8 @@ class Words:
         size = np.bitwise_count(mask).astype(np.int64) >> 3
         long = stops == 0
         if long.any():
-            value, size, found = self._add_last_bytes(start, long, value, size, found)
-        return value.view(np.int64), position + 1 + size, found
+            value, size, valid = self._add_last_bytes(start, long, value, size, valid)
+        return value.view(np.int64), position + 1 + size, valid
 
     def read_int32(self, position: Int64s) -> Int64s:
         """Read signed big-endian 4-byte numbers."""
@@ -83,7 +83,7 @@ class Words:
         return low_halves.byteswap().view(np.int32).astype(np.int64)
 
     def _add_last_bytes(
-        self, start: Int64s, long: Bools, value: _Words, size: Int64s, found: Bools
+        self, start: Int64s, long: Bools, value: _Words, size: Int64s, valid: Bools
     ) -> tuple[_Words, Int64s, Bools]:
         """Add the ninth and tenth byte where eight were not enough; a tenth byte above 1 is no varint."""
         tail = self._words[start + _WORD_BYTES]
@@ -96,7 +96,7 @@ class Words:
         return (
             np.where(long, value | top, value),
             np.where(long, _WORD_BYTES + 1 + longest, size),
-            found & ~(long & longest & (tenth > 1)),
+            valid & ~(long & longest & (tenth > 1)),
         )
 
 

@@ -28,7 +28,7 @@ def to_proto(batch: FetchedBatch) -> tuple[pb.RecordBatch, bytes]:
     Which partition they are of is known from the call.
     """
     columns, count = batch.columns, len(batch.columns)
-    made = pb.RecordBatch(
+    proto = pb.RecordBatch(
         start=batch.start,
         next=batch.next,
         dense=batch.dense,
@@ -36,16 +36,16 @@ def to_proto(batch: FetchedBatch) -> tuple[pb.RecordBatch, bytes]:
         message_ids=pack(columns.message_ids, INT64),
     )
     if batch.bytes_behind is not None:
-        made.bytes_behind = batch.bytes_behind
+        proto.bytes_behind = batch.bytes_behind
     pieces = [(columns.value_start, columns.value_end)]
     if columns.has_attributes.any():
         pieces.append((columns.attribute_start, columns.attribute_end))
         if not columns.has_attributes.all():
-            made.has_attributes = pack(columns.has_attributes, FLAG)
-    made.borders, data = _gather(columns.data, pieces)
+            proto.has_attributes = pack(columns.has_attributes, FLAG)
+    proto.borders, data = _gather(columns.data, pieces)
     if not np.array_equal(columns.ordinals, np.arange(count)):
-        made.ordinals = pack(columns.ordinals, INT64)
-    return made, data
+        proto.ordinals = pack(columns.ordinals, INT64)
+    return proto, data
 
 
 def from_proto(message: pb.RecordBatch, data: bytes | memoryview, partition: TopicPartition) -> FetchedBatch:
@@ -87,8 +87,8 @@ def _borders(message: pb.RecordBatch, size: int) -> tuple[Int64s, bool]:
     count = message.count
     with_attributes = count > 0 and len(message.borders) == INT32.itemsize * (2 * count + 1)
     expected = 2 * count + 1 if with_attributes else count + 1
-    found = unpack(message.borders, INT32, expected, "borders")
-    return ascending(found, size, "a batch's data"), with_attributes
+    borders = unpack(message.borders, INT32, expected, "borders")
+    return ascending(borders, size, "a batch's data"), with_attributes
 
 
 def _ordinals(message: pb.RecordBatch) -> Int64s:

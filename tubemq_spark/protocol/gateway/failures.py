@@ -17,7 +17,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 def to_proto(error: TubeMQError) -> pb.TubeError:
     """Return an error as a message."""
-    made = pb.TubeError(
+    proto = pb.TubeError(
         condition=error.condition,
         kind=type(error).__name__,
         text=Exception.__str__(error),
@@ -28,10 +28,10 @@ def to_proto(error: TubeMQError) -> pb.TubeError:
         outcome=_outcome(error),
     )
     for name, value in error.parameters.items():
-        _put(made.parameters[name], value)
+        _put(proto.parameters[name], value)
     if error.row is not None:
-        made.row = error.row
-    return made
+        proto.row = error.row
+    return proto
 
 
 def from_proto(message: pb.TubeError) -> TubeMQError:
@@ -41,16 +41,16 @@ def from_proto(message: pb.TubeError) -> TubeMQError:
     try:
         if not (isinstance(kind, type) and issubclass(kind, TubeMQError)):
             raise KeyError(message.kind)
-        made = kind(message.condition, **parameters)
+        failure = kind(message.condition, **parameters)
     except (KeyError, IndexError, ValueError, TypeError):
-        made = GatewayError("TUBEMQ_GATEWAY_ERROR", text=message.text.rstrip("."))
-    if made.retriable != message.retriable:
-        made.retriable = message.retriable
+        failure = GatewayError("TUBEMQ_GATEWAY_ERROR", text=message.text.rstrip("."))
+    if failure.retriable != message.retriable:
+        failure.retriable = message.retriable
     if message.about:
-        made.about = message.about
+        failure.about = message.about
     if message.HasField("row"):
-        made.row = message.row
-    return made
+        failure.row = message.row
+    return failure
 
 
 def parse_error(data: bytes) -> TubeMQError:

@@ -30,13 +30,13 @@ class Method:
 
 
 METHODS: Final[dict[str, Method]] = {
-    found.name: Method(
-        found.name,
-        GetMessageClass(found.input_type),
-        GetMessageClass(found.output_type),
-        bool(found.client_streaming),
-        bool(found.server_streaming),
+    method.name: Method(
+        method.name,
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        bool(method.client_streaming),
+        bool(method.server_streaming),
     )
-    for found in _DESCRIPTOR.methods
+    for method in _DESCRIPTOR.methods
 }
 """All methods, in the order of the .proto file."""

@@ -11,7 +11,7 @@ FLAG: Final = np.dtype("u1")
 
 
 class MalformedMessageError(ValueError):
-    """A message of the peer contradicts itself; whoever reads it says which peer that is."""
+    """A message of the peer contradicts itself; its reader says which peer that is."""
 
 
 def pack(numbers: NDArray[Any], kind: np.dtype[Any]) -> bytes:
@@ -50,7 +50,7 @@ def codes(data: bytes, count: int, values: int, what: str) -> NDArray[np.int64]:
     Raises:
         MalformedMessageError: they are not so many, or one of them names no value.
     """
-    found = unpack(data, INT32, count, what).astype(np.int64)
-    if count and not (found.min() >= -1 and found.max() < values):
+    numbers = unpack(data, INT32, count, what).astype(np.int64)
+    if count and not (numbers.min() >= -1 and numbers.max() < values):
         raise MalformedMessageError(f"{what} has codes beyond its {values} values")
-    return found
+    return numbers

@@ -26,7 +26,7 @@ def to_proto(batch: SendBatch) -> pb.MessageBatch:
         OptionError: a name or an attribute is not text that can be written as UTF-8.
     """
     try:
-        made = pb.MessageBatch(
+        proto = pb.MessageBatch(
             topics=batch.topics.values,
             topic_codes=pack(batch.topics.codes, INT32),
             values=_column_to_proto(batch.values),
@@ -37,12 +37,12 @@ def to_proto(batch: SendBatch) -> pb.MessageBatch:
     except (UnicodeEncodeError, TypeError) as error:
         raise OptionError("TUBEMQ_BAD_MESSAGE", what=f"its text cannot be written: {error}") from error
     if batch.keys is not None:
-        made.keys.CopyFrom(_column_to_proto(batch.keys))
+        proto.keys.CopyFrom(_column_to_proto(batch.keys))
     if batch.uids is not None:
-        made.uids.CopyFrom(_column_to_proto(batch.uids))
+        proto.uids.CopyFrom(_column_to_proto(batch.uids))
     if batch.partitions is not None:
-        _put_places(made, batch.partitions)
-    return made
+        _put_places(proto, batch.partitions)
+    return proto
 
 
 def from_proto(message: pb.MessageBatch) -> SendBatch:
@@ -88,44 +88,44 @@ def _column_from_proto(column: pb.BytesColumn, count: int, what: str, *, nulls: 
 
 
 def _named(data: bytes, count: int, values: Sequence[object], what: str) -> Int64s:
-    found = codes(data, count, len(values), what)
-    if count and found.min() < 0:
+    chosen = codes(data, count, len(values), what)
+    if count and chosen.min() < 0:
         raise MalformedMessageError(f"{what} has codes below 0")
-    return found
+    return chosen
 
 
-def _put_places(made: pb.MessageBatch, partitions: Coded[tuple[int, int] | None]) -> None:
+def _put_places(proto: pb.MessageBatch, partitions: Coded[tuple[int, int] | None]) -> None:
     """Write the named places; the value None, wherever it is among the values, has the code -1."""
     numbers = np.full(len(partitions.values), -1, np.int64)
     for code, place in enumerate(partitions.values):
         if place is not None:
-            numbers[code] = len(made.places)
-            made.places.add(broker_id=place[0], partition_id=place[1])
-    made.place_codes = pack(numbers[partitions.codes], INT32)
+            numbers[code] = len(proto.places)
+            proto.places.add(broker_id=place[0], partition_id=place[1])
+    proto.place_codes = pack(numbers[partitions.codes], INT32)
 
 
 def _places(message: pb.MessageBatch, count: int) -> Coded[tuple[int, int] | None] | None:
     if not message.place_codes:
         return None
-    found = codes(message.place_codes, count, len(message.places), "place_codes")
+    chosen = codes(message.place_codes, count, len(message.places), "place_codes")
     values = [(place.broker_id, place.partition_id) for place in message.places]
-    return Coded((*values, None), np.where(found < 0, len(values), found))
+    return Coded((*values, None), np.where(chosen < 0, len(values), chosen))
 
 
 def _header_to_proto(header: MessageHeader) -> pb.MessageHeader:
-    made = pb.MessageHeader(has_attributes=header.attributes is not None, foreign=header.foreign)
+    proto = pb.MessageHeader(has_attributes=header.attributes is not None, foreign=header.foreign)
     for name, value in (header.attributes or {}).items():
-        made.attributes.add(name=name, value=value)
+        proto.attributes.add(name=name, value=value)
     if header.message_type is not None:
-        made.message_type = header.message_type
+        proto.message_type = header.message_type
     if header.message_time is not None:
-        made.message_time = header.message_time
-    return made
+        proto.message_time = header.message_time
+    return proto
 
 
 def _header_from_proto(header: pb.MessageHeader) -> MessageHeader:
     return MessageHeader(
-        {one.name: one.value for one in header.attributes}
+        {attribute.name: attribute.value for attribute in header.attributes}
         if header.has_attributes or header.attributes
         else None,
         header.message_type if header.HasField("message_type") else None,

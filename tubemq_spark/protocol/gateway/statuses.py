@@ -1,7 +1,7 @@
 """Which gRPC status an error has on its way from a gateway to a client.
 
 Clients of ours do not need the status: the error itself travels beside it (``failures``). It is for other
-clients, for proxies, and for whoever looks at rates of failures.
+clients, for proxies, and for those who look at rates of failures.
 """
 
 import enum

@@ -43,17 +43,17 @@ def partition_from_proto(message: pb.Partition) -> TopicPartition:
 
 def layout_to_proto(layout: TopicsLayout) -> pb.QueryRouteResponse:
     """Return a layout as a message, without the master's token."""
-    made = pb.QueryRouteResponse(
+    proto = pb.QueryRouteResponse(
         missing_topics=sorted(layout.missing_topics),
         unread=map(partition_to_proto, sorted(layout.unread)),
     )
     places: dict[Endpoint, int] = {}
     for partition, endpoint in layout.partitions.items():
         place = places.setdefault(endpoint, len(places))
-        made.partitions.add(partition=partition_to_proto(partition), broker=place)
+        proto.partitions.add(partition=partition_to_proto(partition), broker=place)
     for endpoint in places:
-        made.brokers.add(host=endpoint.host, port=endpoint.port)
-    return made
+        proto.brokers.add(host=endpoint.host, port=endpoint.port)
+    return proto
 
 
 def layout_from_proto(message: pb.QueryRouteResponse) -> TopicsLayout:
@@ -62,11 +62,11 @@ def layout_from_proto(message: pb.QueryRouteResponse) -> TopicsLayout:
     Raises:
         MalformedMessageError: a partition is at a broker that the message does not list.
     """
-    brokers = [Endpoint(one.host, one.port) for one in message.brokers]
-    if any(one.broker >= len(brokers) for one in message.partitions):
+    brokers = [Endpoint(item.host, item.port) for item in message.brokers]
+    if any(item.broker >= len(brokers) for item in message.partitions):
         raise MalformedMessageError("a partition is at a broker that is not listed")
     return TopicsLayout(
-        {partition_from_proto(one.partition): brokers[one.broker] for one in message.partitions},
+        {partition_from_proto(item.partition): brokers[item.broker] for item in message.partitions},
         NO_TOKEN,
         frozenset(message.missing_topics),
         frozenset(map(partition_from_proto, message.unread)),
@@ -75,12 +75,12 @@ def layout_from_proto(message: pb.QueryRouteResponse) -> TopicsLayout:
 
 def stores_to_proto(stores: Iterable[StoreId]) -> list[pb.Store]:
     """Return stores as messages."""
-    return [pb.Store(topic=one.topic, broker_id=one.broker_id, store=one.store) for one in stores]
+    return [pb.Store(topic=store.topic, broker_id=store.broker_id, store=store.store) for store in stores]
 
 
 def stores_from_proto(messages: Iterable[pb.Store]) -> list[StoreId]:
     """Return the stores of messages."""
-    return [StoreId(one.topic, one.broker_id, one.store) for one in messages]
+    return [StoreId(store.topic, store.broker_id, store.store) for store in messages]
 
 
 def bounds_to_proto(bounds: OffsetBounds) -> pb.Bounds:
@@ -93,40 +93,40 @@ def bounds_from_proto(message: pb.Bounds) -> OffsetBounds:
     return OffsetBounds(message.earliest, message.latest)
 
 
-def store_bounds_to_proto(found: StoreBounds, asked: Sequence[StoreId]) -> pb.QueryBoundsResponse:
+def store_bounds_to_proto(answer: StoreBounds, stores: Sequence[StoreId]) -> pb.QueryBoundsResponse:
     """Return what brokers answered, in the order of the stores that were asked for.
 
     Raises:
         KeyError: there is neither an answer nor a failure for one of them.
     """
-    made = pb.QueryBoundsResponse()
-    for store in asked:
-        if (bounds := found.known.get(store)) is not None:
-            made.answers.add(bounds=bounds_to_proto(bounds))
+    proto = pb.QueryBoundsResponse()
+    for store in stores:
+        if (bounds := answer.known.get(store)) is not None:
+            proto.answers.add(bounds=bounds_to_proto(bounds))
         else:
-            made.answers.add(error=error_to_proto(found.failures[store]))
-    return made
+            proto.answers.add(error=error_to_proto(answer.failures[store]))
+    return proto
 
 
-def store_bounds_from_proto(message: pb.QueryBoundsResponse, asked: Sequence[StoreId]) -> StoreBounds:
+def store_bounds_from_proto(message: pb.QueryBoundsResponse, stores: Sequence[StoreId]) -> StoreBounds:
     """Return what brokers answered.
 
     Raises:
         MalformedMessageError: these are not the answers for so many stores.
     """
-    if len(message.answers) != len(asked):
-        raise MalformedMessageError(f"{len(message.answers)} answers for {len(asked)} stores")
-    known: dict[StoreId, OffsetBounds] = {}
+    if len(message.answers) != len(stores):
+        raise MalformedMessageError(f"{len(message.answers)} answers for {len(stores)} stores")
+    bounds: dict[StoreId, OffsetBounds] = {}
     failures: dict[StoreId, TubeMQError] = {}
-    for store, answer in zip(asked, message.answers, strict=True):
+    for store, answer in zip(stores, message.answers, strict=True):
         which = answer.WhichOneof("answer")
         if which == "bounds":
-            known[store] = bounds_from_proto(answer.bounds)
+            bounds[store] = bounds_from_proto(answer.bounds)
         elif which == "error":
             failures[store] = error_from_proto(answer.error)
         else:
             raise MalformedMessageError(f"neither bounds nor an error for {store}")
-    return StoreBounds(known, failures)
+    return StoreBounds(bounds, failures)
 
 
 def offsets_to_proto(offsets: Mapping[TopicPartition, int]) -> list[pb.PartitionOffset]:
@@ -139,69 +139,69 @@ def offsets_to_proto(offsets: Mapping[TopicPartition, int]) -> list[pb.Partition
 
 def offsets_from_proto(messages: Iterable[pb.PartitionOffset]) -> dict[TopicPartition, int]:
     """Return the offset for each partition of messages."""
-    return {partition_from_proto(one.partition): one.offset for one in messages}
+    return {partition_from_proto(item.partition): item.offset for item in messages}
 
 
-def stored_offsets_to_proto(found: StoredOffsets) -> pb.QueryStoredOffsetsResponse:
+def stored_offsets_to_proto(offsets: StoredOffsets) -> pb.QueryStoredOffsetsResponse:
     """Return where groups stand as a message."""
-    made = pb.QueryStoredOffsetsResponse()
-    for one in found.known:
-        made.known.add(
-            group=one.group,
-            partition=partition_to_proto(one.partition),
-            committed=one.committed,
-            in_flight=one.in_flight,
-            latest=one.latest,
-            consumer=one.consumer,
+    proto = pb.QueryStoredOffsetsResponse()
+    for item in offsets.known:
+        proto.known.add(
+            group=item.group,
+            partition=partition_to_proto(item.partition),
+            committed=item.committed,
+            in_flight=item.in_flight,
+            latest=item.latest,
+            consumer=item.consumer,
         )
-    for broker_id, error in found.failures.items():
-        made.failures.add(broker_id=broker_id, error=error_to_proto(error))
-    return made
+    for broker_id, error in offsets.failures.items():
+        proto.failures.add(broker_id=broker_id, error=error_to_proto(error))
+    return proto
 
 
 def stored_offsets_from_proto(message: pb.QueryStoredOffsetsResponse) -> StoredOffsets:
     """Return where groups stand."""
-    known = tuple(
+    offsets = tuple(
         StoredOffset(
-            one.group,
-            partition_from_proto(one.partition),
-            one.committed,
-            one.in_flight,
-            one.latest if one.HasField("latest") else None,
-            one.consumer if one.HasField("consumer") else None,
+            item.group,
+            partition_from_proto(item.partition),
+            item.committed,
+            item.in_flight,
+            item.latest if item.HasField("latest") else None,
+            item.consumer if item.HasField("consumer") else None,
         )
-        for one in message.known
+        for item in message.known
     )
-    return StoredOffsets(known, {one.broker_id: error_from_proto(one.error) for one in message.failures})
+    return StoredOffsets(offsets, {item.broker_id: error_from_proto(item.error) for item in message.failures})
 
 
 def reset_failures_to_proto(failures: Mapping[TopicPartition, TubeMQError]) -> pb.ResetOffsetsResponse:
     """Return why a group was not moved in some partitions."""
-    made = pb.ResetOffsetsResponse()
+    proto = pb.ResetOffsetsResponse()
     for partition, error in failures.items():
-        made.failures.add(partition=partition_to_proto(partition), error=error_to_proto(error))
-    return made
+        proto.failures.add(partition=partition_to_proto(partition), error=error_to_proto(error))
+    return proto
 
 
 def reset_failures_from_proto(message: pb.ResetOffsetsResponse) -> dict[TopicPartition, TubeMQError]:
     """Return why a group was not moved in some partitions."""
-    return {partition_from_proto(one.partition): error_from_proto(one.error) for one in message.failures}
+    return {partition_from_proto(item.partition): error_from_proto(item.error) for item in message.failures}
 
 
 def receipts_to_proto(receipts: Iterable[Receipt]) -> list[pb.Receipt]:
     """Return receipts as messages."""
     return [
         pb.Receipt(
-            partition=partition_to_proto(one.partition),
-            count=one.count,
-            first_offset=one.first_offset,
-            last_offset=one.last_offset,
-            retried=one.retried,
-            unanswered=one.unanswered,
-            bytes=one.bytes,
-            checksum=one.checksum,
+            partition=partition_to_proto(receipt.partition),
+            count=receipt.count,
+            first_offset=receipt.first_offset,
+            last_offset=receipt.last_offset,
+            retried=receipt.retried,
+            unanswered=receipt.unanswered,
+            bytes=receipt.bytes,
+            checksum=receipt.checksum,
         )
-        for one in receipts
+        for receipt in receipts
     ]
 
 
@@ -209,14 +209,14 @@ def receipts_from_proto(messages: Iterable[pb.Receipt]) -> list[Receipt]:
     """Return the receipts of messages."""
     return [
         Receipt(
-            partition_from_proto(one.partition),
-            one.count,
-            one.first_offset,
-            one.last_offset,
-            one.retried,
-            one.unanswered,
-            one.bytes,
-            one.checksum if one.HasField("checksum") else None,
+            partition_from_proto(receipt.partition),
+            receipt.count,
+            receipt.first_offset,
+            receipt.last_offset,
+            receipt.retried,
+            receipt.unanswered,
+            receipt.bytes,
+            receipt.checksum if receipt.HasField("checksum") else None,
         )
-        for one in messages
+        for receipt in messages
     ]
