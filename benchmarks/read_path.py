@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from pyspark.sql.types import StructField, StructType
 
 from benchmarks.twins import Row, compare
+from testkit.wire import decode_fetch
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.protocol.payload import checksum, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.source.arrow import BatchBuilder

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from benchmarks.twins import Row, compare
+from testkit.wire import encode_response
 from tubemq_spark.client.producer.outgoing import outgoing_batch
 from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -77,7 +78,7 @@ def answers() -> list[bytes]:
         message.messageId = 3_369_719_412_767_588_352 + serial_no
         message.appendTime, message.appendOffset = 1_767_225_600_000 + serial_no // 100, 28 * serial_no
         answer = rpc.Response(serial_no, Method.SEND_MESSAGE, message.SerializeToString())
-        frames.append(framing.encode_frame(serial_no, rpc.encode_response(answer)))
+        frames.append(framing.encode_frame(serial_no, encode_response(answer)))
     data = b"".join(frames)
     return [data[start : start + READ_BYTES] for start in range(0, len(data), READ_BYTES)]
 

@@ -22,10 +22,10 @@ from typing import Final
 import numpy as np
 
 from testkit.compiler import can_compile
+from testkit.wire import decode_fetch, encode_response
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol import framing, rpc, speedups
 from tubemq_spark.protocol.constants import Method
-from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.protocol.payload import checksum, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_answers import SendAnswerReader
@@ -111,7 +111,7 @@ def send_answers(chance: random.Random, count: int) -> bytes:
             answer.requireAuth, answer.messageId = False, chance.getrandbits(60)
             answer.appendTime, answer.appendOffset = 1_704_164_645_678, 28 * serial_no
         response = rpc.Response(serial_no, Method.SEND_MESSAGE, answer.SerializeToString())
-        frames.append(framing.encode_frame(serial_no, rpc.encode_response(response)))
+        frames.append(framing.encode_frame(serial_no, encode_response(response)))
     return b"".join(frames)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from testkit.wire import encode_response
 from tests import strategies as own
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol import rpc
@@ -81,7 +82,7 @@ def test_an_answer_nobody_waits_for_is_dropped():
     server.send_response(request, b"late")
     assert deliver(server, client) == []
 
-    stray = encode_frame(99, rpc.encode_response(rpc.Response(99, 17, b"")))
+    stray = encode_frame(99, encode_response(rpc.Response(99, 17, b"")))
     assert client.receive_data(stray) == []
     assert not client.closed
 
@@ -90,8 +91,8 @@ def test_the_second_answer_is_dropped():
     """Java's server sends two when it is stopping."""
     client = RpcConnection(Role.CLIENT)
     serial_no = ask(client)
-    answer = encode_frame(serial_no, rpc.encode_response(rpc.Response(serial_no, 17, b"first")))
-    second = encode_frame(serial_no, rpc.encode_response(rpc.Response(serial_no, 17, b"second")))
+    answer = encode_frame(serial_no, encode_response(rpc.Response(serial_no, 17, b"first")))
+    second = encode_frame(serial_no, encode_response(rpc.Response(serial_no, 17, b"second")))
 
     assert client.receive_data(answer + second) == [rpc.Response(serial_no, 17, b"first")]
 
@@ -257,7 +258,7 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data())
     def an_answer_travels_twice(self, data):
         again = rpc.Response(data.draw(st.sampled_from(sorted(self.answers))), 17, b"second")
-        self.to_client += encode_frame(again.serial_no, rpc.encode_response(again))
+        self.to_client += encode_frame(again.serial_no, encode_response(again))
 
     @rule(ahead=st.integers(1, 5))
     def an_answer_to_nothing_travels(self, ahead):
@@ -265,7 +266,7 @@ class Conversation(RuleBasedStateMachine):
         stray = rpc.Response(serial_no, 17, b"stray")
         # It may only arrive while its number is still unused, else it would be an answer.
         self._drain_to_client()
-        assert self.client.receive_data(encode_frame(serial_no, rpc.encode_response(stray))) == []
+        assert self.client.receive_data(encode_frame(serial_no, encode_response(stray))) == []
 
     @precondition(lambda self: self.client.in_flight)
     @rule(data=st.data())

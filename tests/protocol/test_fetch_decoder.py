@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from testkit.examples import examples
+from testkit.wire import decode_fetch
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.protocol.vectors import named
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Message
 from tubemq_spark.protocol import fetch_decoder, rpc
 from tubemq_spark.protocol.fetch_columns import MessageColumns
-from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.protocol.payload import checksum, decode_payload, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
 

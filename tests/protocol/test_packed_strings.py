@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 from hypothesis import given, strategies as st
 
+from testkit import wire
 from tests import strategies as own
 from tests.protocol.vectors import VECTORS
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
@@ -70,12 +71,12 @@ def test_topic_conditions_round_trip(value):
 
 @given(st.dictionaries(own.partitions, st.integers(0, own.INT64_MAX), max_size=4))
 def test_required_partitions_round_trip(value):
-    assert held.parse_required_partition(held.format_required_partition(value)) == value
+    assert wire.parse_required_partition(held.format_required_partition(value)) == value
 
 
 @given(st.builds(held.FailureInfo, st.integers(0, 999), partition_infos))
 def test_failure_infos_round_trip(value):
-    assert held.parse_failure_info(held.format_failure_info(value)) == value
+    assert held.parse_failure_info(wire.format_failure_info(value)) == value
 
 
 @given(own.names, some(st.tuples(own.naturals, own.naturals)))
@@ -98,7 +99,7 @@ REFORMAT = {
     "topicCondition": lambda text: topics.format_topic_condition(topics.parse_topic_condition(text)),
     "subscribeInfo": lambda text: held.format_subscribe_info(held.parse_subscribe_info(text)),
     "partitionInfo": reformat_partition,
-    "failureInfo": lambda text: held.format_failure_info(held.parse_failure_info(text)),
+    "failureInfo": lambda text: wire.format_failure_info(held.parse_failure_info(text)),
     "partSubInfo": lambda text: held.format_part_sub_info(held.parse_part_sub_info(text)),
 }
 
@@ -179,7 +180,7 @@ def test_subscribe_infos_may_have_blanks_around_their_parts():
 
 
 def test_required_partitions_may_be_empty():
-    assert held.parse_required_partition("") == {}
+    assert wire.parse_required_partition("") == {}
     assert held.format_required_partition({}) == ""
 
 
@@ -255,7 +256,7 @@ PARSERS = {
     ],
     held.parse_subscribe_info: ["", "c@g", "c#1:h:1#t:0", "c@g@x#1:h:1#t:0", "@g#1:h:1#t:0", "c@ #1:h:1#t:0"],
     topics.parse_topic_condition: ["", "demo", "#fA", "demo#fA,", "demo#,fA", "demo#fA#fB", "demo#f=A"],
-    held.parse_required_partition: [
+    wire.parse_required_partition: [
         "1",
         "1:demo:0",
         "1:demo:0=",

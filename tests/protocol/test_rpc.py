@@ -6,6 +6,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, strategies as st
 
+from testkit.wire import encode_response
 from tests import strategies as own
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol import rpc
@@ -38,7 +39,7 @@ def test_requests_round_trip(request_):
 
 @given(responses)
 def test_responses_round_trip(response):
-    assert rpc.decode_answer(response.serial_no, rpc.encode_response(response)) == response
+    assert rpc.decode_answer(response.serial_no, encode_response(response)) == response
 
 
 @given(failures)
@@ -111,7 +112,7 @@ def test_envelopes_are_read_as_protobuf_reads_them(stream):
     assert_read_as_protobuf_does(stream)
 
 
-@given(st.one_of(requests.map(rpc.encode_request), responses.map(rpc.encode_response)), st.data())
+@given(st.one_of(requests.map(rpc.encode_request), responses.map(encode_response)), st.data())
 def test_damaged_envelopes_are_read_as_protobuf_reads_them(stream, data):
     damaged = bytearray(stream)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -124,13 +125,13 @@ def test_damaged_envelopes_are_read_as_protobuf_reads_them(stream, data):
 def test_answers_are_written_as_protobuf_writes_them(response):
     body = rpc_pb2.RspResponseBody(method=response.method, data=response.body)
     header = rpc_pb2.ResponseHeader(status="SUCCESS", protocolVer=PROTOCOL_VERSION)
-    assert rpc.encode_response(response) == delimited(rpc_pb2.RpcConnHeader(flag=1), header, body)
+    assert encode_response(response) == delimited(rpc_pb2.RpcConnHeader(flag=1), header, body)
 
 
 def test_the_usual_envelopes_take_the_short_way():
     with mock.patch.object(rpc, "_Parts", side_effect=AssertionError):
         assert rpc.decode_request(1, rpc.encode_request(REQUEST)) == REQUEST
-        assert rpc.decode_answer(1, rpc.encode_response(RESPONSE)) == RESPONSE
+        assert rpc.decode_answer(1, encode_response(RESPONSE)) == RESPONSE
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
@@ -165,7 +166,7 @@ def test_fatal_answers_carry_no_protocol_version():
     ("stream", "decode"),
     [
         (rpc.encode_request(REQUEST), rpc.decode_request),
-        (rpc.encode_response(RESPONSE), rpc.decode_answer),
+        (encode_response(RESPONSE), rpc.decode_answer),
         (rpc.encode_failure(FAILURE), rpc.decode_answer),
     ],
     ids=["request", "response", "failure"],

@@ -3,6 +3,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from testkit.wire import encode_response
 from tests import strategies as own
 from tests.protocol.vectors import frame_of, named
 from tubemq_spark.errors import RemoteProtocolError
@@ -23,7 +24,7 @@ def message(offset: int | None = 28, code: int = 200, text: str = "3369719412767
 
 
 def frame(serial_no: int, body: bytes, method: int = Method.SEND_MESSAGE) -> bytes:
-    return framing.encode_frame(serial_no, rpc.encode_response(rpc.Response(serial_no, method, body)))
+    return framing.encode_frame(serial_no, encode_response(rpc.Response(serial_no, method, body)))
 
 
 def read(pieces: Iterable[bytes]) -> list:
@@ -57,7 +58,7 @@ KINDS = {
     "refused with an offset": (frame(7, message(28, 403, "no")), Refusal(403, "no")),
     "exception": (framing.encode_frame(7, rpc.encode_failure(FAILURE)), FAILURE),
     "padded": (
-        framing.encode_frame(7, rpc.encode_response(rpc.Response(7, 13, message(28))) + b"\0" * 9),
+        framing.encode_frame(7, encode_response(rpc.Response(7, 13, message(28))) + b"\0" * 9),
         28,
     ),
 }

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from testkit.examples import examples
+from testkit.wire import decode_fetch
 from tests import strategies as own
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.protocol.test_send_answers import frame as answer_frame, message as answer_message
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol import rpc, speedups
-from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.protocol.framing import FrameDecoder
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader

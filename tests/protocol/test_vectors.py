@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.wire import encode_response
 from tests.protocol.vectors import DOCUMENT, VECTORS, build, frame_of, message_type
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
@@ -135,7 +136,7 @@ def test_response_decodes_and_encodes_to_the_same_bytes(vector):
 
     method = vector["rspResponseBody"]["method"]
     assert response == rpc.Response(vector["serialNo"], method, bytes.fromhex(vector["messageHex"]))
-    assert rpc.encode_response(response) == decode(vector).stream
+    assert encode_response(response) == decode(vector).stream
 
 
 @each_exception

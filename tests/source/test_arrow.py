@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from testkit.wire import decode_fetch
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema

@@ -100,16 +100,6 @@ class EncodedMessages:
         return list(_parse_answer(self._body).messages) if self._parsed is None else self._parsed
 
 
-def decode_fetch(body: bytes | memoryview) -> tuple[FetchHeader, MessageColumns, Int64s]:
-    """Read the answer to a fetch: ``parse_fetch`` and ``EncodedMessages.decode`` in one.
-
-    Raises:
-        RemoteProtocolError: the bytes are not such an answer, or a message lacks a required field.
-    """
-    header, messages = parse_fetch(body)
-    return header, *messages.decode()
-
-
 def parse_fetch(body: bytes | memoryview) -> tuple[FetchHeader, EncodedMessages]:
     """Parse the answer to a fetch without its messages (BrokerServiceServer.getMessagesC2B).
 

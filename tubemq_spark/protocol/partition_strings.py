@@ -7,7 +7,6 @@ from typing import Final
 
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.packed_strings import (
-    INT64_MAX,
     checked,
     misuse,
     nonempty,
@@ -91,19 +90,6 @@ def format_subscribe_info(info: SubscribeInfo) -> str:
     return f"{checked(info.consumer_id)}@{checked(info.group)}#{partition}"
 
 
-def parse_required_partition(text: str) -> dict[TopicPartition, int]:
-    """Read ``brokerId:topic:partitionId=offset,...``: where a bound group starts; may be empty.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
-
-    def read(text: str) -> dict[TopicPartition, int]:
-        return dict(_start(item) for item in text.split(",")) if text else {}
-
-    return parse_packed(text, "brokerId:topic:partitionId=offset,...", read)
-
-
 def format_required_partition(offsets: Mapping[TopicPartition, int]) -> str:
     """Write ``brokerId:topic:partitionId=offset,...`` in the mapping's order."""
     return ",".join(
@@ -125,13 +111,6 @@ def parse_failure_info(text: str) -> FailureInfo:
         return FailureInfo(read_number(code), _partition(partition))
 
     return parse_packed(text, "errCode:brokerId:host:port#topic:partitionId", read)
-
-
-def format_failure_info(info: FailureInfo) -> str:
-    """Write ``errCode:brokerId:host:port#topic:partitionId``."""
-    failed = info.failed
-    partition = format_partition(failed.broker_id, failed.endpoint, failed.topic, failed.partition_id)
-    return f"{info.code}:{partition}"
 
 
 def parse_part_sub_info(text: str) -> tuple[TopicPartition, ...]:
@@ -168,10 +147,3 @@ def _partition(text: str) -> PartitionInfo:
     topic, partition_id = split(place, ":", 2, 2)
     endpoint = Endpoint(read_name(host), read_port(port))
     return PartitionInfo(read_number(broker_id), endpoint, read_name(topic), read_number(partition_id))
-
-
-def _start(item: str) -> tuple[TopicPartition, int]:
-    place, offset = split(item, "=", 2, 2)
-    broker_id, topic, partition_id = split(place, ":", 3, 3)
-    partition = TopicPartition(read_name(topic), read_number(broker_id), read_number(partition_id))
-    return partition, read_number(offset, INT64_MAX)

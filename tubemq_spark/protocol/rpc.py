@@ -84,11 +84,6 @@ def encode_request(request: Request) -> bytes:
     return _request_head(service, method, timeout_ms, len(body), version) + body
 
 
-def encode_response(response: Response) -> bytes:
-    """Return the stream of a successful answer."""
-    return answer_head(response.method, len(response.body)) + response.body
-
-
 def encode_failure(failure: Failure) -> bytes:
     """Return the stream of an exception answer; FATAL carries no protocol version, as in Java."""
     header = rpc_pb2.ResponseHeader(status=failure.status.name)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from testkit.wire import decode_fetch
 from tests.protocol.fetch_answers import answers, sound_messages
 from tubemq_spark.client.reader.records import Record, records
 from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY, TopicPartition
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.fetch_decoder import decode_fetch
 from tubemq_spark.protocol.payload import checksum, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
 
