@@ -17,13 +17,10 @@ _CALLS: Final = tuple(
 _MAY_CHANGE: Final = re.compile(r"group|offset")
 """Calls that get the right token: those that cannot remove topics or brokers from valid requests."""
 _NAMES: Final = (
-    "topicName", "groupName", "consumeGroup", "consumerId", "brokerId", "brokerIp", "brokerPort",
-    "partitionId",
-    "numPartitions", "numTopicStores", "manualOffset", "manualSet", "modifyUser", "createUser", "createDate",
-    "offsetJsonInfo", "flowCtrlInfo", "flowCtrlEnable", "filterConds", "msgCount", "recordTime", "endTime",
-    "sourceGroupName", "targetGroupName", "requireRealOffset", "divide", "backupPath", "deletePolicy",
-    "callback",
-    "qryPriorityId", "maxMsgSizeInMB", "withDetail", "needRefresh", "reJoinWait", "statusId",
+    "topicName", "groupName", "consumeGroup", "brokerId", "brokerIp", "brokerPort", "partitionId",
+    "numPartitions", "numTopicStores", "modifyUser", "createUser", "createDate", "flowCtrlInfo",
+    "flowCtrlEnable", "filterConds", "requireRealOffset", "deletePolicy", "callback", "qryPriorityId",
+    "maxMsgSizeInMB", "withDetail",
 )  # fmt: skip
 _JSON: Final = (
     '{"1:fuzz_one:0": 28}', '{"1:fuzz_one:0": null}', '{"a": ' * 500, "[]", "{}", "[" * 3_000,

@@ -5,7 +5,7 @@ Nothing is changed here: the servers are those of all tests.
 
 import pytest
 
-from integration_tests.rig.admin_answers import DEPLOYED, PROPERTIES, STAMP, WHO, done, refused, shape
+from integration_tests.rig.admin_answers import PROPERTIES, STAMP, WHO, refused, shape
 
 BROKER = {"brokerId": int, "brokerIp": str, "brokerPort": int, "brokerWebPort": int, "brokerTLSPort": int}
 RUN_STATUS = {
@@ -31,12 +31,6 @@ def ask(server):
     return server.admin.ask
 
 
-@pytest.fixture
-def topic(server):
-    """An empty topic of 2 stores with 3 partitions each."""
-    return server.fresh_topic("2x3")
-
-
 def test_how_the_broker_is_set_up(server, ask):
     answer = ask(method="admin_query_broker_configure")
     assert {name: answer[name] for name in ("result", "errCode", "errMsg", "count")} == {
@@ -51,32 +45,6 @@ def test_how_the_broker_is_set_up(server, ask):
     assert shape(item) == BROKER | flags | places | PROPERTIES | STAMP
     assert (item["brokerId"], f"{item['brokerIp']}:{item['brokerPort']}") == (1, server.broker)
     assert (item["manageStatus"], item["regionId"], item["groupId"]) == ("online", 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "count"),
-    [
-        ({"brokerId": "1,7"}, 1),
-        ({"brokerId": "7"}, 0),
-        ({"brokerIp": "127.0.0.1"}, 1),
-        ({"brokerIp": "127.0.0.77"}, 0),
-        ({"brokerPort": 1}, 0),
-        ({"manageStatus": "online"}, 1),
-        ({"manageStatus": "OFFLINE"}, 0),
-        ({"numPartitions": 1}, 1),
-        ({"numPartitions": 9}, 0),
-        ({"topicName": "nosuch"}, 0),
-        ({"topicName": "nosuch", "isInclude": False}, 1),
-        ({"topicStatusId": 0}, 1),
-    ],
-)
-def test_the_broker_is_found_by_what_it_is(ask, parameters, count):
-    assert ask(method="admin_query_broker_configure", **parameters)["count"] == count
-
-
-def test_the_broker_with_its_topics(ask, topic):
-    (item,) = ask(method="admin_query_broker_configure", topicName=topic, withTopic=True)["data"]
-    assert [shape(place) for place in item["topicSet"] if place["topicName"] == topic] == [DEPLOYED]
 
 
 def test_how_the_broker_is(server, ask):
@@ -101,17 +69,14 @@ def test_how_the_broker_is(server, ask):
     assert detail["brokerInfo"] == f"1:{server.broker}"
 
 
-@pytest.mark.parametrize("only", ["onlyAbnormal", "onlyAutoForbidden", "onlyEnableTLS"])
-def test_a_broker_in_order_is_not_among_the_others(ask, only):
-    assert ask(method="admin_query_broker_run_status", **{only: True})["data"] == []
-    assert ask(method="admin_query_broker_run_status", **{only: False})["count"] == 1
-
-
 @pytest.mark.parametrize(
     ("method", "parameters", "text"),
     [
-        ("admin_query_broker_configure", {"manageStatus": "asleep"}, "status"),
-        ("admin_update_broker_configure", {"brokerId": 1, "manageStatus": "asleep"}, "status"),
+        (
+            "admin_add_broker_configure",
+            {"brokerIp": "127.0.0.9", "manageStatus": "asleep"},
+            "Illegal manageStatus parameter value :unknown broker manage status name asleep",
+        ),
         (
             "admin_query_broker_run_status",
             {"brokerIp": "1.2.3"},
@@ -129,65 +94,7 @@ def test_a_broker_in_order_is_not_among_the_others(ask, only):
             "Parameter brokerId value must >= 0",
         ),
         ("admin_online_broker_configure", {}, "Parameter brokerId is missing or value is blank!"),
-        (
-            "admin_set_broker_read_or_write",
-            {"brokerId": 1},
-            "Fields acceptPublish or acceptSubscribe must exist at this method!",
-        ),
-        (
-            "admin_set_broker_read_or_write",
-            {"acceptPublish": True},
-            "Parameter brokerId is missing or value is blank!",
-        ),
     ],
 )
 def test_calls_for_brokers_that_are_refused(ask, method, parameters, text):
-    if text == "status":
-        text = "Illegal manageStatus parameter value :unknown broker manage status name asleep"
     assert ask(method=method, **WHO, **parameters) == refused(text)
-
-
-MISSING = "Not found broker configure for brokerId(7)!"
-ABSENT = "The broker configure not exist!"
-
-
-@pytest.mark.parametrize(
-    ("method", "parameters", "ip", "code", "text"),
-    [
-        ("admin_online_broker_configure", {"brokerId": 7}, "", 401, MISSING),
-        ("admin_offline_broker_configure", {"brokerId": 7}, "", 401, MISSING),
-        ("admin_update_broker_configure", {"brokerId": 7}, "", 401, MISSING),
-        ("admin_reload_broker_configure", {"brokerId": 7}, "", 401, ABSENT),
-        ("admin_set_broker_read_or_write", {"brokerId": 7, "acceptPublish": False}, "", 401, ABSENT),
-        ("admin_delete_broker_configure", {"brokerId": 7}, "null", 200, "Success"),
-        ("admin_online_broker_configure", {"brokerId": 1}, "", 403, "Unchanged  manageStatus(online)!"),
-        ("admin_update_broker_configure", {"brokerId": 1}, "", 403, "Broker configure not changed!"),
-        (
-            "admin_update_broker_configure",
-            {"brokerId": 1, "manageStatus": "draft"},
-            "",
-            407,
-            (
-                "Illegal manage status, cannot reverse manageStatus from online to draft for the "
-                "broker(brokerId=1)!"
-            ),
-        ),
-        (
-            "admin_set_broker_read_or_write",
-            {"brokerId": 1, "acceptPublish": True},
-            "127.0.0.1",
-            200,
-            "Ok!",
-        ),
-        (
-            "admin_delete_broker_configure",
-            {"brokerId": 1},
-            "null",
-            406,
-            "Broker manage status is online, please offline first!",
-        ),
-    ],
-)
-def test_changes_of_brokers_that_do_nothing(ask, method, parameters, ip, code, text):
-    expected = {"brokerId": parameters["brokerId"], "brokerIp": ip, "code": code, "text": text}
-    assert ask(method=method, **WHO, **parameters) == done(expected)

@@ -280,10 +280,6 @@ class BrokerNodes:
         """
         self.get(broker_id).set_topic(topic, spec, by, date)
 
-    def release(self, broker_id: int) -> None:
-        """Let a broker that was stopped by I/O errors read and write again."""
-        self.get(broker_id).state.release_services()
-
     def traffic(self) -> Traffic:
         """Return the traffic since the start of the server."""
         total = Traffic()

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Self
 
 from tubemq_spark.embedded.admin.broker_calls import BrokerCalls
-from tubemq_spark.embedded.admin.broker_views import BrokerViews
-from tubemq_spark.embedded.admin.brokers import BrokerSetup, Release
+from tubemq_spark.embedded.admin.brokers import BrokerSetup
 from tubemq_spark.embedded.admin.cluster import ClusterCalls
 from tubemq_spark.embedded.admin.controls import ControlCalls
 from tubemq_spark.embedded.admin.groups import GroupCalls
 from tubemq_spark.embedded.admin.http import BROKER_FRAME, MASTER_FRAME, AdminServer
 from tubemq_spark.embedded.admin.parameters import Call
-from tubemq_spark.embedded.admin.settings import SettingCalls
-from tubemq_spark.embedded.admin.topic_views import TopicViews
 from tubemq_spark.embedded.admin.topics import SetTopic, TopicCalls
 from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.broker.broker import Broker
@@ -94,7 +91,7 @@ class RunningBroker:
             scheduler = Scheduler()
             undo.callback(scheduler.close)
             broker = Broker(state, location.host, location.port, scheduler)
-            undo.callback(broker.close, last_snapshot=False)
+            undo.callback(broker.close)
             web = AdminServer(
                 "broker",
                 location.host,
@@ -118,15 +115,14 @@ class RunningBroker:
 
     def close(self, ending: Ending) -> None:
         """Close the ports, and then the stores."""
-        orderly = ending is Ending.ORDERLY
         with contextlib.ExitStack() as closing:
             closing.callback(self.state.stores.close)
             if ending is Ending.POWER_CUT:
                 closing.callback(self.state.stores.lose_unflushed)
-            if orderly:
+            if ending is Ending.ORDERLY:
                 closing.callback(self.state.offsets.close)
             closing.callback(self.scheduler.close)
-            closing.callback(self.broker.close, last_snapshot=orderly)
+            closing.callback(self.broker.close)
             closing.callback(self.web.close)
 
 
@@ -208,24 +204,19 @@ class RunningMaster:
             closing.callback(self.web.close)
 
 
-def master_calls(state: MasterState, token: str, set_topic: SetTopic, release: Release) -> Mapping[str, Call]:
+def master_calls(state: MasterState, token: str, set_topic: SetTopic) -> Mapping[str, Call]:
     """Return the web calls of a master; those that change something need ``token``.
 
     Args:
         state: what the master's handlers share.
         token: TubeMQ's ``confModAuthToken``.
         set_topic: adds or changes a topic on a broker.
-        release: resumes a broker that was stopped by I/O errors.
     """
-    topics = TopicViews(state)
     groups: tuple[Mapping[str, Call], ...] = (
-        ClusterCalls(state, wall_ms()).calls,
-        BrokerSetup(state, token, release).calls,
-        BrokerViews(state, topics).calls,
+        ClusterCalls(state, token, wall_ms()).calls,
+        BrokerSetup(state, token).calls,
         TopicCalls(state, token, set_topic).calls,
-        topics.calls,
         GroupCalls(state, token).calls,
         ControlCalls(state, token).calls,
-        SettingCalls(state, token, set_topic).calls,
     )
     return {method: call for calls in groups for method, call in calls.items()}

@@ -117,7 +117,7 @@ class EmbeddedTubeMQ:
                 cluster.authentication,
                 Endpoint(self._advertised, master_port),
             )
-            calls = master_calls(state, settings.admin_token, nodes.set_topic, nodes.release)
+            calls = master_calls(state, settings.admin_token, nodes.set_topic)
             ports = (master_port, master_web_port)
             self._running = RunningMaster.open(state, host, ports, settings, calls)
             closing.callback(self._running.close)

@@ -47,19 +47,6 @@ def test_online_groups(web, members):
         assert (answer["data"], answer["count"]) == (found, len(found))
 
 
-def test_groups_by_topic(web, members):
-    assert web("admin_query_group_info_by_topic")["data"] == []
-    members.join_group("one", "balanced", ["demo", "other"])
-    members.register_consumer("three", "own", ["demo"])
-    demo = {"topicName": "demo", "groupSet": ["balanced", "own"], "groupCnt": 2}
-    other = {"topicName": "other", "groupSet": ["balanced"], "groupCnt": 1}
-    assert web("admin_query_group_info_by_topic")["data"] == [demo, other]
-    nobody = {"topicName": "nosuch", "groupSet": [], "groupCnt": 0}
-    assert web("admin_query_group_info_by_topic", topicName="demo,nosuch")["data"] == [demo, nobody]
-    assert web("admin_query_client_balance_group_set")["data"] == ["own"]
-    assert web("admin_query_client_balance_group_set", groupName="balanced")["data"] == []
-
-
 def test_details_of_a_balanced_group(server, web, members):
     take_part(members, topicCondition=["demo#b,a"])
     members.join_group("two", "balanced", topicCondition=["demo#b,a"])
@@ -128,46 +115,6 @@ def test_an_unknown_group_has_nobody(web):
     assert refused["errMsg"].endswith("is missing or value is blank!")
 
 
-# --- partitions taken away
-
-
-def test_partitions_are_taken_from_a_member(web, members):
-    held = take_part(members)
-    group = {"groupName": "balanced", "consumerId": "one"}
-    answer = web("admin_rebalance_group_allocate", **TOKEN, **group, reJoinWait=1_000_000)
-    assert answer == {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
-    waiting = web("admin_query_consume_group_detail", groupName="balanced")["re-rebalance"]["one"]
-    assert waiting["clientId"] == "one"
-    assert waiting["reqType"] == 1
-    assert waiting["createTime"] > 0
-    deadline = time.monotonic() + 10
-    answer = members.group_heartbeat("one", "balanced", held)
-    while not answer.HasField("event") and time.monotonic() < deadline:
-        answer = members.group_heartbeat("one", "balanced")
-        time.sleep(0.01)
-    assert (answer.event.opType, len(answer.event.subscribeInfo)) == (20, 2)
-    members.group_heartbeat("one", "balanced", [], answer.event)
-    time.sleep(0.05)
-    assert not members.group_heartbeat("one", "balanced").HasField("event")
-    again = web("admin_rebalance_group_allocate", **TOKEN, **group)
-    assert again["errMsg"].startswith("Duplicated set for consumerId(one) in group(balanced)!")
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"groupName": "nosuch", "consumerId": "one"}, "The group(nosuch) not online!"),
-        ({"consumerId": "one"}, "Parameter groupName is missing"),
-        ({"groupName": "own"}, "Parameter consumerId is missing"),
-        ({"groupName": "own", "consumerId": "one", "reJoinWait": -1}, "Parameter reJoinWait value must >= 0"),
-    ],
-)
-def test_what_cannot_be_taken_away(web, fields, text):
-    answer = web("admin_rebalance_group_allocate", **TOKEN, **fields)
-    assert (answer["result"], answer["errCode"]) == (False, 400)
-    assert answer["errMsg"].startswith(text)
-
-
 # --- on with the latest messages
 
 
@@ -195,9 +142,7 @@ def test_only_groups_that_balance_themselves_can(web, members):
     )
 
 
-@pytest.mark.parametrize(
-    "method", ["admin_rebalance_group_allocate", "admin_set_client_balance_group_consume_from_max"]
-)
-def test_changes_need_the_token(web, method):
+def test_changes_need_the_token(web):
+    method = "admin_set_client_balance_group_consume_from_max"
     assert not web(method, groupName="own", modifyUser="me")["result"]
     assert "unauthorized" in web(method, confModAuthToken="x", groupName="own")["errMsg"]

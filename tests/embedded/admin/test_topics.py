@@ -6,8 +6,7 @@ import pytest
 
 from tests.embedded.web import TOKEN, ask, change
 from tubemq_spark.client.metadata.admin import MasterAdmin
-from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
-from tubemq_spark.embedded.config.controls import ClusterSetting, ConsumeControl, TopicControl
+from tubemq_spark.embedded.config.catalog import TopicSpec
 
 
 @pytest.fixture
@@ -49,28 +48,11 @@ def test_a_topics_life(server, master_admin, connect):
     assert master_admin.accepts_publish("fresh")
 
 
-def test_a_deletion_is_taken_back(server, master_admin, connect):
-    connect(server).send(b"x")
-    master_admin.delete_topic("demo", [1])
-    assert connect(server).try_send().errCode == 403
-    assert change(server, "admin_redo_deleted_topic_info", topicName="demo", brokerId=1) == (200, "Ok!")
-    assert server.topics()["demo"] == TopicSpec(2, 3, accept_publish=False, accept_subscribe=False)
-    master_admin.modify_topic("demo", [1], acceptPublish=True, acceptSubscribe=True)
-    assert connect(server).send(b"y")[0].appendOffset == 28
-
-
-def test_a_removed_topic_is_gone_at_once(server, master_admin):
-    master_admin.delete_topic("demo", [1])
-    for method in ("admin_remove_topic_info", "admin_redo_deleted_topic_info"):
-        code = change(server, method, topicName="demo", brokerId=1)[0]
-        assert code == {"admin_remove_topic_info": 200, "admin_redo_deleted_topic_info": 401}[method]
-
-
 def test_several_topics_and_brokers_in_one_call(server):
     answer = ask(
         server.master_web,
         **TOKEN,
-        method="admin_add_topic_deploy_info",
+        method="admin_add_new_topic_record",
         topicName="demo,new1,new2",
         brokerId="2,1",
     )
@@ -83,18 +65,6 @@ def test_several_topics_and_brokers_in_one_call(server):
         ("new2", 1, 200),
         ("new2", 2, 401),
     ]
-
-
-def test_a_new_topic_is_as_the_brokers_defaults_are(server, master_admin):
-    defaults = {"numPartitions": 4, "memCacheMsgSizeInMB": 9, "deletePolicy": "delete,3", "acceptPublish": 0}
-    assert change(server, "admin_update_broker_configure", brokerId=1, **defaults) == (200, "Ok!")
-    server._state.controls.set_cluster(ClusterSetting(max_message_mb=3), "me")
-    method = "admin_add_new_topic_record"
-    assert change(server, method, topicName="fresh", brokerId=1, acceptPublish=1, memCacheMsgCntInK=5)
-    assert server.topics()["fresh"] == TopicSpec(
-        partitions=4, cache_mib=9, cache_k_messages=5, retention_ms=3 * 3_600_000, max_message_bytes=3 << 20
-    )
-    assert master_admin.topic_info("fresh")[0]["maxMsgSizeInMB"] == 3
 
 
 @pytest.mark.parametrize(
@@ -111,7 +81,7 @@ def test_two_at_once_do_not_both_add_a_topic(server):
     codes = []
 
     def add():
-        codes.append(change(server, "admin_add_topic_deploy_info", topicName="fresh", brokerId=1)[0])
+        codes.append(change(server, "admin_add_new_topic_record", topicName="fresh", brokerId=1)[0])
 
     threads = [threading.Thread(target=add) for _ in range(8)]
     for thread in threads:
@@ -147,65 +117,3 @@ def test_who_changed_a_topic_is_kept(start, tmp_path):
     (place,) = item["topicInfo"]
     assert (place["createUser"], place["modifyUser"]) == ("systemSelf", "changer")
     assert place["modifyDate"] == "20200102030405"
-
-
-def test_closed_topics_still_have_their_numbers(server, master_admin):
-    master_admin.modify_topic("demo", [1], acceptPublish=False, acceptSubscribe=False)
-    (item,) = master_admin.topic_info("demo")
-    closed = {
-        "acceptPublish": False,
-        "acceptSubscribe": False,
-        "numPartitions": 3,
-        "numTopicStores": 2,
-        "brokerManageStatus": "online",
-    }
-    assert item["topicInfo"][0]["runInfo"] == closed
-    assert (item["isSrvAcceptPublish"], item["totalRunNumPartCount"]) == (False, 6)
-    (view,) = ask(server.master_web, method="admin_query_topic_broker_config_info")["data"]
-    assert [view[f"{what}TotalRunCnt"] for what in ("broker", "store", "part")] == [0, 0, 0]
-
-
-def test_queries_by_status_and_address(server, master_admin):
-    master_admin.add_topic("other", [1])
-    master_admin.delete_topic("other", [1])
-
-    def found(**parameters):
-        answer = ask(server.master_web, method="admin_query_topic_info", **parameters)
-        return [item["topicName"] for item in answer["data"]]
-
-    assert found() == ["demo", "other"]
-    assert found(topicStatusId=int(TopicStatus.SOFT_DELETED)) == ["other"]
-    assert found(brokerIp="127.0.0.1", brokerPort=server.broker.partition(":")[2], numPartitions=3) == [
-        "demo"
-    ]
-    assert found(brokerIp="127.0.0.2") == found(numTopicStores=7) == []
-
-
-def test_which_groups_may_have_a_topic(server):
-    controls = server._state.controls
-    controls.set_topic("demo", TopicControl(authorize=True), "boss", "20200101000000")
-    date = "20200202000000"
-    controls.set_consume("ga", "demo", ConsumeControl(filter=True, filter_conditions=("x", "y")), "me", date)
-    controls.set_consume("gb", "demo", ConsumeControl(consume=False, disable_reason="why"), "me", date)
-    controls.set_consume("gc", "other", ConsumeControl(), "me", date)
-    (item,) = ask(server.master_web, method="admin_query_topic_info", topicName="demo")["data"]
-    changed = {"modifyUser": "me", "modifyDate": date}
-    assert item["authData"] == {
-        "enableAuthControl": True,
-        "createUser": "boss",
-        "createDate": "20200101000000",
-        "authConsumeGroup": [
-            {"groupName": group, "createUser": "me", "createDate": date, **changed} for group in ("ga", "gb")
-        ],
-        "groupCount": 2,
-        "authFilterCondSet": [
-            {"groupName": "ga", "condStatus": 2, "filterConds": ",x,y,", "createDate": date, **changed},
-            {"groupName": "gb", "condStatus": 0, "filterConds": "", "createDate": date, **changed},
-        ],
-        "filterCount": 2,
-    }
-    query = {"method": "admin_query_topic_deploy_info", "withGroupAuthInfo": "true"}
-    (item,) = ask(server.master_web, **query)["data"]
-    assert (item["enableAuthControl"], item["groupAuthCount"], item["createUser"]) == (True, 2, "boss")
-    second = item["groupAuthInfo"][1]
-    assert (second["consumeEnable"], second["disableCsmRsn"], second["filterConds"]) == (False, "why", "")

@@ -340,16 +340,6 @@ def test_a_forgotten_position_is_not_found_and_begins_anew(path):
     assert OffsetTable(path).all() == {}
 
 
-def test_used_since_the_start(path):
-    table = OffsetTable(path)
-    table.find_or_add(SEAT, 84)
-    table.save()
-    again = OffsetTable(path)
-    assert not again.find(SEAT).used
-    again.find(SEAT).commit(consumed=True)
-    assert again.find(SEAT).used
-
-
 class Clock:
     def __init__(self, now_ms):
         self.now_ms = now_ms
@@ -410,18 +400,3 @@ def test_a_file_without_times_is_of_now(path, clock):
     assert table.forget_idle(0, busy=set()) == []
     clock.now_ms += 1
     assert table.forget_idle(0, busy=set()) == ["group"]
-
-
-def test_a_backup_has_tubemqs_form(path, clock, tmp_path):
-    table = OffsetTable(path, clock)
-    table.find_or_add(SEAT, 28)
-    for directory in (tmp_path / "new" / "one", None):
-        table.back_up(directory, 7)
-    texts = [(tmp_path / name / "offsets.meta").read_text() for name in ("new/one", "conf")]
-    assert texts[0] == texts[1]
-    content = json.loads(texts[0])
-    assert (content["lstStoreTime"], content["brokerId"]) == (clock.now_ms, 7)
-    group = content["groupOffsetStgInfo"]["group"]
-    assert group["lstCommitTime"] == clock.now_ms
-    item = group["partOffsetInfo"]["demo-0"]
-    assert (item["topic"], item["partId"], item["lstOffset"]) == ("demo", 0, 28)

@@ -96,19 +96,6 @@ def test_the_id_of_flow_rules_is_there_while_they_are_in_force(path, on, expecte
     assert controls.group("g").flow_id == expected
 
 
-def test_records_can_be_forgotten(path):
-    controls = Controls(path)
-    controls.set_group("g", GroupControl(), "me")
-    controls.set_consume("g", "t", ConsumeControl(), "me")
-    controls.set_topic("t", TopicControl(True), "me")
-    for _ in range(2):
-        controls.remove_group("g")
-        controls.remove_consume("g", "t")
-        controls.remove_topic("t")
-    for each in (controls, Controls(path)):
-        assert (each.groups(), each.consumes(), each.topics()) == ({}, {}, {})
-
-
 @pytest.mark.parametrize("content", ["{", "{}", '{"version": 1}', '{"version": 1, "cluster": 7}'])
 def test_a_damaged_file_is_refused_and_left(path, content):
     path.write_text(content)

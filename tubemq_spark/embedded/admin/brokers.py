@@ -1,13 +1,12 @@
-"""The master's web calls that configure brokers (WebBrokerConfHandler).
+"""The master's web calls about brokers: their configuration and status (WebBrokerConfHandler).
 
 The server configures its brokers itself, as online. An operator may add each one once, as scripts do that
-create a cluster, and change it from then on. No call creates a broker that does not exist.
+create a cluster. No call creates a broker that does not exist.
 """
 
-import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
@@ -19,52 +18,51 @@ from tubemq_spark.embedded.admin.parameters import (
     author_of,
     bad_request,
 )
-from tubemq_spark.embedded.admin.topic_properties import read_properties
+from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
 from tubemq_spark.embedded.config.broker_config import BrokerRecord, ManageStatus
 from tubemq_spark.embedded.config.catalog import TopicSpec
-from tubemq_spark.embedded.config.stamps import SYSTEM_USER
+from tubemq_spark.embedded.config.stamps import SYSTEM_USER, shown
 from tubemq_spark.embedded.master.brokers import KnownBroker
 from tubemq_spark.embedded.master.state import MasterState
-from tubemq_spark.errors import OptionError
-
-Release = Callable[[int], None]
-"""Resumes a broker that was stopped by I/O errors; raises OptionError if there is no such broker."""
+from tubemq_spark.protocol.constants import UNDEFINED
 
 _FROM_IP: Final = 0
 """As an id: take the broker with the address."""
-_NO_IP: Final = ""
-_NULL_IP: Final = "null"
-"""What TubeMQ's answers to deletions have as the address."""
+_UNKNOWN: Final = "-"
+_RUN_FIELDS: Final = (
+    "runStatus",
+    "subStatus",
+    "isConfChanged",
+    "isConfLoaded",
+    "isBrokerOnline",
+    "brokerVersion",
+    "acceptPublish",
+    "acceptSubscribe",
+)
 
 
 class BrokerSetup:
-    """The calls that change the configuration of brokers; all but the first take a list of ids."""
+    """The calls about brokers."""
 
-    def __init__(self, state: MasterState, token: str, release: Release) -> None:
-        """Calls must carry ``token``."""
+    def __init__(self, state: MasterState, token: str) -> None:
+        """Calls that change something need ``token``."""
         self._state = state
         self._brokers = state.brokers
-        self._release = release
         # Each call reads the record before it changes it.
         self._changing = threading.Lock()
-        guarded = {
-            "admin_add_broker_configure": self.add,
-            "admin_update_broker_configure": self.update,
-            "admin_online_broker_configure": self.online,
-            "admin_offline_broker_configure": self.offline,
-            "admin_set_broker_read_or_write": self.set_access,
-            "admin_reload_broker_configure": self.reload,
-            "admin_delete_broker_configure": self.delete,
-            "admin_release_broker_autoforbidden_status": self.release,
+        self.calls: Mapping[str, Call] = {
+            "admin_add_broker_configure": GuardedCall(token, self.add),
+            "admin_online_broker_configure": GuardedCall(token, self.online),
+            "admin_query_broker_configure": self.query_setup,
+            "admin_query_broker_run_status": self.query_run_status,
         }
-        self.calls: Mapping[str, Call] = {name: GuardedCall(token, call) for name, call in guarded.items()}
 
     def add(self, parameters: Parameters) -> dict[str, Any]:
-        """Configure a broker as if it were new; its address stays, whatever the call says."""
+        """Configure a broker as if it were new; its address stays, whichever the call names."""
         who = author_of(parameters, adding=True)
         fields = read_properties(parameters)
         numbers = _numbers(parameters)
-        status = manage_status(parameters) or ManageStatus.DRAFT
+        status = _manage_status(parameters) or ManageStatus.DRAFT
         address = parameters.required("brokerIp")
         broker_id = parameters.number("brokerId", _FROM_IP, least=0)
         with self._changing:
@@ -73,8 +71,8 @@ class BrokerSetup:
 
             def add() -> None:
                 if broker is None:
-                    known = ", ".join(str(known.id) for known in self._brokers)
-                    what = f"the embedded TubeMQ has no broker {broker_id}; the broker ids are: {known}"
+                    ids = ", ".join(str(broker.id) for broker in self._brokers)
+                    what = f"the embedded TubeMQ has no broker {broker_id}; the broker ids are: {ids}"
                     raise ItemError(ItemCode.ILLEGAL_VALUE, what)
                 cluster = self._state.controls.cluster
                 record = BrokerRecord(
@@ -82,143 +80,54 @@ class BrokerSetup:
                     _valid(dataclasses.replace(cluster.properties, **fields)),
                     **{"tls_port": cluster.broker_tls_port, **numbers},
                 )
-                _replace(broker, record, who, anew=True)
+                _replace(broker, record, who, as_new=True)
 
-            shown = broker_id if broker is None else broker.id
-            return success([{"brokerId": shown, "brokerIp": address, **outcome_of(add)}])
-
-    def update(self, parameters: Parameters) -> dict[str, Any]:
-        """Change the defaults for topics, or the status."""
-        fields = read_properties(parameters)
-        numbers = _numbers(parameters)
-        status = manage_status(parameters)
-
-        def update(broker: KnownBroker, record: BrokerRecord, who: Author) -> str:
-            new = dataclasses.replace(
-                record,
-                defaults=_valid(dataclasses.replace(record.defaults, **fields)),
-                status=status or record.status,
-                **numbers,
-            )
-            if new == record:
-                raise ItemError(ItemCode.UNCHANGED, "Broker configure not changed!")
-            _check_status_change(broker.id, record.status, new.status)
-            _replace(broker, new, who)
-            return broker.endpoint.host
-
-        return self._each(parameters, update)
+            shown_id = broker_id if broker is None else broker.id
+            return success([{"brokerId": shown_id, "brokerIp": address, **outcome_of(add)}])
 
     def online(self, parameters: Parameters) -> dict[str, Any]:
-        """Let brokers serve."""
-        return self._each(parameters, self._to(ManageStatus.ONLINE))
-
-    def offline(self, parameters: Parameters) -> dict[str, Any]:
-        """Let brokers serve nobody."""
-        return self._each(parameters, self._to(ManageStatus.OFFLINE))
-
-    def set_access(self, parameters: Parameters) -> dict[str, Any]:
-        """Open or close brokers for producers, for consumers, or for both."""
-        publish, subscribe = _access(parameters, "Publish"), _access(parameters, "Subscribe")
-        if publish is None and subscribe is None:
-            author_of(parameters, adding=False)
-            parameters.required_numbers("brokerId")
-            raise bad_request("Fields acceptPublish or acceptSubscribe must exist at this method!")
-
-        def change(broker: KnownBroker, record: BrokerRecord, who: Author) -> str:
-            if record.status is ManageStatus.DRAFT:
-                what = "The broker configure under draft status, please online first!"
-                raise ItemError(ItemCode.CONDITION_LACKING, what)
-            status = record.status.changed(publish, subscribe)
-            if status is record.status:
-                return broker.endpoint.host
-            return self._to(status)(broker, record, who)
-
-        return self._each(parameters, change, missing="The broker configure not exist!")
-
-    def reload(self, parameters: Parameters) -> dict[str, Any]:
-        """Check the status, and do nothing: brokers always use their present configuration."""
-
-        def reload(broker: KnownBroker, record: BrokerRecord, _who: Author) -> str:
-            if not record.status.serves:
-                what = f"The broker manage status by brokerId={broker.id} is not in online status"
-                raise ItemError(ItemCode.ILLEGAL_STATUS, f"{what}, can't reload this configure! ")
-            return broker.endpoint.host
-
-        return self._each(parameters, reload, missing="The broker configure not exist!")
-
-    def delete(self, parameters: Parameters) -> dict[str, Any]:
-        """Delete the configuration of brokers; they serve nobody until they are added again."""
-        author_of(parameters, adding=False)
-        parameters.optional_flag("isReservedData")
-
-        def delete(broker_id: int) -> None:
-            broker = self._brokers.get(broker_id)
-            if broker is None or (record := broker.config.record) is None:
-                return
-            if record.status.serves:
-                what = "Broker manage status is online, please offline first!"
-                raise ItemError(ItemCode.ILLEGAL_STATUS, what)
-            if broker.catalog.all():
-                what = (
-                    f"Illegal operate conditions, the broker({broker_id})'s topic deploy configure uncleaned"
-                )
-                raise ItemError(ItemCode.NOT_CLEAN, f"{what}, please delete them first!")
-            broker.config.delete()
-            broker.catalog.touch()
-
-        items = []
-        for broker_id in parameters.required_numbers("brokerId"):
-            with self._changing:
-                done = "Ok!" if self._record(broker_id) is not None else "Success"
-                outcome = outcome_of(delete, broker_id, done=done)
-            items.append({"brokerId": broker_id, "brokerIp": _NULL_IP, **outcome})
-        return success(items)
-
-    def release(self, parameters: Parameters) -> dict[str, Any]:
-        """Resume reads and writes of brokers that were stopped by I/O errors."""
-        author_of(parameters, adding=False)
-        for broker_id in parameters.required_numbers("brokerId"):
-            # A broker that does not exist or does not run has nothing to release.
-            with contextlib.suppress(OptionError):
-                self._release(broker_id)
-        return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
-
-    def _to(self, status: ManageStatus) -> "_Change":
-        def change(broker: KnownBroker, record: BrokerRecord, who: Author) -> str:
-            if record.status is status:
-                raise ItemError(ItemCode.UNCHANGED, f"Unchanged  manageStatus({status})!")
-            _check_status_change(broker.id, record.status, status)
-            _replace(broker, dataclasses.replace(record, status=status), who)
-            return _NO_IP
-
-        return change
-
-    def _each(
-        self,
-        parameters: Parameters,
-        change: "_Change",
-        missing: str = "Not found broker configure for brokerId({})!",
-    ) -> dict[str, Any]:
-        """Apply a change to each broker of a call."""
+        """Put brokers online."""
         who = author_of(parameters, adding=False)
 
-        def do(broker_id: int, item: dict[str, Any]) -> None:
+        def online(broker_id: int) -> None:
             broker = self._brokers.get(broker_id)
-            if broker is None or (record := broker.config.record) is None:
-                raise ItemError(ItemCode.NOT_FOUND, missing.format(broker_id))
-            item["brokerIp"] = change(broker, record, who)
+            if broker is None:
+                what = f"Not found broker configure for brokerId({broker_id})!"
+                raise ItemError(ItemCode.NOT_FOUND, what)
+            record = broker.config.record
+            if record.status is ManageStatus.ONLINE:
+                raise ItemError(ItemCode.UNCHANGED, f"Unchanged  manageStatus({record.status})!")
+            _replace(broker, dataclasses.replace(record, status=ManageStatus.ONLINE), who)
 
         items = []
         for broker_id in parameters.required_numbers("brokerId"):
-            item = {"brokerId": broker_id, "brokerIp": _NO_IP}
             with self._changing:
-                outcome = outcome_of(do, broker_id, item)
-            items.append({**item, **outcome})
+                items.append({"brokerId": broker_id, "brokerIp": "", **outcome_of(online, broker_id)})
         return success(items)
 
-    def _record(self, broker_id: int) -> BrokerRecord | None:
-        broker = self._brokers.get(broker_id)
-        return None if broker is None else broker.config.record
+    def query_setup(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the configuration of brokers."""
+        return success([_setup(broker) for broker in self._selected(parameters)])
+
+    def query_run_status(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the status of brokers, which are never abnormal and have no TLS."""
+        with_detail = parameters.flag("withDetail", default=False)
+        items = []
+        for broker in self._selected(parameters):
+            item = _run_status(broker)
+            if with_detail and broker.registered:
+                item["BrokerRunStatusInfo"] = self._detail(broker)
+            items.append(item)
+        return success(items)
+
+    def _selected(self, parameters: Parameters) -> list[KnownBroker]:
+        """Return the brokers that match the ids and addresses of the call."""
+        ids, addresses = parameters.numbers("brokerId"), parameters.items("brokerIp")
+        return [
+            broker
+            for broker in self._brokers
+            if (not ids or broker.id in ids) and (not addresses or broker.endpoint.host in addresses)
+        ]
 
     def _addressed(self, broker_id: int, address: str) -> KnownBroker | None:
         """Return the broker of a call: by id, or without one by address, or else the first."""
@@ -234,26 +143,49 @@ class BrokerSetup:
             RefusedError: an operator has added it.
         """
         for broker in self._brokers:
-            record = broker.config.record
-            if record is None or record.stamp.create_user == SYSTEM_USER:
+            if broker.config.record.stamp.create_user == SYSTEM_USER:
                 continue
             if address == broker.endpoint.host:
                 raise bad_request(f"Duplicated broker configure record, query by brokerIp : {address}")
             if broker is addressed:
                 raise bad_request(f"Duplicated broker configure record, query by brokerId : {broker.id}")
 
+    def _detail(self, broker: KnownBroker) -> dict[str, Any]:
+        """Return the state machine of an idle broker (BrokerRunStatusInfo.toJsonString)."""
+        version = broker.catalog.version
+        return {
+            "type": "BrokerRunStatusInfo",
+            "brokerInfo": str(broker),
+            "createId": str(self._brokers.list_id),
+            "isConfChanged": False,
+            "isConfLoaded": True,
+            "confChangeNo": version,
+            "curStepStatus": "idle",
+            "nextStepOpTimeInMills": 0,
+            "confLoadedNo": version,
+            "isOnline": True,
+            "isDoneDataLoad": True,
+            "isDoneDataSub": True,
+            "isDoneDataPub": True,
+            "isOverTLS": False,
+            "lastBrokerSyncTime": version,
+            "maxConfLoadedTimeInMs": 0,
+            "curConfLoadTimeInMs": version,
+        }
 
-_Change = Callable[[KnownBroker, BrokerRecord, Author], str]
-"""Changes a broker's record and returns the address for its item in the answer."""
+
+def broker_fields(broker: KnownBroker) -> dict[str, Any]:
+    """Return a broker's id and address in the form of answers."""
+    return {"brokerId": broker.id, "brokerIp": broker.endpoint.host, "brokerPort": broker.endpoint.port}
 
 
-def _replace(broker: KnownBroker, record: BrokerRecord, who: Author, *, anew: bool = False) -> None:
+def _replace(broker: KnownBroker, record: BrokerRecord, who: Author, *, as_new: bool = False) -> None:
     """Store a record, and raise the version of the broker's configuration."""
-    broker.config.replace(record, who.user, who.date, anew=anew)
+    broker.config.replace(record, who.user, who.date, as_new=as_new)
     broker.catalog.touch()
 
 
-def manage_status(parameters: Parameters) -> ManageStatus | None:
+def _manage_status(parameters: Parameters) -> ManageStatus | None:
     """Return the status that a call names, if any.
 
     Raises:
@@ -279,22 +211,49 @@ def _numbers(parameters: Parameters) -> dict[str, Any]:
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def _access(parameters: Parameters, what: str) -> bool | None:
-    """Return whether the call lets the broker accept something; older releases name it isAccept..."""
-    asked = parameters.optional_flag(f"accept{what}")
-    return parameters.optional_flag(f"isAccept{what}") if asked is None else asked
-
-
 def _valid(defaults: TopicSpec) -> TopicSpec:
     if (problem := defaults.problem()) is not None:
         raise ItemError(ItemCode.ILLEGAL_VALUE, problem)
     return defaults
 
 
-def _check_status_change(broker_id: int, old: ManageStatus, new: ManageStatus) -> None:
-    """Refuse to go back to a draft, or from one to anything but online (isValidMngStatusChange)."""
-    back = new is ManageStatus.DRAFT and old is not ManageStatus.DRAFT
-    skips = old is ManageStatus.DRAFT and new not in (ManageStatus.DRAFT, ManageStatus.ONLINE)
-    if back or skips:
-        what = f"Illegal manage status, cannot reverse manageStatus from {old} to {new}"
-        raise ItemError(ItemCode.ILLEGAL_VALUE, f"{what} for the broker(brokerId={broker_id})!")
+def _setup(broker: KnownBroker) -> dict[str, Any]:
+    record = broker.config.record
+    return {
+        **broker_fields(broker),
+        "brokerTLSPort": record.tls_port,
+        "brokerWebPort": broker.web_port,
+        "manageStatus": record.status,
+        "isConfChanged": False,
+        "isConfLoaded": broker.registered,
+        "regionId": record.region_id,
+        "groupId": record.group_id,
+        **show_properties(record.defaults),
+        "dataVersionId": UNDEFINED,
+        **shown(record.stamp),
+    }
+
+
+def _run_status(broker: KnownBroker) -> dict[str, Any]:
+    item = {
+        **broker_fields(broker),
+        "brokerWebPort": broker.web_port,
+        "manageStatus": broker.config.record.status,
+        "brokerTLSPort": broker.config.record.tls_port,
+        "enableTLS": False if broker.registered else _UNKNOWN,
+        "isRepAbnormal": False,
+        "isAutoForbidden": False,
+        **dict.fromkeys(_RUN_FIELDS, _UNKNOWN),
+    }
+    if broker.registered:
+        item.update(
+            runStatus="running",
+            subStatus="idle",
+            # TubeMQ's answers have texts here.
+            isConfChanged="false",
+            isConfLoaded="true",
+            isBrokerOnline="true",
+            acceptPublish=str(broker.accept_publish).lower(),
+            acceptSubscribe=str(broker.accept_subscribe).lower(),
+        )
+    return item

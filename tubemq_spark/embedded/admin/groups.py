@@ -9,7 +9,7 @@ from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.master.assignment import DEFAULT_BROKERS_PER_CLIENT
 from tubemq_spark.embedded.master.client_balance_handlers import layout_texts
-from tubemq_spark.embedded.master.groups import ConsumeType, Group, RegisteredConsumer, Suspension
+from tubemq_spark.embedded.master.groups import ConsumeType, Group, RegisteredConsumer
 from tubemq_spark.embedded.master.state import MasterState
 
 logger = logging.getLogger(__name__)
@@ -24,10 +24,7 @@ class GroupCalls:
         self._now_ms = now_ms
         self.calls: Mapping[str, Call] = {
             "admin_query_sub_info": self.query_subscriptions,
-            "admin_query_group_info_by_topic": self.query_groups_by_topic,
             "admin_query_consume_group_detail": self.query_group_detail,
-            "admin_query_client_balance_group_set": self.query_client_balanced,
-            "admin_rebalance_group_allocate": GuardedCall(token, self.take_partitions_away),
             "admin_set_client_balance_group_consume_from_max": GuardedCall(token, self.consume_from_max),
         }
 
@@ -48,57 +45,12 @@ class GroupCalls:
                 ]
             )
 
-    def query_groups_by_topic(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the groups with members, by topic."""
-        wanted = parameters.items("topicName")
-        with self._state.lock:
-            groups = self._groups()
-            topics = wanted or sorted({topic for group in groups for topic in group.terms.topics})
-            names = {
-                topic: [group.name for group in groups if topic in group.terms.topics] for topic in topics
-            }
-        return success(
-            [
-                {"topicName": topic, "groupSet": found, "groupCnt": len(found)}
-                for topic, found in names.items()
-            ]
-        )
-
-    def query_client_balanced(self, parameters: Parameters) -> dict[str, Any]:
-        """Return the names of the client-balanced groups."""
-        names = parameters.items("groupName")
-        with self._state.lock:
-            found = [group.name for group in self._groups() if group.client_balanced]
-        found = [name for name in found if not names or name in names]
-        return {**success([]), "data": found, "count": len(found)}
-
     def query_group_detail(self, parameters: Parameters) -> dict[str, Any]:
         """Return a group's members and what they report; an unknown group has no members."""
         name = parameters.text("groupName") or parameters.required("consumeGroup")
         with self._state.lock:
             group = self._state.members.groups.get(name)
-            return self._detail(name, group) if group else _nobody(name)
-
-    def take_partitions_away(self, parameters: Parameters) -> dict[str, Any]:
-        """Take all partitions from members, and suspend them for ``reJoinWait`` rounds."""
-        who = author_of(parameters, adding=False)
-        name = parameters.required("groupName")
-        rounds = parameters.number("reJoinWait", 0, least=0)
-        consumers = parameters.required_items("consumerId")
-        with self._state.lock:
-            group = self._state.members.groups.get(name)
-            if group is None:
-                raise bad_request(f"The group({name}) not online!")
-            for consumer_id in consumers:
-                if consumer_id in group.suspensions:
-                    raise bad_request(f"Duplicated set for consumerId({consumer_id}) in group({name})!")
-            for consumer_id in consumers:
-                if consumer_id in group.members:
-                    group.suspensions[consumer_id] = Suspension(
-                        rounds, self._now_ms(), returns_at_once=rounds == 0
-                    )
-        logger.info("%s took the partitions of group %s away from %s", who.user, name, ", ".join(consumers))
-        return _done()
+            return self._detail(name, group) if group else _no_members(name)
 
     def consume_from_max(self, parameters: Parameters) -> dict[str, Any]:
         """Let client-balanced groups continue with the latest messages."""
@@ -125,10 +77,7 @@ class GroupCalls:
             "count": len(members),
             "topicSet": sorted(group.terms.topics),
             "consumeGroup": name,
-            "re-rebalance": {
-                client: _shown_suspension(client, suspension)
-                for client, suspension in group.suspensions.items()
-            },
+            "re-rebalance": {},
             "isBandConsume": group.terms.kind.value,
             **self._of_kind(group),
             "rebInfo": _resources(group),
@@ -184,17 +133,6 @@ def _member_of_kind(group: Group, consumer: RegisteredConsumer) -> dict[str, Any
     return {}
 
 
-def _shown_suspension(client_id: str, suspension: Suspension) -> dict[str, Any]:
-    """Return the suspension of a member (NodeRebInfo.toJsonString)."""
-    return {
-        "clientId": client_id,
-        "status": int(suspension.step),
-        "createTime": suspension.created_ms,
-        "reqType": int(not suspension.returns_at_once),
-        "waitDuration": suspension.rounds,
-    }
-
-
 def _resources(group: Group) -> dict[str, Any]:
     checked = group.resources
     if checked is None:
@@ -211,7 +149,7 @@ def _resources(group: Group) -> dict[str, Any]:
     return answer
 
 
-def _nobody(name: str) -> dict[str, Any]:
+def _no_members(name: str) -> dict[str, Any]:
     return {
         "result": True,
         "errCode": 0,

@@ -14,8 +14,6 @@ class ItemCode(enum.IntEnum):
     NOT_FOUND = 401
     EXISTS = 402
     UNCHANGED = 403
-    NOT_CLEAN = 404
-    CONDITION_LACKING = 405
     ILLEGAL_STATUS = 406
     ILLEGAL_VALUE = 407
 
@@ -29,13 +27,13 @@ class ItemError(Exception):
         self.code = code
 
 
-def outcome_of(change: Callable[[*Target], None], *target: *Target, done: str = "Ok!") -> dict[str, Any]:
+def outcome_of(change: Callable[[*Target], None], *target: *Target) -> dict[str, Any]:
     """Apply a change to one item and return the fields that say whether it succeeded."""
     try:
         change(*target)
     except ItemError as error:
         return {"success": False, "errCode": int(error.code), "errInfo": str(error)}
-    return {"success": True, "errCode": int(ItemCode.SUCCESS), "errInfo": done}
+    return {"success": True, "errCode": int(ItemCode.SUCCESS), "errInfo": "Ok!"}
 
 
 def success(data: list[dict[str, Any]]) -> dict[str, Any]:

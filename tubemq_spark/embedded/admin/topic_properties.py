@@ -63,11 +63,6 @@ def show_properties(spec: TopicSpec) -> dict[str, Any]:
     }
 
 
-def has_properties(spec: TopicSpec, fields: Mapping[str, Any]) -> bool:
-    """Whether all these fields have these values."""
-    return all(getattr(spec, name) == value for name, value in fields.items())
-
-
 def _retention_ms(policy: str) -> int | None:
     """Parse ``delete,<number><unit>``; the unit is s, m or h, by default h."""
     if not policy:

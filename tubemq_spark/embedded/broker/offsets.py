@@ -1,16 +1,13 @@
 """The offsets of groups: what is committed, and what is in flight (DefaultOffsetManager)."""
 
 import contextlib
-import errno
-import json
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.config.files import JsonFile, replace_text
-from tubemq_spark.embedded.directories import make_directory
+from tubemq_spark.embedded.config.files import JsonFile
 from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.protocol.constants import ReadStatus
 
@@ -44,12 +41,9 @@ class GroupPosition:
         self.in_flight = 0
         self.changes = 0
         """Rises whenever a consumer or an operator sets the committed offset, even to the same value."""
-        self.used = False
-        """Whether the position was consumed from, or asked for, since the broker started."""
 
     def record(self, start: int) -> None:
         """Begin at ``start`` if the group has no position yet."""
-        self.used = True
         if not self.recorded:
             self._set(start)
             self.recorded = True
@@ -270,53 +264,9 @@ class OffsetTable:
             self._file.replace(_Saved(current, changed_at_ms))
             self._changes, self._changed_at_ms = changes, changed_at_ms
 
-    def back_up(self, directory: Path | None, broker_id: int) -> None:
-        """Write the present committed offsets to ``offsets.meta``, in TubeMQ's form (GroupOffsetStgInfo).
-
-        The directory must be inside the one that ``save`` writes to; by default it is ``conf`` in there.
-
-        Raises:
-            PermissionError: the directory is somewhere else, and anyone may ask for a backup.
-            OSError: the file could not be written.
-        """
-        self.save()
-        own = self._file.path.parent.resolve()
-        directory = (own / (directory or "conf")).resolve()
-        if not directory.is_relative_to(own):
-            raise PermissionError(errno.EACCES, f"backupPath must be below the data directory {own}")
-        make_directory(directory)
-        with self._file.lock:
-            groups = {
-                group: {
-                    "lstCommitTime": changed_at_ms,
-                    "partOffsetInfo": {
-                        f"{seat.topic}-{seat.partition_id}": _backup_item(seat, committed, changed_at_ms)
-                        for seat, committed in sorted(self._file.value.offsets.items())
-                        if seat.group == group
-                    },
-                }
-                for group, changed_at_ms in sorted(self._changed_at_ms.items())
-            }
-        content = {"lstStoreTime": self._now_ms(), "brokerId": broker_id, "groupOffsetStgInfo": groups}
-        replace_text(directory / "offsets.meta", json.dumps(content))
-
     def close(self) -> None:
         """Commit what is in flight and save: a broker that stops counts it as consumed, as TubeMQ does."""
         for position in self.all().values():
             with position.lock:
                 position.commit(consumed=True)
         self.save()
-
-
-def _backup_item(seat: Seat, committed: int, changed_at_ms: int) -> dict[str, Any]:
-    """Return the entry of one partition; fields that are not kept here have values that mean nothing."""
-    return {
-        "topic": seat.topic,
-        "partId": seat.partition_id,
-        "lstRstTerm": 0,
-        "lstOffset": committed,
-        "msgId": 0,
-        "lstUpdTime": changed_at_ms,
-        "createOffset": -2,
-        "createTime": 0,
-    }

@@ -57,11 +57,6 @@ class BrokerState:
         """Refuse (503) while the broker stops, or while its writes are stopped."""
         self._check("Write StoreService", self.writes)
 
-    def release_services(self) -> None:
-        """Resume reads and writes, as an operator does who releases a broker that I/O errors have stopped."""
-        self.reads.open()
-        self.writes.open()
-
     def check_token(self, info: common_pb2.AuthorizedInfo, *, producer: bool) -> None:
         """Refuse (415) a client that has not been at the master recently, or does not prove who it is.
 

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import TopicSpec, spec_from_json
@@ -30,27 +30,6 @@ class ManageStatus(enum.StrEnum):
     def accept_subscribe(self) -> bool:
         """Whether consumers may read."""
         return self in {ManageStatus.ONLINE, ManageStatus.ONLY_READ}
-
-    @property
-    def serves(self) -> bool:
-        """Whether the broker serves any clients."""
-        return self.accept_publish or self.accept_subscribe
-
-    def changed(self, publish: bool | None, subscribe: bool | None) -> "ManageStatus":
-        """Return the status with one or both permissions changed; None leaves one (getNewStatus)."""
-        access = (
-            self.accept_publish if publish is None else publish,
-            self.accept_subscribe if subscribe is None else subscribe,
-        )
-        return _BY_ACCESS[access]
-
-
-_BY_ACCESS: Final = {
-    (True, True): ManageStatus.ONLINE,
-    (False, True): ManageStatus.ONLY_READ,
-    (True, False): ManageStatus.ONLY_WRITE,
-    (False, False): ManageStatus.OFFLINE,
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,46 +58,41 @@ class BrokerConfig:
             DataLossError: the file cannot be understood; it is left as it is.
         """
         self._now_ms = now_ms
-        self._file = JsonFile[BrokerRecord | None](path, BrokerRecord(), _from_json, _to_json)
+        self._file = JsonFile(path, BrokerRecord(), _from_json, _to_json)
 
     @property
-    def record(self) -> BrokerRecord | None:
-        """The present configuration; None if an operator has deleted it."""
+    def record(self) -> BrokerRecord:
+        """The present configuration."""
         return self._file.value
 
     @property
     def accept_publish(self) -> bool:
         """Whether producers may send to the broker now."""
-        record = self.record
-        return record is not None and record.status.accept_publish
+        return self.record.status.accept_publish
 
     @property
     def accept_subscribe(self) -> bool:
         """Whether consumers may read from the broker now."""
-        record = self.record
-        return record is not None and record.status.accept_subscribe
+        return self.record.status.accept_subscribe
 
-    def replace(self, record: BrokerRecord, by: str, date: str | None = None, *, anew: bool = False) -> None:
-        """Change the record, on the disk first; ``anew`` forgets who created the old one."""
+    def replace(
+        self, record: BrokerRecord, by: str, date: str | None = None, *, as_new: bool = False
+    ) -> None:
+        """Change the record, on the disk first; ``as_new`` forgets who created the old one."""
         with self._file.lock:
-            old = None if anew or self.record is None else self.record.stamp
+            old = None if as_new else self.record.stamp
             stamp = next_stamp(old, by, date, self._now_ms())
             self._file.replace(dataclasses.replace(record, stamp=stamp))
 
-    def delete(self) -> None:
-        """Delete the record, on the disk first: the broker serves nobody until it is added again."""
-        with self._file.lock:
-            self._file.replace(None)
+
+def _to_json(record: BrokerRecord) -> dict[str, Any]:
+    return {"broker": dataclasses.asdict(record)}
 
 
-def _to_json(record: BrokerRecord | None) -> dict[str, Any]:
-    return {"broker": None if record is None else dataclasses.asdict(record)}
-
-
-def _from_json(content: dict[str, Any]) -> BrokerRecord | None:
+def _from_json(content: dict[str, Any]) -> BrokerRecord:
     fields = content["broker"]
-    if fields is None:
-        return None
+    if fields is None:  # Earlier releases could delete the record.
+        return BrokerRecord(status=ManageStatus.OFFLINE)
     values = {
         "status": ManageStatus(fields["status"]),
         "defaults": spec_from_json(fields["defaults"]),

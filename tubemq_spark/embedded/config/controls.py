@@ -197,12 +197,6 @@ class Controls:
             stamped = self._stamp(control, groups.get(name), by, date)
             self._change(dataclasses.replace(self._records, groups={**groups, name: stamped}))
 
-    def remove_group(self, name: str) -> None:
-        """Remove a group's resource control, if it has one."""
-        with self._file.lock:
-            groups = {key: control for key, control in self._records.groups.items() if key != name}
-            self._change(dataclasses.replace(self._records, groups=groups))
-
     def set_consume(
         self, group: str, topic: str, control: ConsumeControl, by: str, date: str | None = None
     ) -> None:
@@ -212,26 +206,12 @@ class Controls:
             stamped = self._stamp(control, consumes.get((group, topic)), by, date)
             self._change(dataclasses.replace(self._records, consumes={**consumes, (group, topic): stamped}))
 
-    def remove_consume(self, group: str, topic: str) -> None:
-        """Remove what a group may do with a topic, if that was set."""
-        with self._file.lock:
-            consumes = {
-                key: control for key, control in self._records.consumes.items() if key != (group, topic)
-            }
-            self._change(dataclasses.replace(self._records, consumes=consumes))
-
     def set_topic(self, name: str, control: TopicControl, by: str, date: str | None = None) -> None:
         """Add or replace a topic's control."""
         with self._file.lock:
             topics = self._records.topics
             stamped = self._stamp(control, topics.get(name), by, date)
             self._change(dataclasses.replace(self._records, topics={**topics, name: stamped}))
-
-    def remove_topic(self, name: str) -> None:
-        """Remove a topic's control, if it has one."""
-        with self._file.lock:
-            topics = {key: control for key, control in self._records.topics.items() if key != name}
-            self._change(dataclasses.replace(self._records, topics=topics))
 
     def _stamp(self, record: _AnyRecord, old: _Record | None, by: str, date: str | None) -> _AnyRecord:
         """Return a record with a new serial id; its creator is kept."""

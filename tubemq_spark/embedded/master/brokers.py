@@ -80,8 +80,7 @@ class KnownBroker:
     @property
     def registered(self) -> bool:
         """Whether the broker is configured to take part, and is alive as far as the master knows."""
-        record = self.config.record
-        return record is not None and record.status is not ManageStatus.DRAFT and not self.presence.timed_out
+        return self.config.record.status is not ManageStatus.DRAFT and not self.presence.timed_out
 
     @property
     def accept_publish(self) -> bool:
