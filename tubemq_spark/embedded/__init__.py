@@ -8,7 +8,7 @@ Threads
 ``tubemq-serve-*``      One per connection: reads requests, runs their handlers, writes the answers.
 ``tubemq-scheduler``    One for the master: expires clients and balances groups. Two per running broker:
                         one expires leases; the other does what waits for the disk (flushes stores, saves
-                        offsets, applies retention, forgets idle groups, writes the offset history).
+                        offsets, applies retention, forgets idle groups).
 The caller's thread     Starts and stops brokers, changes topics, sets faults.
 ======================= ==================================================================================
 

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Sequence
 
 from tubemq_spark.embedded.broker.consume import ConsumerHandlers
-from tubemq_spark.embedded.broker.history import OffsetHistory
 from tubemq_spark.embedded.broker.produce import SendHandler
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.dispatch import Dispatcher
@@ -31,7 +30,6 @@ class Broker(RpcServer):
         # Sends are not in the table: they are handled many at a time.
         self._dispatcher = Dispatcher(services, self._consumers.operations)
         self._sends = SendHandler(state, self._dispatcher)
-        self._history = OffsetHistory(state) if state.settings.offset_history_period_ms else None
         # Tasks that wait for the disk have a thread of their own, so that a slow disk does not keep leases
         # from expiring on time.
         self._disk = Scheduler()
@@ -48,16 +46,14 @@ class Broker(RpcServer):
                 answers += [self._dispatcher.answer(request) for request in group]
         return answers
 
-    def close(self, *, last_snapshot: bool = True) -> None:
-        """Refuse new requests, close the port and write a last snapshot of all offsets to the history.
+    def close(self) -> None:
+        """Refuse new requests, and close the port.
 
         The state stays open: whoever opened it closes it.
         """
         self.state.stopping.set()
         self._disk.close()
         super().close()
-        if self._history is not None and last_snapshot:
-            self._history.write()
 
     def _start_tasks(self, scheduler: Scheduler) -> None:
         settings, state, consumers, disk = self.state.settings, self.state, self._consumers, self._disk
@@ -68,9 +64,6 @@ class Broker(RpcServer):
         self._run_every(disk, settings.offsets_save_ms, save, "saving offsets")
         self._run_every(disk, settings.retention_check_ms, state.stores.expire, "deleting old data")
         self._run_every(disk, idle_check_ms, consumers.forget_idle_groups, "forgetting idle groups")
-        if self._history is not None:
-            period_ms = settings.offset_history_period_ms
-            self._run_every(disk, period_ms, self._history.write, "writing the offset history")
 
 
 def _is_send(request: rpc.Request) -> bool:

@@ -61,8 +61,6 @@ class EmbeddedSettings:
     """Forget the offsets of a group that has not moved for this long (grpOffsetStgExpMs)."""
     group_expiry_check_ms: int = 600_000
     """How often to look for such groups."""
-    offset_history_period_ms: int = 60_000
-    """How often to write all offsets to __offset_history__ (groupOffsetScanDurMs); 0: never."""
     allowed_io_errors: int = 3
     """One more read error stops all reads, one more write error all writes: 503 (allowedReadIOExcptCnt,
     allowedWriteIOExcptCnt)."""

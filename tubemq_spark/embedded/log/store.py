@@ -269,16 +269,6 @@ class Store:
             self._earliest = search.first_readable(self._index, self._data)
             return self._earliest
 
-    def first_since(self, time_ms: int) -> int:
-        """Return the offset of the first message stored at a time or later; the end if there is none.
-
-        Raises:
-            OSError: the index could not be read, or the store is closed.
-        """
-        with self._lock:
-            self._require_open()
-            return search.first_since(self._index, self._earliest, time_ms)
-
     def lose_from(self, offset: int) -> int:
         """Cut off the messages from an offset on, as a crash does; return where the store then ends.
 
