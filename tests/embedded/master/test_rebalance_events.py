@@ -25,9 +25,9 @@ def group():
     return GroupEvents()
 
 
-def balance(group, rebalance_id, partitions=ALL, away=frozenset()):
+def balance(group, rebalance_id, partitions=ALL):
     assert group.begin_round(PATIENCE)
-    group.plan(spread(group.holdings(), partitions, away), rebalance_id)
+    group.plan(spread(group.holdings(), partitions), rebalance_id)
 
 
 def answer(group, member, event):
@@ -305,11 +305,11 @@ class GroupMachine(RuleBasedStateMachine):
     def change_topic(self, count):
         self.partitions = parts(*range(count))
 
-    @rule(away=st.frozensets(st.sampled_from("abcd"), max_size=2))
-    def round(self, away):
+    @rule()
+    def round(self):
         self.rebalance_id += 1
         if self.group.begin_round(1):
-            self.group.plan(spread(self.group.holdings(), self.partitions, away), self.rebalance_id)
+            self.group.plan(spread(self.group.holdings(), self.partitions), self.rebalance_id)
 
     @invariant()
     def nobody_holds_what_another_holds(self):
@@ -319,7 +319,7 @@ class GroupMachine(RuleBasedStateMachine):
     def teardown(self):
         """If all members finish their events, the group becomes even, and stays so."""
         for _ in range(PATIENCE + 4):
-            self.round(frozenset())
+            self.round()
             for _ in range(6):
                 for name in list(self.really):
                     self.work(name, False)

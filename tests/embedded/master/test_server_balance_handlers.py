@@ -8,7 +8,6 @@ import pytest
 
 from tests.embedded.wire import MasterClient
 from tubemq_spark.embedded.config.controls import ClusterSetting, ConsumeControl, GroupControl, TopicControl
-from tubemq_spark.embedded.master.groups import Suspension
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
 from tubemq_spark.protocol.partition_strings import parse_subscribe_info
 
@@ -311,24 +310,6 @@ def test_with_the_group_a_topic_is_taken_from_goes_its_last_partition(cluster):
     assert not [text for text in one.held if "#other:" in text]
     server._state.controls.set_consume("group", "other", ConsumeControl(consume=True), "me")
     until(lambda: len(one.held) == 5, one)
-
-
-def test_an_operator_sends_a_member_out_for_some_rounds(cluster):
-    server, master = cluster
-    one, two = Client(master, "one"), Client(master, "two")
-    one.join()
-    two.join()
-    until(lambda: len(one.held) == len(two.held) == 2, one, two)
-    group = server._master.state.members.groups["group"]
-    with server._master.state.lock:
-        group.suspensions["one"] = Suspension(3, 0)
-    until(lambda: len(two.held) == 4, one, two)
-    until(lambda: len(one.held) == len(two.held) == 2, one, two)
-    assert group.suspensions == {}
-    with server._master.state.lock:
-        group.suspensions["one"] = Suspension(0, 0, returns_at_once=True)
-    until(lambda: not one.held, one, two)
-    until(lambda: len(one.held) == len(two.held) == 2, one, two)
 
 
 # --- what a register may say

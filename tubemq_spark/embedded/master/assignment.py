@@ -18,7 +18,6 @@ DEFAULT_BROKERS_PER_CLIENT: Final = 1000
 def spread(
     holdings: Mapping[str, AbstractSet[TopicPartition]],
     partitions: AbstractSet[TopicPartition],
-    away: AbstractSet[str] = frozenset(),
 ) -> dict[str, Partitions]:
     """Return what each member should have.
 
@@ -28,17 +27,15 @@ def spread(
     Args:
         holdings: what each member has now; if two have a partition, or it is gone, it is taken away.
         partitions: all partitions.
-        away: members that must get nothing.
     """
-    wanted: dict[str, list[TopicPartition]] = {}
+    shares: dict[str, list[TopicPartition]] = {}
     free = set(partitions)
     for member in sorted(holdings):
-        wanted[member] = sorted(free & holdings[member]) if member not in away else []
-        free.difference_update(wanted[member])
-    takers = [member for member in wanted if member not in away]
-    if takers:
-        _deal_out(wanted, takers, free, len(partitions))
-    return {member: frozenset(parts) for member, parts in wanted.items()}
+        shares[member] = sorted(free & holdings[member])
+        free.difference_update(shares[member])
+    if shares:
+        _deal_out(shares, free, len(partitions))
+    return {member: frozenset(parts) for member, parts in shares.items()}
 
 
 def assign_named(
@@ -66,19 +63,17 @@ def members_needed(brokers: int, members: int, rate: int) -> int | None:
     return -(-brokers // rate) if brokers // members > rate else None
 
 
-def _deal_out(
-    wanted: dict[str, list[TopicPartition]], takers: list[str], free: set[TopicPartition], count: int
-) -> None:
-    """Bring every taker to its share of ``count``, from free partitions and from those that have more."""
-    share, extra = divmod(count, len(takers))
-    # The members with most partitions get the larger shares, so that fewest partitions move.
-    by_load = sorted(takers, key=lambda member: -len(wanted[member]))
-    shares = {member: share + (place < extra) for place, member in enumerate(by_load)}
+def _deal_out(shares: dict[str, list[TopicPartition]], free: set[TopicPartition], count: int) -> None:
+    """Bring every member to its part of ``count``, from free partitions and from members that have more."""
+    least, extra = divmod(count, len(shares))
+    # The members with most partitions get the larger parts, so that fewest partitions move.
+    by_load = sorted(shares, key=lambda member: -len(shares[member]))
+    sizes = {member: least + (place < extra) for place, member in enumerate(by_load)}
     spare = set(free)
-    for member in takers:
-        spare.update(wanted[member][shares[member] :])
-        del wanted[member][shares[member] :]
+    for member, parts in shares.items():
+        spare.update(parts[sizes[member] :])
+        del parts[sizes[member] :]
     queue = sorted(spare, reverse=True)
-    for member in takers:
-        while len(wanted[member]) < shares[member]:
-            wanted[member].append(queue.pop())
+    for member, parts in shares.items():
+        while len(parts) < sizes[member]:
+            parts.append(queue.pop())

@@ -12,7 +12,7 @@ from tubemq_spark.embedded.master.assignment import (
     members_needed,
     spread,
 )
-from tubemq_spark.embedded.master.groups import ConsumeType, Group, ResourceCheck, SuspensionStep
+from tubemq_spark.embedded.master.groups import ConsumeType, Group, ResourceCheck
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.master.subscriptions import disabled_topics
 from tubemq_spark.model import TopicPartition
@@ -55,9 +55,7 @@ class BalanceRounds:
         if named:
             self._start(group, named, partitions)
         elif self._has_resources(group):
-            away = _suspended(group)
-            wanted = spread(group.events.holdings(), partitions, away)
-            group.events.plan(wanted, self._last_id)
+            group.events.plan(spread(group.events.holdings(), partitions), self._last_id)
 
     def _start(self, group: Group, named: dict[TopicPartition, str], partitions: Partitions) -> None:
         """Give a bound group the partitions it named, once all its members are present."""
@@ -97,19 +95,3 @@ def _is_starting(group: Group) -> bool:
     """Whether a group is a bound group that has not started yet."""
     bound = group.terms.kind is ConsumeType.BOUND
     return bound and group.not_allocated and group.bound_rounds < _BOUND_ROUNDS
-
-
-def _suspended(group: Group) -> frozenset[str]:
-    """Return the suspended members, who get nothing in this round (ConsumeGroupInfo.getNeedBalanceNodes)."""
-    away = set()
-    for client_id, suspension in list(group.suspensions.items()):
-        if suspension.step is SuspensionStep.OUT:
-            suspension.rounds -= 1
-            if suspension.rounds <= 0:
-                del group.suspensions[client_id]
-                continue
-        away.add(client_id)
-        suspension.step = SuspensionStep.OUT
-        if suspension.returns_at_once:
-            del group.suspensions[client_id]
-    return frozenset(away)

@@ -69,24 +69,6 @@ class ResourceCheck:
     """None: the group has enough."""
 
 
-class SuspensionStep(enum.IntEnum):
-    """How far the suspension of a member is (NodeRebInfo.status)."""
-
-    REQUESTED = 0
-    OUT = 2
-
-
-@dataclasses.dataclass(slots=True)
-class Suspension:
-    """An operator's order that a member gets no partitions for some rounds (NodeRebInfo)."""
-
-    rounds: int
-    created_ms: int
-    step: SuspensionStep = SuspensionStep.REQUESTED
-    returns_at_once: bool = False
-    """Whether it gets partitions again in the round after the one that takes them away."""
-
-
 @dataclasses.dataclass(slots=True)
 class Group:
     """A group that has members; ``events`` is used only if the master balances it."""
@@ -102,7 +84,6 @@ class Group:
     waited_rounds: int = 0
     """In how many rounds a bound group had too few members."""
     resources: ResourceCheck | None = None
-    suspensions: dict[str, Suspension] = dataclasses.field(default_factory=dict)
     from_max_id: int = UNDEFINED
     """The order to client-balanced members to start from the latest message: a time in ms."""
     layout: list[str] | None = None
@@ -151,7 +132,6 @@ class Group:
         """Remove a member and everything that was planned for it."""
         self.members.pop(client_id, None)
         self.events.leave(client_id)
-        self.suspensions.pop(client_id, None)
 
     def check(self, terms: GroupTerms, consumer: RegisteredConsumer) -> None:
         """Refuse a member that does not agree with the others.
