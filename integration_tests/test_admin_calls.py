@@ -6,11 +6,13 @@ import time
 
 import pytest
 
+from integration_tests.real.waiting import wait_until
 from integration_tests.rig.raw_client import RawClient
 from tubemq_spark.errors import AdminError
 
 HISTORY_TOPIC = "__offset_history__"
 HISTORY_BYTES = 28
+BOOKING_TIMEOUT_S = 10.0
 
 _numbers = itertools.count()
 
@@ -61,7 +63,7 @@ def topic(server):
 
 @pytest.fixture
 def consumer(server, topic, group):
-    """A consumer that fetched five messages of the topic and confirmed none."""
+    """A consumer that fetched five messages of the topic and confirmed none; it is booked by the broker."""
     with contextlib.ExitStack() as stack:
         name = f"{group}_127.0.0.1-1-2-3-Balance-3.9"
         client = stack.enter_context(RawClient(server.broker, topic, group, name))
@@ -69,6 +71,11 @@ def consumer(server, topic, group):
             assert client.send(b"%03d" % number).success
         client.register(qryPriorityId=303)
         assert len(client.fetch().messages) == 5
+        wait_until(
+            lambda: server.broker_admin.call("admin_query_offset", groupName=group)["dataSet"],
+            timeout_s=BOOKING_TIMEOUT_S,
+            what="the broker to book the group",
+        )
         yield client
         client.unregister()
 
