@@ -44,7 +44,7 @@ def _introduction(process):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_with_exit_code_0(tmp_path, number):
+def test_a_signal_ends_the_embedded_server_with_exit_code_0(tmp_path, number):
     with _serving(*ANY_PORTS, "--data", str(tmp_path), "--topic", "clicks:3:1") as process:
         introduction = _introduction(process)
         master = Endpoint.parse(re.search(r"^master +(\S+)$", introduction, re.MULTILINE)[1])
@@ -115,7 +115,7 @@ def _produce(introduction, count):
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "nan", "1e9"])
-def test_a_period_that_is_none_is_refused(text):
+def test_an_invalid_report_period_is_refused(text):
     with _serving("--report-seconds", text) as process:
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 2

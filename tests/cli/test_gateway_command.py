@@ -42,7 +42,7 @@ def address_of(process):
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_with_exit_code_0(server, number):
+def test_a_signal_ends_the_gateway_with_exit_code_0(server, number):
     with serving(server, "--node-name=g1", "--metrics=127.0.0.1:0") as process:
         with PlainClient(address_of(process)) as client:
             client.open()

@@ -113,7 +113,7 @@ def test_a_terminal_shows_sessions_as_they_come_and_the_gateway_ends_by_a_signal
 
 
 @pytest.mark.process
-def test_lines_are_written_where_they_are_asked_for():
+def test_report_seconds_writes_the_figures_as_lines():
     with (
         tubemq(demo=(1, 1)) as server,
         serving(server, subprocess.PIPE, "--node-name=g1", "--report-seconds=0.05") as process,

@@ -69,7 +69,7 @@ def test_missing_input_is_exit_code_2_and_a_sentence(capsys, tmp_path):
     assert "tubemq-spark: [TUBEMQ_DEMO_INPUT]" in capsys.readouterr().err
 
 
-def test_one_topic_for_both_is_refused(capsys):
+def test_one_topic_for_lines_and_counts_is_refused(capsys):
     assert cli.main(["demo", "--lines-topic", "same", "--counts-topic", "same"]) == 2
     assert "[TUBEMQ_DEMO_ONE_TOPIC]" in capsys.readouterr().err
 
@@ -82,7 +82,7 @@ def test_an_interrupt_is_exit_code_130(monkeypatch):
     assert cli.main(["embedded"]) == 130
 
 
-def test_what_the_server_says_of_itself(tmp_path):
+def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
     addresses = Addresses("h:1", "h:2", {1: "h:4", 2: "i:4"}, {1: "h:3", 2: "i:3"})
     text = describe(addresses, {"clicks": (3, 1), "other": (1, 2)}, tmp_path)
     for part in (

@@ -55,7 +55,7 @@ def test_lines_are_stored_and_come_back(run, server, tmp_path):
     assert run("consume", "lines", "--from", "28", "--to", "56", "--partition", "1:0")[1] == b"two\n"
 
 
-def test_what_is_consumed_as_json_can_be_produced(run, tmp_path):
+def test_messages_consumed_as_json_can_be_produced_again(run, tmp_path):
     given = [
         {"value": "a,b", "messageType": "red", "messageTime": "202601020304", "attributes": {"k": "v"}},
         {"valueBase64": "/w==", "key": "anna"},
@@ -150,7 +150,7 @@ def test_offsets_at_a_time(run, web, tmp_path):
     assert run("consume", "timed", "--partition", "3:0", "--from", "2026-01-01T00:03")[1] == b"a\nb\n"
 
 
-def test_where_a_group_stands(run, web):
+def test_a_group_without_offsets_has_no_lag(run, web):
     code, out, _ = run("offsets", "plain", "--of-group", "nobody", "--json", *web)
     assert code == 0
     for row in json.loads(out)["partitions"]:
@@ -172,7 +172,7 @@ def test_a_broker_that_is_away_leaves_the_others(run, server, web):
         server.faults.start_broker(2)
 
 
-def test_a_topic_that_does_not_exist(run, web, tmp_path):
+def test_a_topic_that_does_not_exist_is_exit_code_1(run, web, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_text("a\n")
     for arguments in (["produce", "plian", str(file)], ["consume", "plian"], ["offsets", "plian", *web]):
@@ -203,7 +203,7 @@ def test_wrong_arguments(capsys, arguments, complaint):
     assert complaint in capsys.readouterr().err
 
 
-def test_arguments_that_exclude_each_other(run):
+def test_arguments_that_exclude_each_other_are_exit_code_2(run):
     assert run("consume", "plain", "--follow", "--to", "latest")[0] == 2
     assert run("produce", "plain", "--json-lines", "--key-delimiter", ":")[0] == 2
 
@@ -215,7 +215,7 @@ def test_delimiters(text, meant):
     assert _delimiter(text) == meant
 
 
-def test_standard_input_and_a_reader_that_ends_early(server):
+def test_produce_reads_standard_input_and_consume_ends_with_its_reader(server):
     sender = process(server, "produce", "pipe", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     _, err = sender.communicate(b"".join(b"%d\n" % number for number in range(20_000)))
     assert sender.returncode == 0, err

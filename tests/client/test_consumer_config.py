@@ -55,7 +55,7 @@ def test_a_position_says_where_a_first_registration_begins(position, status):
 
 
 @pytest.mark.parametrize("given", ["", "earliest", "LATEST", "0"])
-def test_a_position_that_is_none_is_told_the_names(given):
+def test_an_unknown_start_position_is_refused_with_the_names(given):
     with pytest.raises(OptionError, match="must be one of 'first', 'latest', 'alwaysLatest'"):
         ConsumePosition.of(given)
 
@@ -72,7 +72,7 @@ def test_a_number_that_makes_no_sense_is_named(name, value):
 
 @pytest.mark.parametrize("name", ["rollback", "confirm_locally"])
 @pytest.mark.parametrize("value", ["true", 1, None])
-def test_what_is_neither_true_nor_false_is_named(name, value):
+def test_a_switch_that_is_neither_true_nor_false_is_refused(name, value):
     with pytest.raises(OptionError, match=f"The setting {name} is .*; it must be True or False"):
         ConsumerConfig(**{name: value}).validate()
 

@@ -82,7 +82,7 @@ def test_clients_of_one_process_share_the_thread_of_heartbeats(server):
 
 
 @forks
-def test_nothing_of_the_parent_is_open_in_a_forked_child(server):
+def test_a_forked_child_has_no_open_client_of_its_parent(server):
     with client_of(server) as client, client.producer() as producer, client.group_consumer(TOPIC) as consumer:
 
         def check():

@@ -39,7 +39,7 @@ def test_every_row_says_what_is_here():
 
 
 @pytest.mark.parametrize(("owner", "member", "argument"), NAMED)
-def test_what_is_named_exists_and_is_public(owner, member, argument):
+def test_each_listed_name_exists_and_is_public(owner, member, argument):
     public = owner in tubemq_spark.client.__all__
     thing = getattr(tubemq_spark.client if public else errors, owner)
     if member:

@@ -75,7 +75,7 @@ def test_a_lock_goes_to_those_who_wait_in_their_order():
     assert lock.try_take()
 
 
-def test_who_stops_waiting_for_a_lock_is_passed_over():
+def test_a_waiter_that_gives_up_a_lock_is_passed_over():
     lock = PartitionLock()
     assert lock.try_take()
     first, second = lock.take(), lock.take()
@@ -89,7 +89,7 @@ def test_who_stops_waiting_for_a_lock_is_passed_over():
     assert not lock.try_take()
 
 
-def test_who_stops_waiting_for_a_lock_that_is_given_to_him_gives_it_on():
+def test_a_waiter_that_gives_up_when_the_lock_is_its_own_passes_it_on():
     lock = PartitionLock()
     assert lock.try_take()
     first = lock.take()
@@ -102,7 +102,7 @@ def test_who_stops_waiting_for_a_lock_that_is_given_to_him_gives_it_on():
 
 @settings(max_examples=20, deadline=None)
 @given(rounds=st.lists(st.integers(1, 50), min_size=2, max_size=5))
-def test_one_at_a_time(rounds):
+def test_a_lock_is_held_by_one_thread_at_a_time(rounds):
     lock, inside, total = PartitionLock(), [], []
 
     def work(count):

@@ -81,7 +81,7 @@ def test_a_bound_start():
         ({"offsets": {TopicPartition("other", 1, 0): 28}}, "offsets"),
     ],
 )
-def test_a_bound_start_that_cannot_be_is_refused(change, name):
+def test_an_invalid_bound_start_is_refused(change, name):
     start = BoundStart(**{"session_key": "run-7", "source_count": 3, **change})
     with pytest.raises(OptionError, match=f"The setting {name} is"):
         Subscription.of("demo", start=start)
@@ -97,7 +97,7 @@ def test_counts_are_whole_numbers_and_choices_are_true_or_false(value):
 
 
 @pytest.mark.parametrize(("count", "number"), [(1, 0), (3, 0), (3, 2)])
-def test_one_of_several_nodes(count, number):
+def test_a_node_number_below_the_count_is_valid(count, number):
     node = Node(count, number)
     assert node.validate() is node
 
@@ -112,12 +112,12 @@ def test_one_of_several_nodes(count, number):
         (1, "0", "node_id"),
     ],
 )
-def test_a_node_that_cannot_be_is_refused(count, number, name):
+def test_an_invalid_node_is_refused(count, number, name):
     with pytest.raises(OptionError, match=f"The setting {name} is .*; it must be a whole number from"):
         Node(count, number).validate()
 
 
 @pytest.mark.parametrize("offset", [-28, 27, 1 << 63])
-def test_offsets_that_are_none_are_refused(offset):
+def test_invalid_offsets_are_refused(offset):
     with pytest.raises(OffsetFormatError, match="demo/1:0"):
         Subscription.of("demo", start=BoundStart("run-7", 3, {PLACE: offset}))

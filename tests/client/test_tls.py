@@ -112,7 +112,7 @@ def use(master, tls, client=None):
     return errors[0]
 
 
-def test_an_authority_that_did_not_issue_it(one_way, tmp_path):
+def test_a_certificate_of_an_unknown_authority_is_not_accepted(one_way, tmp_path):
     for tls in (trusting(Authority(tmp_path, "other")), TlsConfig()):
         said = use(one_way.master, tls)
         assert said.startswith(
@@ -121,7 +121,7 @@ def test_an_authority_that_did_not_issue_it(one_way, tmp_path):
         assert "set tubemq.tls.caFile to the certificate of the CA that issued it" in said
 
 
-def test_a_certificate_that_has_expired(authority):
+def test_an_expired_certificate_is_not_accepted(authority):
     with server_with(authority.issue("old", expired=True)) as server:
         assert use(server.master, trusting(authority)) == (
             f"[TUBEMQ_TLS_CERTIFICATE] The certificate of {server.master} is not accepted: it has expired, "
@@ -139,27 +139,27 @@ def test_a_certificate_of_another_host(authority, hosts):
         )
 
 
-def test_a_name_that_the_certificate_does_not_have(one_way, authority):
+def test_a_certificate_without_the_servers_name_is_not_accepted(one_way, authority):
     assert "it does not name 'tube.example'" in use(
         one_way.master, trusting(authority, server_name="tube.example")
     )
 
 
-def test_no_certificate_where_one_is_wanted(mutual, authority):
+def test_a_server_that_wants_certificates_refuses_a_client_without_one(mutual, authority):
     assert use(mutual.master, trusting(authority)) == (
         f"[TUBEMQ_TLS_REFUSED] {mutual.master} refuses TLS with this client: it answers 'certificate "
         "required'; set tubemq.tls.certFile and tubemq.tls.keyFile if it wants a certificate of its clients."
     )
 
 
-def test_a_certificate_that_the_server_does_not_trust(mutual, authority, tmp_path):
+def test_a_server_refuses_a_client_certificate_that_it_does_not_trust(mutual, authority, tmp_path):
     stranger = Authority(tmp_path, "stranger").issue("client")
     said = use(mutual.master, trusting(authority, stranger))
     assert said.startswith("[TUBEMQ_TLS_REFUSED]")
     assert f"check that the certificate in {stranger.cert} is valid and that the server trusts its CA" in said
 
 
-def test_tls_with_a_port_that_does_not_speak_it(plain, authority):
+def test_tls_to_a_plain_port_is_refused_with_advice(plain, authority):
     assert use(plain.master, trusting(authority)) == (
         f"[TUBEMQ_TLS_NOT_SPOKEN] {plain.master} does not speak TLS: it answers without it; name the TLS "
         "port (masters: 8716 by default), or set tubemq.tls.enabled=false."
@@ -170,7 +170,7 @@ def test_tls_with_a_web_port(plain, authority):
     assert "does not speak TLS: its answer is not TLS" in use(plain.master_web, trusting(authority))
 
 
-def test_no_tls_with_a_port_that_speaks_only_that(one_way, mutual):
+def test_a_plain_connection_to_a_tls_port_is_refused_with_advice(one_way, mutual):
     for server in (one_way, mutual):
         assert use(server.master, None) == (
             f"[TUBEMQ_TLS_EXPECTED] {server.master} speaks TLS only; set tubemq.tls.enabled=true, or name "
@@ -178,7 +178,7 @@ def test_no_tls_with_a_port_that_speaks_only_that(one_way, mutual):
         )
 
 
-def test_a_file_that_went_away_is_named_by_whoever_connects(one_way, authority, tmp_path):
+def test_a_tls_file_that_went_away_is_named_when_a_client_connects(one_way, authority, tmp_path):
     """A task may run where the file is not."""
     said = use_config_unchecked(one_way.master, TlsConfig(str(tmp_path / "gone.pem")))
     assert f"names {tmp_path / 'gone.pem'}, which cannot be used" in said
@@ -193,7 +193,7 @@ def use_config_unchecked(master, tls):
     return str(caught.value)
 
 
-def test_a_master_that_does_not_fit_beside_one_that_does(one_way, plain, authority):
+def test_a_client_with_tls_passes_over_a_plain_master(one_way, plain, authority):
     masters = f"{plain.master},{one_way.master}"
     with TubeMQClient.connect(masters, tls=trusting(authority)) as client:
         assert len(client.layout("demo").partitions) == 4

@@ -22,7 +22,7 @@ def client(server):
         yield opened
 
 
-def test_everything_public_is_there():
+def test_every_public_name_can_be_imported():
     for name in tubemq_spark.client.__all__:
         assert getattr(tubemq_spark.client, name).__name__ == name
     assert set(tubemq_spark.client.__all__) <= set(dir(tubemq_spark.client))
@@ -37,12 +37,12 @@ def test_a_cluster_is_named_by_addresses_or_a_url(server, form):
         assert len(client.layout("plain").partitions) == 3
 
 
-def test_addresses_may_come_one_by_one(server):
+def test_masters_may_be_a_list_of_addresses(server):
     with TubeMQClient.connect([server.master, "127.0.0.1:1"]) as client:
         assert len(client.layout("plain").partitions) == 3
 
 
-def test_what_is_produced_is_read(client):
+def test_produced_messages_are_read(client):
     with client.producer() as producer:
         for number in range(3 * 32):
             producer.send("plain", b"%d" % number, attributes={"n": str(number)})
@@ -112,7 +112,7 @@ def test_an_unknown_topic_is_an_error(client):
 
 
 @pytest.mark.parametrize("masters", ["", "host:port", "http://host:1/x y"])
-def test_what_is_not_an_address_is_refused(masters):
+def test_masters_that_are_no_address_are_refused(masters):
     with pytest.raises(OptionError):
         TubeMQClient.connect(masters)
 

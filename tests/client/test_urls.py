@@ -50,7 +50,7 @@ def test_masters_keep_their_order_and_may_share_a_host():
     assert found == (Endpoint("m2", 8715), Endpoint("m1", 8715), Endpoint("m2", 8725))
 
 
-def test_what_consumers_ask_for():
+def test_a_url_says_the_group_the_topics_and_the_message_types():
     found = parse_url(url("group=etl&topics=t1,t2&message_types=a,b&message_types.t2=c"))
     assert found.config.group == "etl"
     assert found.config.message_types == ("a", "b")
@@ -65,7 +65,7 @@ def test_a_bound_start():
     assert parse_url(url("topics=t1&session_key=run-7&source_count=3")).subscription.start.select_big is True
 
 
-def test_one_of_several_assigned_consumers():
+def test_a_url_numbers_one_of_several_assigned_consumers():
     assert parse_url(url("topics=t1&source_count=3&node_id=2")).node == Node(3, 2)
 
 
@@ -158,7 +158,7 @@ def test_a_url_reaches_a_cluster_that_wants_certificates_and_a_login(tmp_path):
             assert caught.value.condition == "TUBEMQ_NOT_AUTHENTICATED.NO_CREDENTIALS"
 
 
-def test_tls_is_on_when_something_says_so():
+def test_tls_is_on_when_a_parameter_says_so():
     assert parse_url(url("tls=true")).config.tls == TlsConfig()
     assert parse_url(url("tls=false")).config.tls is None
     assert parse_url(url("tls=false&tls_ca_file=absent.pem")).config.tls is None
@@ -218,7 +218,7 @@ def test_a_key_is_given_once(query):
         ("tubemq://m1:8715&group=etl", "there are settings, or a user, among the masters"),
     ],
 )
-def test_what_is_not_a_url_is_refused(text, told):
+def test_a_malformed_url_is_refused(text, told):
     error = refusal(text)
     assert error.condition == "TUBEMQ_URL_MALFORMED"
     assert told in str(error)
@@ -300,7 +300,7 @@ def test_no_error_shows_a_password(text):
         assert part not in shown
 
 
-def test_what_was_read_shows_no_password():
+def test_a_parsed_url_shows_no_password():
     found = parse_url(url(f"username=me&password={QUOTED}&tls_key_password={QUOTED}"))
     assert found.config.password == SECRET
     assert found.config.tls.key_password == SECRET

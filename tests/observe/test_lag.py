@@ -23,7 +23,7 @@ def lag(made):
     return made.rows, made.seconds
 
 
-def test_what_is_read_to_the_end_is_not_behind():
+def test_a_log_read_to_its_end_has_no_lag():
     assert lag(history((100, 50, 50))) == (0, 0.0)
     assert lag(history((100, 50, 60))) == (0, 0.0), "such as a query that waits for the disk"
 
@@ -52,7 +52,7 @@ def test_a_backlog_from_before_the_first_moment_is_reckoned_with_the_rate():
     assert lag(history((100, 1_000, 0), (110, 1_000, 0))) == (1_000, None), "no row came, so there is no rate"
 
 
-def test_a_log_that_goes_back_begins_anew():
+def test_a_log_that_goes_back_starts_a_new_history():
     made = history((100, 50, 20), (110, 60, 30), (120, 5, 0))
     assert lag(made) == (5, None)
     made.add(130, ROW * 10, ROW * 5)
@@ -86,7 +86,7 @@ def test_topics_have_a_lag_each_and_stores_are_added_up():
     assert source.lags() == [TopicLag("demo", 100, 10.0, math.inf), TopicLag("orders", 0, 0.0, 0.0)]
 
 
-def test_catching_up_counts_what_comes_meanwhile():
+def test_the_time_to_catch_up_counts_rows_that_arrive_until_then():
     source, partition = SourceHistory(), one("demo")
     source.add(0, {partition: ROW * 1_000}, {partition: 0})
     source.add(10, {partition: ROW * 1_100}, {partition: ROW * 300})

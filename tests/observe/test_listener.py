@@ -45,7 +45,7 @@ def test_every_query_every_source_and_every_topic_has_a_lag(listener):
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: other["endOffset"])
-def test_what_says_nothing_about_tubemq_is_left_alone(listener, caplog, other):
+def test_progress_of_other_sources_is_ignored(listener, caplog, other):
     caplog.set_level(logging.INFO)
     listener.onQueryProgress(progress(run_id(1), other))
     assert (listener.lags(), caplog.text) == ([], "")
@@ -70,7 +70,7 @@ def test_queries_that_end_are_forgotten(listener):
     assert [lag.query for lag in listener.lags()] == [str(run_id(2))]
 
 
-def test_one_line_a_minute_and_query(listener, caplog):
+def test_the_log_has_one_line_per_query_and_minute(listener, caplog):
     caplog.set_level(logging.INFO)
     for second in range(0, 130, 10):
         for number in (1, 2):

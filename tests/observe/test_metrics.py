@@ -35,7 +35,7 @@ def listener():
     return made
 
 
-def test_what_is_known_has_a_value(listener):
+def test_each_known_figure_is_a_metric(listener):
     with listener.metrics() as metrics:
         found = values(metrics.text())
         assert found == {
@@ -54,7 +54,7 @@ def test_without_queries_there_are_no_series():
     assert values(LagListener().metrics().text()) == {}
 
 
-def test_they_are_served_until_closed(listener):
+def test_metrics_are_served_until_closed(listener):
     with listener.metrics() as metrics:
         port = metrics.serve(0)
         address = f"http://127.0.0.1:{port}/metrics"
@@ -64,7 +64,7 @@ def test_they_are_served_until_closed(listener):
         urllib.request.urlopen(address, timeout=10)
 
 
-def test_they_go_into_a_registry_of_the_user_s(listener):
+def test_metrics_go_into_a_registry_of_the_user(listener):
     registry = prometheus_client.CollectorRegistry()
     registry.register(listener.metrics().collector)
     assert registry.get_sample_value(

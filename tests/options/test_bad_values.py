@@ -325,7 +325,7 @@ def parse(mode, options):
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_wrong_value_is_refused_with_this_sentence(wrong):
+def test_a_wrong_option_is_refused_with_its_sentence(wrong):
     with pytest.raises(TubeMQError) as caught:
         parse(wrong.mode, options_of(wrong))
     assert str(caught.value) == f"[{wrong.condition}] {wrong.sentence}"
@@ -333,7 +333,7 @@ def test_a_wrong_value_is_refused_with_this_sentence(wrong):
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_so_it_is_with_keys_in_lower_case(wrong):
+def test_a_wrong_option_is_refused_under_its_key_in_lower_case(wrong):
     """Which is how Spark hands them over."""
     options = {name.lower(): text for name, text in options_of(wrong).items()}
     with pytest.raises(TubeMQError) as caught:
@@ -379,7 +379,7 @@ def test_every_option_has_a_wrong_value():
         ),
     ],
 )
-def test_what_is_missing_is_named(mode, options, condition, sentence):
+def test_a_missing_option_is_named(mode, options, condition, sentence):
     with pytest.raises(TubeMQError) as caught:
         parse(mode, options)
     assert str(caught.value) == f"[{condition}] {sentence}"

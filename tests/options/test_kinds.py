@@ -17,7 +17,7 @@ from tubemq_spark.options import kinds
         own.positions.map(lambda value: (kinds.offset_spec("startingOffsets"), value)),
     )
 )
-def test_what_is_shown_is_parsed(pair):
+def test_a_shown_option_value_is_parsed_to_the_same_value(pair):
     kind, value = pair
     assert kind.parse(kind.show(value)) == value
 

@@ -93,7 +93,7 @@ def test_gateways_stand_for_masters():
     ],
     ids=str,
 )
-def test_what_has_no_meaning_through_gateways_is_refused(options, named):
+def test_options_without_meaning_through_gateways_are_refused(options, named):
     with pytest.raises(OptionError) as caught:
         OptionSet.parse({**THROUGH_GATEWAYS, "subscribe": "demo", **options}).for_batch_read()
     assert named in str(caught.value)
@@ -222,7 +222,7 @@ def test_message_types_reach_the_client():
     assert stream().cluster.client.message_types == ()
 
 
-def test_what_is_about_the_group_needs_its_name():
+def test_options_about_the_group_need_its_name():
     group = {"tubemq.group": "mine"}
     assert stream(startingOffsets=" Group ", **group).starting is Stored.GROUP
     assert batch(startingOffsets="group", **group).starting is Stored.GROUP
@@ -301,7 +301,7 @@ def test_the_default_group_is_made_of_the_topics():
     assert all(group.startswith("tubemq_spark-4topics-") and len(group) == 29 for group in long)
 
 
-def test_what_is_missing_is_named_with_an_example():
+def test_a_missing_option_is_named_with_an_example():
     with pytest.raises(OptionError, match=r"and assign must be .* for a batch read") as caught:
         OptionSet.parse(BASE).for_batch_read()
     assert caught.value.condition == "TUBEMQ_NOTHING_SUBSCRIBED"
@@ -326,7 +326,7 @@ def test_a_table_without_its_options_is_hinted_at():
         OptionSet.parse({"path": "file:/warehouse/clicks"}).for_write()
 
 
-def test_nothing_is_demanded_before_the_mode_is_known():
+def test_no_option_is_demanded_before_the_mode_is_known():
     """Spark makes a data source with no option at all to ask for the schema of a table."""
     options = OptionSet.parse({})
     assert options.include_attributes is False
@@ -349,7 +349,7 @@ def test_a_batch_read_cannot_end_at_earliest():
     assert "Option 'endingOffsets' is earliest for topic demo, which a batch read does not allow" in text
 
 
-def test_a_stream_may_start_and_not_end_where_it_likes():
+def test_a_stream_has_a_start_option_and_no_end_option():
     assert stream(startingOffsets="earliest").starting is Edge.EARLIEST
     assert stream(startingOffsets="latest").starting is Edge.LATEST
     assert "availableNow" in refused("TUBEMQ_ENDING_IN_STREAM", stream, endingOffsets="latest")
@@ -374,7 +374,7 @@ def test_topics_are_named_in_one_way_only(one, other):
     assert f"'{one}' and '{other}'" in str(caught.value)
 
 
-def test_what_to_read_may_be_a_pattern_or_partitions():
+def test_a_read_may_subscribe_by_a_pattern_or_by_partitions():
     base = {name: text for name, text in READ.items() if name != "subscribe"}
     by_pattern = OptionSet.parse({**base, "subscribePattern": " orders_.* "}).for_stream_read()
     assert by_pattern.subscription == TopicPattern("orders_.*")

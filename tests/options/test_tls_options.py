@@ -34,7 +34,7 @@ def test_tls_is_off_by_default():
     assert client().masters == (Endpoint("m1", 8715), Endpoint("m2", 8000))
 
 
-def test_with_tls_the_usual_port_is_another_one():
+def test_masters_with_tls_have_another_default_port():
     assert client(**ON).tls == TlsConfig()
     assert client(**ON).masters == (Endpoint("m1", 8716), Endpoint("m2", 8000))
 
@@ -67,7 +67,7 @@ def test_every_option_arrives_and_no_password_is_shown(authority):
     assert OptionSet.parse({**READ, **write}).for_write().cluster.client.tls == config.tls
 
 
-def test_switched_off_the_others_say_nothing():
+def test_tls_options_have_no_effect_with_tls_switched_off():
     assert client(**{"tubemq.tls.enabled": "false", "tubemq.tls.caFile": "/nowhere"}).tls is None
 
 
@@ -99,19 +99,19 @@ def test_an_option_that_would_have_no_effect_is_refused(options, needed):
         ("keyPassword", "", "some text"),
     ],
 )
-def test_values_that_cannot_be(option, text, expected):
+def test_invalid_values_of_tls_options_are_refused(option, text, expected):
     condition, said = refused(**{**ON, f"tubemq.tls.{option}": text})
     assert condition == "TUBEMQ_OPTION_VALUE"
     assert f"must be {expected}" in said
 
 
-def test_a_file_that_cannot_be_used_is_named_at_once(tmp_path):
+def test_a_tls_file_that_cannot_be_used_is_named_at_once(tmp_path):
     condition, said = refused(**{**ON, "tubemq.tls.caFile": str(tmp_path / "gone.pem")})
     assert condition == "TUBEMQ_TLS_FILE"
     assert f"tubemq.tls.caFile names {tmp_path / 'gone.pem'}, which cannot be used" in said
 
 
-def test_there_is_no_way_to_trust_everybody():
+def test_an_option_that_would_trust_every_server_is_unknown():
     condition, said = refused(**{**ON, "tubemq.tls.insecure": "true"})
     assert condition == "TUBEMQ_OPTION_UNKNOWN"
     assert "tubemq.tls.insecure" in said

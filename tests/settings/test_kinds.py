@@ -161,7 +161,7 @@ def test_a_choice_is_one_of_some_words_in_any_case(text):
 
 
 @pytest.mark.parametrize("text", ["", "peach", "apple, pear"])
-def test_what_is_not_among_the_words_is_no_choice(text):
+def test_a_text_that_is_not_among_the_words_is_no_choice(text):
     assert kinds.choice(Fruit).parse(text) is None
 
 

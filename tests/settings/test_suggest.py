@@ -22,7 +22,7 @@ def test_the_closest_name_is_suggested(name, meant):
 
 
 @pytest.mark.parametrize("name", ["", "x", "checkpointLocation"])
-def test_nothing_is_suggested_where_nothing_is_close(name):
+def test_no_name_is_suggested_where_none_is_close(name):
     assert did_you_mean(name, KNOWN) == ""
 
 

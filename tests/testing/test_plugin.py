@@ -159,7 +159,7 @@ def test_the_plugin_can_be_left_out(pytester):
     result.stdout.no_fnmatch_line("*tubemq_topic*")
 
 
-def test_an_own_server_takes_the_place_of_the_usual_one(run):
+def test_a_server_of_the_test_suite_replaces_the_default_server(run):
     run(
         """
         import pytest

@@ -45,7 +45,9 @@ def test_the_directory_is_removed_when_all_went_well(screen):
         (SystemExit(143), False),
     ],
 )
-def test_the_directory_stays_where_it_is_of_use(screen, error, kept, monkeypatch, tmp_path):
+def test_the_directory_of_a_run_is_kept_after_success_or_a_failure_of_tubemq(
+    screen, error, kept, monkeypatch, tmp_path
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     expected = contextlib.nullcontext() if error is None else pytest.raises(type(error))
     with expected, _workspace(screen, keep=error is None):
@@ -62,7 +64,7 @@ def test_sigterm_unwinds(screen):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_processes_started_meanwhile_write_their_noise_to_the_log(tmp_path, capfd):
+def test_processes_started_in_the_block_write_standard_error_to_the_log(tmp_path, capfd):
     log = tmp_path / "log"
     noise = [sys.executable, "-c", "import sys; sys.stderr.write('noise')"]
     with _standard_error_to(log):

@@ -93,7 +93,7 @@ def _long(size):
     return f"a line of {size} bytes is too long for a message"
 
 
-def test_what_is_no_regular_file_is_passed_over(tree):
+def test_pipes_and_dangling_links_are_passed_over(tree):
     os.mkfifo(tree / "pipe")
     (tree / "dangling").symlink_to(tree / "nowhere")
     assert _names(select_paths([str(tree)])) == ["tree/a.TXT", "tree/b.py", "tree/sub/LICENSE"]

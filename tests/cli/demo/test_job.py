@@ -26,7 +26,7 @@ class FakeQuery:
         return [SimpleNamespace(batchId=batch, numInputRows=rows) for batch, rows in self.looks[self.look]]
 
 
-def test_each_batch_is_told_once_also_the_last_one():
+def test_each_batch_is_reported_once_including_the_last():
     told = []
     query = FakeQuery([[], [(0, 5)], [(0, 5), (1, 7)], [(1, 7), (2, 1)]], ends=True)
     follow(query, lambda *batch: told.append(batch), lambda: False)
@@ -40,7 +40,7 @@ def test_empty_triggers_do_not_hide_the_batch_of_their_number():
     assert told == [(0, 5)]
 
 
-def test_watching_ends_when_it_is_enough():
+def test_watching_a_query_ends_when_its_condition_holds():
     told = []
     query = FakeQuery([[(0, 5)], [(0, 5), (1, 5)], [(2, 5)]], ends=False)
     follow(query, lambda *batch: told.append(batch), lambda: len(told) == 2)

@@ -196,7 +196,7 @@ def loss(kind):
         ({"losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, Verdict.EXPIRED, "corrupt"),
     ],
 )
-def test_what_is_found_has_one_verdict(found, verdict, text):
+def test_each_outcome_of_a_check_has_one_verdict(found, verdict, text):
     finding = Finding(CHECK, Contents(**found))
     assert finding.verdict is verdict
     assert text in finding.text

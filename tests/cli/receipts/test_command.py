@@ -18,7 +18,7 @@ def told(capsys, *arguments):
 
 
 @pytest.mark.parametrize("uri", ["receipts", "ftp://host/x", "s3://"])
-def test_what_is_no_uri_is_refused(capsys, uri):
+def test_a_folder_that_is_no_uri_is_refused(capsys, uri):
     code, said = told(capsys, uri, "--master", "m:1")
     assert code == 2
     assert f"Option 'URI' is '{uri}', but must be an absolute path, or a URI" in said
@@ -69,7 +69,7 @@ def test_wrong_arguments_are_exit_code_2(capsys, arguments, complaint):
         (["--master", "m", "--tls", "--tls-ca", "/nowhere/ca.pem"], "TUBEMQ_TLS_FILE"),
     ],
 )
-def test_a_connection_that_cannot_be_is_exit_code_2(capsys, monkeypatch, arguments, condition):
+def test_impossible_connection_arguments_are_exit_code_2(capsys, monkeypatch, arguments, condition):
     monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
     code, said = told(capsys, "/x", *arguments)
     assert (code, condition in said) == (2, True)
@@ -79,7 +79,7 @@ def parsed(*arguments):
     return cluster_config(cli.build_parser().parse_args(["receipts", "verify", "/x", *arguments])).client
 
 
-def test_what_is_given_arrives(monkeypatch, tmp_path):
+def test_connection_arguments_become_settings_of_the_client(monkeypatch, tmp_path):
     (tmp_path / "password").write_text("from a file\n")
     monkeypatch.setenv(PASSWORD_VARIABLE, "from the environment")
     given = ("--master", "m1,m2:9", "--group", "audit", "--username", "alice", "--timeout", "1.5")
@@ -93,7 +93,7 @@ def test_what_is_given_arrives(monkeypatch, tmp_path):
     assert parsed("--master", "m").password is None
 
 
-def test_it_is_plain_json_that_is_printed(capsys, tmp_path):
+def test_the_report_is_printed_as_plain_json(capsys, tmp_path):
     code = cli.main(["receipts", "verify", str(tmp_path), "--master", "m", "--json"])
     assert code == 1
     assert json.loads(capsys.readouterr().out) == {

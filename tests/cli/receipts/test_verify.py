@@ -90,7 +90,7 @@ def verdicts(report):
 
 
 @pytest.mark.parametrize("topic", ["plain", "shared"])
-def test_what_was_written_is_intact(writer, verify, topic):
+def test_written_messages_are_intact(writer, verify, topic):
     names = [writer.write(topic, *bodies(500, b"%d" % number)) for number in range(3)]
 
     code, report = verify()
@@ -191,7 +191,7 @@ def test_a_broker_that_is_away_is_told_and_others_are_verified(server, writer, v
 
 
 @pytest.mark.parametrize("topic", ["plain", "shared"])
-def test_messages_of_others_make_it_unclear_and_are_no_fault(writer, verify, topic):
+def test_messages_of_other_writers_make_a_check_unclear_and_are_no_fault(writer, verify, topic):
     """Nobody can tell whose they are, without ids."""
     with writer.client.producer() as ours, writer.client.producer() as other:
         for value in bodies(10):
@@ -237,7 +237,7 @@ def test_with_ids_copies_and_messages_of_others_are_told_apart(writer, verify):
     assert (check["copies"], check["others"]) == (5, 12)
 
 
-def test_with_ids_one_that_is_missing_is_noticed_among_messages_of_others(server, writer, verify):
+def test_with_ids_a_missing_message_is_noticed_among_those_of_other_writers(server, writer, verify):
     uids = [f"abcdefgh{number:020}" for number in range(10)]
     writer.write("plain", *bodies(10), uids=uids, uid_prefix="abcdefgh", partition=(1, 0))
     server.faults.lose_messages("plain", 1)
