@@ -124,10 +124,10 @@ def test_a_bound_group_begins_at_the_offsets_that_its_members_name(real_brokers)
     )
     with contextlib.ExitStack() as opened:
         client = opened.enter_context(TubeMQClient(config))
-        with client.threaded_producer() as producer:
+        with client.producer() as producer:
             places = [(one.broker_id, one.partition_id) for one in producer.publishable(topic)]
             sent = [
-                producer.submit(topic, b"%d" % number, partition=places[number % PARTITIONS])
+                producer.send(topic, b"%d" % number, partition=places[number % PARTITIONS])
                 for number in range(per_partition * PARTITIONS)
             ]
         stored = [one.result() for one in sent]

@@ -22,14 +22,14 @@ def test_several_threads_are_told_where_readers_find_each_message(real_brokers):
         for number in range(MESSAGES):
             value = b"%d %d" % (thread, number)
             if number % 2:
-                futures.append((value, producer.submit(TOPIC, value, key=b"%d" % (number % 7))))
+                futures.append((value, producer.send(TOPIC, value, key=b"%d" % (number % 7))))
             else:
                 producer.send(TOPIC, value, callback=lambda *both, value=value: told.append((value, *both)))
         return [(value, future.result(SECONDS)) for value, future in futures]
 
     with TubeMQClient(client_config(real_brokers.master)) as client:
         with (
-            client.threaded_producer() as producer,
+            client.producer() as producer,
             concurrent.futures.ThreadPoolExecutor(THREADS) as pool,
         ):
             results = list(itertools.chain(*pool.map(work, range(THREADS))))

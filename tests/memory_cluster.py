@@ -20,6 +20,7 @@ from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import empty_value, encode_prefix
+from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS
 from tubemq_spark.receipts import Receipt
 
 ROW = 28
@@ -109,13 +110,15 @@ class MemorySender(contextlib.AbstractContextManager):
 
     def flush(self): ...
 
-    def send_batch(self, batch):
+    def send_batch(self, batch, on_refused=None):
         for row in range(len(batch)):
             try:
                 self.send(**batch.message(row)._asdict(), foreign=batch.headers.value(row).foreign)
             except TubeMQError as error:
                 error.row = row
-                raise
+                if on_refused is None or error.condition not in MESSAGE_REFUSALS:
+                    raise
+                on_refused(row, error)
 
     def send(
         self,

@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from typing import Final, Self
 
 from integration_tests.real.waiting import wait_until
-from tubemq_spark.client import ClientConfig, Producer, Receipt, TubeMQClient
+from tests.client.message_sender import MessageSender
+from tubemq_spark.client import ClientConfig, Receipt
 from tubemq_spark.errors import TubeMQError
+from tubemq_spark.net.pool import ChannelPool
 
 GRACE_S: Final = 10.0
 """How much longer than its time-out a call may take on a machine that has other things to do."""
@@ -145,8 +147,8 @@ class Writing:
         assert self.later == [self.error] * 3, self.later
 
     def _run(self) -> None:
-        with TubeMQClient(self._config) as client:
-            producer = client.producer("writing")
+        with ChannelPool(self._config.connect_timeout_ms) as pool:
+            producer = MessageSender(self._config, pool, name="writing")
             try:
                 self._write(producer)
                 self._timed(producer.flush)
@@ -160,14 +162,14 @@ class Writing:
                 self.receipts = producer.receipts()
                 self.retried = producer.retried
 
-    def _write(self, producer: Producer) -> None:
+    def _write(self, producer: MessageSender) -> None:
         while not self._stopping.is_set():
             for _ in range(_ROWS_PER_BURST):
                 self._timed(lambda: self._send(producer))
                 self.accepted += 1
             time.sleep(self._pause_s)
 
-    def _send(self, producer: Producer) -> None:
+    def _send(self, producer: MessageSender) -> None:
         value = b"%0*d" % (self._size, self.accepted)
         place = next(self._partitions)
         producer.send(self.topic, value, message_time=self._message_time, partition=place)

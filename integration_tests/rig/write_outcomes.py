@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from integration_tests.real.waiting import wait_until
 from integration_tests.rig.write_faults import GRACE_S, Found
-from tubemq_spark.client import ClientConfig, Record, SendResult, ThreadedProducer, TubeMQClient
+from tubemq_spark.client import ClientConfig, Producer, Record, SendResult, TubeMQClient
 from tubemq_spark.errors import ProduceError, TubeMQError
 
 _THREADS: Final = 3
@@ -39,7 +39,7 @@ class Asking:
         self._topic = topic
         self._partitions = partitions
         self._client = TubeMQClient(config)
-        self._producer = self._client.threaded_producer("asking")
+        self._producer = self._client.producer("asking")
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(first,), name=f"asking-{first}", daemon=True)
@@ -118,7 +118,7 @@ class Asking:
                 self._send(self._producer, number, place)
             time.sleep(_PAUSE_S)
 
-    def _send(self, producer: ThreadedProducer, number: int, place: tuple[int, int] | None) -> None:
+    def _send(self, producer: Producer, number: int, place: tuple[int, int] | None) -> None:
         def tell(result: SendResult | None, error: TubeMQError | None) -> None:
             self._told[number].append((time.monotonic(), result or error))
 

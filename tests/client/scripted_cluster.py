@@ -6,10 +6,10 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 
+from tests.client.message_sender import MessageSender
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.threaded import ThreadedProducer
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
@@ -216,24 +216,24 @@ class ScriptedCluster:
         self.broker = self.brokers[0]
         self.master = Master(self.brokers, topics)
         self.pool = ChannelPool(1_000)
-        self._producers: list[Producer | ThreadedProducer] = []
+        self._producers: list[Producer | MessageSender] = []
 
     def config(self, **settings: int) -> ClientConfig:
         """Return settings with short time-outs."""
         settings = {"rpc_timeout_ms": 2_000, "connect_timeout_ms": 1_000, **settings}
         return ClientConfig(masters=(self.master.server.endpoint,), group="test", **settings)
 
+    def sender(self, **settings: int) -> MessageSender:
+        """Return a batch sender; the cluster closes it at the latest."""
+        sender = MessageSender(self.config(**settings), self.pool)
+        self._producers.append(sender)
+        return sender
+
     def producer(self, **settings: int) -> Producer:
         """Return a producer; the cluster closes it at the latest."""
-        made = Producer(self.config(**settings), self.pool)
-        self._producers.append(made)
-        return made
-
-    def threaded_producer(self, **settings: int) -> ThreadedProducer:
-        """Return a threaded producer; the cluster closes it at the latest."""
-        made = ThreadedProducer(self.config(**settings), self.pool)
-        self._producers.append(made)
-        return made
+        producer = Producer(self.config(**settings), self.pool)
+        self._producers.append(producer)
+        return producer
 
     def stored(self, topic: str = "demo") -> list[bytes]:
         """Everything stored of a topic, by broker and partition."""

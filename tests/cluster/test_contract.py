@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from testkit.certificates import Authority
+from tests.client.message_sender import single
 from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
@@ -26,7 +27,7 @@ from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError, TubeMQError
+from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
@@ -175,7 +176,7 @@ def cluster(request, tmp_path, names):
 def send(cluster, topic, *values, **how):
     with cluster.sender("contract") as sender:
         for value in values:
-            sender.send(topic, value, **how)
+            sender.send_batch(single(topic, value, **how))
         sender.flush()
         return sender.receipts()
 
@@ -352,28 +353,32 @@ def test_a_batch_is_sent_as_its_messages_one_by_one(cluster, names):
     ]
 
 
-def test_a_refused_message_says_which_one_of_its_batch_it_is(cluster, names):
-    """So the rest can be sent: those before it were accepted."""
-    values = [b"0", b"", b"2", b"3", b"4"]
-    topics = Coded((names.plain, "nowhere"), np.array([0, 0, 0, 1, 0]))
-    headers = Coded((MessageHeader(),), np.zeros(5, np.int64))
+def test_refused_messages_are_told_by_their_place_and_the_others_are_stored(cluster, names):
+    values = [b"0", b"", b"2", b"3", b"4", b"5", b"6"]
+    topics = Coded((names.plain, "nowhere"), np.array([0, 0, 0, 1, 0, 1, 0]))
+    headers = Coded((MessageHeader(),), np.zeros(7, np.int64))
     batch = SendBatch(topics, BytesColumn.of(values), headers, first_row=11)
     with cluster.sender("contract") as sender:
         refused = []
-        while len(batch):
-            try:
-                sender.send_batch(batch)
-            except TubeMQError as error:
-                refused.append((batch.first_row + error.row, error.condition))
-                batch = batch.part(error.row + 1, len(batch))
-            else:
-                break
+        sender.send_batch(batch, lambda row, error: refused.append((row, error.condition)))
         sender.flush()
         receipts = sender.receipts()
 
-    assert refused == [(12, "TUBEMQ_BAD_MESSAGE"), (14, "TUBEMQ_TOPIC_UNKNOWN")]
-    assert sum(one.count for one in receipts) == 3
-    assert sum(one.bytes for one in receipts) == 3
+    assert refused == [(1, "TUBEMQ_BAD_MESSAGE"), (3, "TUBEMQ_TOPIC_UNKNOWN"), (5, "TUBEMQ_TOPIC_UNKNOWN")]
+    assert sum(receipt.count for receipt in receipts) == 4
+    assert sum(receipt.bytes for receipt in receipts) == 4
+
+
+def test_the_messages_before_the_first_refused_one_are_accepted(cluster, names):
+    """Without anything that takes refusals, the first is raised."""
+    batch = SendBatch.of(names.plain, [b"0", b"1", b"", b"3"])
+    with cluster.sender("contract") as sender:
+        with pytest.raises(OptionError, match="its value is empty") as refused:
+            sender.send_batch(batch)
+        sender.flush()
+        receipts = sender.receipts()
+    assert refused.value.row == 2
+    assert sum(receipt.count for receipt in receipts) == 2
 
 
 def test_ranges_cut_a_partition_without_gaps_and_repeats(cluster, names):

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from tests.client.message_sender import single
 from tests.client.scripted_cluster import OVERFLOW, scripted_cluster, then_store
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
@@ -46,7 +47,7 @@ class KeptOf(KeptProducers):
         """Send messages as a task does; return its producer, its receipts, and how often it sent again."""
         with self.sender(dataclasses.replace(self.config, **settings), name) as sender:
             for value in values:
-                sender.send("demo", value)
+                sender.send_batch(single("demo", value))
             sender.flush()
             return sender, sender.receipts(), sender.retried
 
@@ -54,7 +55,7 @@ class KeptOf(KeptProducers):
 def fail_after_sending(kept, used, error):
     with kept.sender(kept.config) as sender:
         used.append(sender)
-        sender.send("demo", b"a")
+        sender.send_batch(single("demo", b"a"))
         sender.flush()
         raise error
 
@@ -73,7 +74,7 @@ def test_tasks_of_one_process_share_producers_through_their_cluster(cluster):
     config = ClusterConfig(ClientConfig((cluster.master.server.endpoint,), "test")).validate()
     for value in (b"a", b"b"):
         with open_cluster(config).sender("a task") as sender:
-            sender.send("demo", value)
+            sender.send_batch(single("demo", value))
     assert len(process_producers()) == 1
     process_producers().close_idle()
     assert cluster.stored() == [b"a", b"b"]
@@ -83,7 +84,7 @@ def test_tasks_of_one_process_share_producers_through_their_cluster(cluster):
 
 def test_a_cluster_without_kept_producers_closes_its_own(cluster, kept):
     with DirectCluster(kept.config, cluster.pool).sender() as sender:
-        sender.send("demo", b"a")
+        sender.send_batch(single("demo", b"a"))
     assert cluster.master.producers == set()
 
 
@@ -135,7 +136,7 @@ def test_a_task_that_fails_closes_its_producer(cluster, kept, error):
     assert len(kept) == 0
     assert cluster.master.producers == set()
     with pytest.raises(ProduceError, match="closed"):
-        used[0].send("demo", b"b")
+        used[0].send_batch(single("demo", b"b"))
 
 
 def test_a_task_whose_messages_are_refused_closes_its_producer(cluster, kept):
@@ -148,7 +149,7 @@ def test_a_task_whose_messages_are_refused_closes_its_producer(cluster, kept):
 
 def test_what_a_task_did_not_flush_is_flushed_at_its_end(cluster, kept):
     with kept.sender(kept.config) as sender:
-        sender.send("demo", b"a")
+        sender.send_batch(single("demo", b"a"))
     assert cluster.stored() == [b"a"]
     assert sender.unacknowledged == 0
 
@@ -169,7 +170,7 @@ def test_an_idle_producer_is_closed_after_a_while(cluster):
     wait_until(lambda: not cluster.master.producers)
     assert len(kept) == 0
     with pytest.raises(ProduceError, match="closed"):
-        producer.send("demo", b"b")
+        producer.send_batch(single("demo", b"b"))
 
 
 def test_a_producer_in_use_is_not_closed_for_having_been_idle(cluster):
@@ -178,7 +179,7 @@ def test_a_producer_in_use_is_not_closed_for_having_been_idle(cluster):
         with kept.sender(kept.config) as sender:
             assert sender is first
             assert not threading.Event().wait(0.2)
-            sender.send("demo", b"b")
+            sender.send_batch(single("demo", b"b"))
         assert cluster.stored() == [b"a", b"b"]
 
 

@@ -144,15 +144,3 @@ def test_what_is_not_stored_is_bounded_by_flushes_of_its_own(parts, monkeypatch)
             sender.send_batch(parts.batch(bodies(start, 10)))
             assert sender._unstored_bytes < 100 + 60
     assert stored(parts) == dict.fromkeys(bodies(0, 100), 1)
-
-
-def test_messages_one_by_one_are_refused_at_once_and_the_others_are_stored(parts):
-    with parts.cluster.sender("test") as sender:
-        sender.send("demo", b"one")
-        with pytest.raises(OptionError, match="TUBEMQ_BAD_MESSAGE"):
-            sender.send("demo", "text")
-        with pytest.raises(OptionError, match="message 2 of test") as refused:
-            sender.send("demo", b"")
-        assert refused.value.row is None
-        sender.send("demo", b"two")
-    assert stored(parts) == {b"one": 1, b"two": 1}

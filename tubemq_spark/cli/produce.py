@@ -3,10 +3,12 @@
 import argparse
 import base64
 import binascii
+import contextlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.places import parse_partition
@@ -15,7 +17,12 @@ from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.receipts import Receipt, summarise
 
 if TYPE_CHECKING:
+    from tubemq_spark.client.producer.gathered import MessageFields
     from tubemq_spark.client.producer.producer import Producer
+
+    class _Line(MessageFields):
+        value: bytes
+
 
 _GROUP: Final = "tubemq_spark_produce"
 _FIELDS: Final = frozenset(
@@ -24,15 +31,6 @@ _FIELDS: Final = frozenset(
 _IGNORED: Final = frozenset({"topic", "offset", "messageId"})
 """What ``consume --json`` says of a message besides: its output can be the input."""
 _PROGRESS_EVERY: Final = 1_000
-
-
-class _Line(NamedTuple):
-    value: bytes
-    key: bytes | None = None
-    partition: tuple[int, int] | None = None
-    message_type: str | None = None
-    message_time: str | None = None
-    attributes: dict[str, str] | None = None
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -94,7 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
     config = cluster_config(arguments)
     from tubemq_spark.client.tubemq import TubeMQClient
 
-    with _input(arguments.file) as lines, TubeMQClient(config.client) as client:
+    with (
+        _terminated_as_interrupted(),
+        _input(arguments.file) as lines,
+        TubeMQClient(config.client) as client,
+    ):
         producer = client.producer(arguments.file or "standard input")
         try:
             try:
@@ -111,6 +113,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """End at SIGTERM as at Ctrl-C: what was accepted is sent."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def _input(file: str | None) -> IO[bytes]:
     if file is None:
         # A copy, so that closing it leaves standard input alone.
@@ -119,25 +131,24 @@ def _input(file: str | None) -> IO[bytes]:
 
 
 def _send_all(producer: "Producer", lines: IO[bytes], arguments: argparse.Namespace) -> None:
+    """Send all lines; stop at the first that failed, whose error ``flush`` raises."""
     constant = dict(arguments.attribute or ())
     show = _progress()
     for number, line in _read(lines, arguments):
-        producer.send(
-            arguments.topic,
-            line.value,
-            key=line.key,
-            partition=line.partition or arguments.partition,
-            message_type=line.message_type or arguments.message_type,
-            message_time=line.message_time or arguments.message_time,
-            attributes={**constant, **(line.attributes or {})} or None,
-        )
+        line["attributes"] = {**constant, **(line.get("attributes") or {})} or None
+        line["partition"] = line.get("partition") or arguments.partition
+        line["message_type"] = line.get("message_type") or arguments.message_type
+        line["message_time"] = line.get("message_time") or arguments.message_time
+        producer.send(arguments.topic, **line)
+        if producer.failures:
+            break
         if show and number % _PROGRESS_EVERY == 0:
             sys.stderr.write(f"\r{number:,} lines")
     if show:
         sys.stderr.write("\r\x1b[K")
 
 
-def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int, _Line]]:
+def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int, "_Line"]]:
     delimiter = None if arguments.key_delimiter is None else arguments.key_delimiter.encode()
     for number, text in enumerate(lines, 1):
         body = text.removesuffix(b"\n").removesuffix(b"\r")
@@ -151,12 +162,12 @@ def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int
             key, found, value = body.partition(delimiter)
             if not found:
                 raise _refused(number, f"it has no {arguments.key_delimiter!r}")
-            yield number, _Line(value, key)
+            yield number, {"value": value, "key": key}
         else:
-            yield number, _Line(body)
+            yield number, {"value": body}
 
 
-def _of_json(number: int, text: bytes) -> _Line:
+def _of_json(number: int, text: bytes) -> "_Line":
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -167,14 +178,14 @@ def _of_json(number: int, text: bytes) -> _Line:
     if unknown:
         raise _refused(number, f"it has {min(unknown)!r}, which is none of {', '.join(sorted(_FIELDS))}")
     try:
-        return _Line(
-            _value(data),
-            None if data.get("key") is None else _text(data, "key").encode(),
-            _route(data),
-            data.get("messageType"),
-            data.get("messageTime"),
-            _own(data.get("attributes")),
-        )
+        return {
+            "value": _value(data),
+            "key": data.get("key"),
+            "partition": _route(data),
+            "message_type": data.get("messageType"),
+            "message_time": data.get("messageTime"),
+            "attributes": _own(data.get("attributes")),
+        }
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _refused(number, f"its fields have other types than consume --json prints ({error})") from error
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tubemq_spark.client.producer.outcomes import SendFuture, SendResult
     from tubemq_spark.client.producer.producer import Producer
     from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
-    from tubemq_spark.client.producer.threaded import ThreadedProducer
     from tubemq_spark.client.reader.records import Record
     from tubemq_spark.client.registry import OpenClient, open_clients
     from tubemq_spark.client.subscription import BoundStart, Node, Subscription
@@ -63,7 +62,6 @@ __all__ = [
     "SendFuture",
     "SendResult",
     "Subscription",
-    "ThreadedProducer",
     "TlsConfig",
     "TopicPartition",
     "TubeMQClient",
@@ -97,7 +95,6 @@ _MODULES: Final = {
     "SendFuture": "tubemq_spark.client.producer.outcomes",
     "SendResult": "tubemq_spark.client.producer.outcomes",
     "Subscription": "tubemq_spark.client.subscription",
-    "ThreadedProducer": "tubemq_spark.client.producer.threaded",
     "TlsConfig": "tubemq_spark.net.tls",
     "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",

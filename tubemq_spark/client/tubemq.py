@@ -16,7 +16,6 @@ from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.threaded import ThreadedProducer
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.records import Record, records
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
@@ -31,10 +30,10 @@ from tubemq_spark.settings.fields import bad_setting
 
 
 class TubeMQClient:
-    """A client of one cluster. Threads may share it; a producer of ``producer`` belongs to one thread.
+    """A client of one cluster; threads may share it.
 
-    Making one reaches no server. As a context manager it closes its connections at the end; close producers
-    before that.
+    Making one reaches no server. As a context manager it closes its producers, its consumers and its
+    connections at the end.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class TubeMQClient:
         self.subscription = subscription
         self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)
-        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
 
     @classmethod
     def connect(
@@ -108,23 +107,28 @@ class TubeMQClient:
         self.close()
 
     def close(self) -> None:
-        """Close consumers and connections; reads that are under way end with an error."""
-        for consumer in list(self._consumers):
-            consumer.close()
+        """Close producers, consumers and connections.
+
+        What a producer has not stored is abandoned, and reads that are under way end with an error.
+        """
+        for user in list(self._open):
+            user.close()
         self._pool.close()
 
     def producer(
         self,
         name: str = "",
         *,
+        linger_ms: int | None = None,
         delivery_timeout_ms: int | None = None,
         retry_ambiguous: bool | None = None,
         partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
     ) -> Producer:
-        """Return a new producer; the caller closes it. What is not given is as in the client's settings.
+        """Return a new producer, which threads may share. What is not given is as in the client's settings.
 
         Args:
             name: how the producer calls itself in errors and in the log; by default its client id.
+            linger_ms: how long a message may wait for others that are then sent together with it.
             delivery_timeout_ms: how long a message may take from its acceptance until a broker has stored it,
                 and how long ``send`` waits for masters and for a topic's partitions.
             retry_ambiguous: whether a message that may be stored, although no broker said so, is sent again;
@@ -136,9 +140,14 @@ class TubeMQClient:
             OptionError: a setting cannot be used.
         """
         config = self._changed(
-            delivery_timeout_ms=delivery_timeout_ms, retry_ambiguous=retry_ambiguous, partitioner=partitioner
+            linger_ms=linger_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            retry_ambiguous=retry_ambiguous,
+            partitioner=partitioner,
         )
-        return Producer(config, self._pool, name=name)
+        producer = Producer(config, self._pool, name=name)
+        self._open.add(producer)
+        return producer
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the partitions to which a topic can be published now, in order.
@@ -151,35 +160,6 @@ class TubeMQClient:
             TubeMQConnectionError: no master answered.
         """
         return publishable(self._config, self._pool, topic)
-
-    def threaded_producer(
-        self,
-        name: str = "",
-        *,
-        linger_ms: int | None = None,
-        delivery_timeout_ms: int | None = None,
-        retry_ambiguous: bool | None = None,
-        partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
-    ) -> ThreadedProducer:
-        """Return a new producer that threads may share, with callbacks and futures; the caller closes it.
-
-        Args:
-            name: as in ``producer``.
-            linger_ms: how long a message may wait for others that are then sent together with it.
-            delivery_timeout_ms: as in ``producer``.
-            retry_ambiguous: as in ``producer``.
-            partitioner: as in ``producer``.
-
-        Raises:
-            OptionError: a setting cannot be used.
-        """
-        config = self._changed(
-            linger_ms=linger_ms,
-            delivery_timeout_ms=delivery_timeout_ms,
-            retry_ambiguous=retry_ambiguous,
-            partitioner=partitioner,
-        )
-        return ThreadedProducer(config, self._pool, name=name)
 
     def group_consumer(
         self,
@@ -210,7 +190,7 @@ class TubeMQClient:
             raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
         consumer = GroupConsumer(config, self._pool, subscription, on_loss=on_loss)
-        self._consumers.add(consumer)
+        self._open.add(consumer)
         return consumer
 
     def assigned_consumer(
@@ -254,7 +234,7 @@ class TubeMQClient:
         consumer = AssignedConsumer(
             config, self._pool, subscription, node=node, on_loss=on_loss, follow_resets=follow_resets
         )
-        self._consumers.add(consumer)
+        self._open.add(consumer)
         return consumer
 
     def _changed(

@@ -24,40 +24,28 @@ from tubemq_spark.model import (
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.send_batch import SendBatch
+from tubemq_spark.protocol.send_batch import OnRefused, SendBatch
 from tubemq_spark.receipts import Receipt
 
 
 class Sender(Protocol):
     """Sends messages to any number of topics, at least once; for use by one thread."""
 
-    def send(
-        self,
-        topic: str,
-        value: bytes,
-        *,
-        attributes: Mapping[str, str] | None = None,
-        message_type: str | None = None,
-        message_time: str | None = None,
-        key: bytes | None = None,
-        partition: tuple[int, int] | None = None,
-    ) -> None:
-        """Accept a message; wait while as many are in flight as the window holds.
-
-        Raises:
-            ProduceError: an earlier message could not be stored, or this one is too long, or its topic or
-                partition does not exist or could not be published to in time.
-            OptionError: the value is empty, or an attribute cannot be written.
-            TubeMQConnectionError: no master answered in time.
-        """
-
-    def send_batch(self, batch: SendBatch) -> None:
+    def send_batch(self, batch: SendBatch, on_refused: OnRefused | None = None) -> None:
         """Accept the messages of a batch, in order; wait while as many are in flight as the window holds.
 
-        The messages before one that is refused are accepted.
+        Args:
+            batch: the messages.
+            on_refused: takes the place in the batch of a message that cannot be sent, and why; the others are
+                sent. It must not use this sender. None: the first refusal is raised, those before it are
+                accepted.
 
         Raises:
-            TubeMQError: as ``send``; the error names the message, and ``row`` is its place in the batch.
+            ProduceError: an earlier message could not be stored; or, without ``on_refused``, a message is too
+                long, or its topic or partition does not exist.
+            OptionError: without ``on_refused``, a value is empty or an attribute cannot be written.
+            TubeMQError: a topic could not be published to in time, or no master answered. The error's ``row``
+                is the place in the batch; the messages before it are accepted.
         """
 
     def flush(self) -> None:

@@ -10,7 +10,7 @@ from tubemq_spark.client.metadata.group_positions import group_positions, move_g
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.stored_offsets import stored_offsets
 from tubemq_spark.client.metadata.topics import await_publishable, existing_topics, refuse_unknown_topic
-from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.kept_producers import KeptProducers
@@ -115,5 +115,5 @@ class DirectCluster(Cluster):
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a producer, which nobody else uses until the end of the block."""
         if self._producers is None:
-            return Producer(self._config, self._pool, name=name)
+            return BatchSender(self._config, self._pool, name=name)
         return self._producers.sender(self._config, name)

@@ -14,8 +14,8 @@ any other block closes it. An idle one is closed after ``idle_ms`` by the proces
 process ends.
 
 **Invariants.** A producer leaves ``_idle`` under ``_lock`` before anybody uses or closes it, so it has one
-user at a time. A block sees receipts and counts of its own messages only (``Producer.pause``). A forked child
-has no idle producers, and closes no connection of its parent.
+user at a time. A block sees receipts and counts of its own messages only (``BatchSender.pause``). A forked
+child has no idle producers, and closes no connection of its parent.
 """
 
 import atexit
@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.pool import ChannelPool, process_pool
 from tubemq_spark.net.scheduler import Task, process_scheduler
@@ -45,7 +45,7 @@ class _Idle:
     """An idle producer, and what closes it when its time is over."""
 
     config: ClientConfig
-    producer: Producer
+    producer: BatchSender
     expiry: Task | None = None
 
 
@@ -65,11 +65,11 @@ class KeptProducers:
         return len(self._idle)
 
     @contextmanager
-    def sender(self, config: ClientConfig, name: str = "") -> Iterator[Producer]:
+    def sender(self, config: ClientConfig, name: str = "") -> Iterator[BatchSender]:
         """Lend a producer, whose messages are flushed at the end of the block; when it fails, it is closed.
 
         Raises:
-            TubeMQError: as ``Producer.flush``.
+            TubeMQError: as ``BatchSender.flush``.
         """
         producer = self._take(config, name)
         try:
@@ -93,7 +93,7 @@ class KeptProducers:
         self._idle = []
         self._lock = threading.Lock()
 
-    def _take(self, config: ClientConfig, name: str) -> Producer:
+    def _take(self, config: ClientConfig, name: str) -> BatchSender:
         while (found := self._pop(config)) is not None:
             try:
                 found.producer.resume(name)
@@ -102,7 +102,7 @@ class KeptProducers:
                 found.producer.close()
             else:
                 return found.producer
-        return Producer(config, self._pool, name=name)
+        return BatchSender(config, self._pool, name=name)
 
     def _pop(self, config: ClientConfig) -> _Idle | None:
         with self._lock:

@@ -14,14 +14,14 @@ elsewhere.
 at another one, so nothing is sent twice.
 
 A command and its answer take turns, so each error belongs to the call that caused it; a batch of messages
-costs one round trip to the gateway, and so does a message that is sent by itself. After so many bytes the
-sender flushes by itself, since it keeps what is not stored.
+costs one round trip to the gateway. After so many bytes the sender flushes by itself, since it keeps what is
+not stored.
 """
 
 import dataclasses
 import logging
 import queue
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -29,12 +29,12 @@ import numpy as np
 
 from tubemq_spark.cluster.base import Sender
 from tubemq_spark.cluster.gateways import AwayError, Gateways
-from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import ProduceError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import SLEEP, Backoff, Wait
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.failures import from_proto
-from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS, TOPIC_REFUSALS, OnRefused, SendBatch
 from tubemq_spark.receipts import Receipt, merged
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,6 @@ class RemoteSender(Sender):
     """A sender; for use by one thread, within a ``with`` block, whose end flushes it."""
 
     def __init__(self, gateways: Gateways, name: str = "", wait: Wait = SLEEP) -> None:
-        """Ask no gateway yet."""
         self._gateways = gateways
         self._name = name
         self._wait = wait
@@ -111,7 +110,6 @@ class RemoteSender(Sender):
         """What the open stream told when it was flushed last."""
         self._stored: list[Receipt] = []
         """What streams that are over have stored."""
-        self._sent = 0
         self._error: TubeMQError | None = None
         """Why this sender is of no use any more."""
 
@@ -130,49 +128,34 @@ class RemoteSender(Sender):
         finally:
             self._break_off()
 
-    def send(
-        self,
-        topic: str,
-        value: bytes,
-        *,
-        attributes: Mapping[str, str] | None = None,
-        message_type: str | None = None,
-        message_time: str | None = None,
-        key: bytes | None = None,
-        partition: tuple[int, int] | None = None,
-    ) -> None:
-        """Accept a message; see ``Sender.send``."""
-        given: object = value
-        if not isinstance(given, bytes):
-            what = f"its value is of type {type(value).__name__}, not bytes (message {self._sent + 1})"
-            raise OptionError("TUBEMQ_BAD_MESSAGE", what=what)
-        only = np.zeros(1, np.int64)
-        batch = SendBatch(
-            Coded((topic,), only),
-            BytesColumn.of([value]),
-            Coded((MessageHeader(attributes, message_type, message_time),), only),
-            None if key is None else BytesColumn.of([key]),
-            None if partition is None else Coded((partition,), only),
-            first_row=self._sent + 1,
-        )
-        try:
-            self.send_batch(batch)
-        except TubeMQError as error:
-            error.row = None
-            raise
+    def send_batch(self, batch: SendBatch, on_refused: OnRefused | None = None) -> None:
+        """Accept the messages of a batch; see ``Sender.send_batch``.
 
-    def send_batch(self, batch: SendBatch) -> None:
-        """Accept the messages of a batch; see ``Sender.send_batch``."""
+        A gateway that refuses a message has encoded those behind it in vain. So as many are tried at once as
+        were accepted since the last refusal, and those to a topic that does not exist are not tried again.
+        """
         self._check()
-        start = 0
-        for stop in _cuts(batch):
-            try:
-                self._send(batch.part(start, stop))
-            except TubeMQError as error:
-                if error.row is not None:
-                    error.row += start
-                raise
-            start = stop
+        unknown: dict[str, TubeMQError] = {}
+        topics = batch.topics
+        start, most = 0, len(batch)
+        while start < len(batch):
+            refusal = unknown.get(topics.value(start)) if unknown else None
+            row = start
+            if refusal is None:
+                stop = _stop(batch, start, most, unknown)
+                refusal = self._send(batch.part(start, stop))
+                if refusal is None:
+                    start, most = stop, 2 * most
+                    continue
+                row = start + (refusal.row or 0)
+                most = 1
+                if refusal.condition in TOPIC_REFUSALS:
+                    unknown[topics.value(row)] = refusal
+            refusal.row = row
+            if on_refused is None or refusal.condition not in MESSAGE_REFUSALS:
+                raise refusal
+            on_refused(row, refusal)
+            start = row + 1
 
     def flush(self) -> None:
         """Return when every accepted message is stored; see ``Sender.flush``."""
@@ -205,27 +188,33 @@ class RemoteSender(Sender):
 
     # One batch.
 
-    def _send(self, part: SendBatch) -> None:
+    def _send(self, part: SendBatch) -> TubeMQError | None:
+        """Send messages up to the first one that is refused, and return why it is; ``row`` is its place.
+
+        Raises:
+            TubeMQError: what concerns all messages.
+        """
         message = sends.to_proto(part)
         try:
             answer = self._opened().ask(pb.PublishCommand(batch=message))
         except AwayError as error:
             self._keep(part)
-            self._recover(error)
-            return
+            return self._recover(error, part)
         if answer.HasField("error"):
             refusal = from_proto(answer.error)
             self._keep(part.part(0, refusal.row or 0))
-            raise refusal
+            if refusal.row is None:
+                raise refusal
+            return refusal
         self._keep(part)
         if self._unstored_bytes >= _FLUSH_BYTES:
             self.flush()
         else:
             self._leave_if_draining(answer)
+        return None
 
     def _keep(self, part: SendBatch) -> None:
         if len(part):
-            self._sent += len(part)
             self._unstored.append(part)
             self._unstored_bytes += _size(part)
 
@@ -256,8 +245,13 @@ class RemoteSender(Sender):
                 if not backoff.wait(deadline):
                     raise self._away(error) from error
 
-    def _recover(self, lost: AwayError) -> None:
+    def _recover(self, lost: AwayError, latest: SendBatch | None = None) -> TubeMQError | None:
         """Have everything stored although a gateway was lost: send again what may not be.
+
+        ``latest`` is what was on its way to that gateway, of which the next one may refuse a message.
+
+        Returns:
+            Why a message of ``latest`` is refused, if one is; those before it are stored.
 
         Raises:
             ProduceError: it must not be sent again, or could not be stored.
@@ -268,7 +262,7 @@ class RemoteSender(Sender):
             self._lose_stream()
             count = sum(map(len, self._unstored))
             if not count:
-                return
+                return None
             if not self._gateways.config.retry_ambiguous:
                 self._error = self._lost(lost, count)
                 raise self._error from lost
@@ -276,26 +270,26 @@ class RemoteSender(Sender):
                 "a gateway was lost (%s); %d messages that may not be stored are sent again", lost, count
             )
             try:
-                self._send_again(self._open(deadline))
+                return self._send_again(self._open(deadline), latest)
             except AwayError as error:
                 if deadline.expired:
                     self._error = self._lost(error, count)
                     raise self._error from error
                 lost = error
-            else:
-                return
 
-    def _send_again(self, stream: _Stream) -> None:
-        """Send everything that may not be stored through a stream of its own."""
+    def _send_again(self, stream: _Stream, latest: SendBatch | None) -> TubeMQError | None:
+        """Send everything that may not be stored through a stream of its own; see ``_recover``."""
         self._stream = stream
         refusal = None
         for part in self._unstored:
             answer = stream.ask(pb.PublishCommand(batch=sends.to_proto(part)))
             if answer.HasField("error"):
-                # Those before it are stored all the same; only the last part may be refused without a reason
-                # that is new, and its row is one of it.
                 refusal = from_proto(answer.error)
-                break
+                if part is not latest or refusal.row is None:
+                    # A message that was accepted once: no row of the caller's batch is to blame.
+                    refusal.row = None
+                    self._error = refusal
+                    raise refusal
         answer = stream.finish()
         self._stream = None
         self._raise_refusal(answer)
@@ -308,8 +302,7 @@ class RemoteSender(Sender):
                 )
             )
         self._forget_stored()
-        if refusal is not None:
-            raise refusal
+        return refusal
 
     def _finish(self) -> None:
         """Have everything stored, and end the stream."""
@@ -376,10 +369,13 @@ def _size(batch: SendBatch) -> int:
     return int(batch.values.offsets[-1] - batch.values.offsets[0])
 
 
-def _cuts(batch: SendBatch) -> Iterator[int]:
-    """Yield where the parts of a batch end that travel by themselves."""
-    ends, start = batch.values.offsets, 0
-    while start < len(batch):
-        fitting = int(np.searchsorted(ends, ends[start] + _PART_BYTES, side="right")) - 1
-        start = min(max(fitting, start + 1), len(batch))
-        yield start
+def _stop(batch: SendBatch, start: int, most: int, unknown: Mapping[str, TubeMQError]) -> int:
+    """Return where a part of a batch ends that travels by itself."""
+    ends = batch.values.offsets
+    fitting = int(np.searchsorted(ends, ends[start] + _PART_BYTES, side="right")) - 1
+    stop = min(max(fitting, start + 1), start + most, len(batch))
+    if unknown:
+        codes = [code for code, topic in enumerate(batch.topics.values) if topic in unknown]
+        refused = np.flatnonzero(np.isin(batch.topics.codes[start:stop], codes))
+        return start + int(refused[0]) if len(refused) else stop
+    return stop

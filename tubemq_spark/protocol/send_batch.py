@@ -1,18 +1,29 @@
 """Messages on their way to TubeMQ, many at a time and by columns: what a sender takes."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import MESSAGE_UID_KEY
 
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Value = TypeVar("Value")
+
+TOPIC_REFUSALS: Final = frozenset({"TUBEMQ_TOPIC_NAME", "TUBEMQ_TOPIC_UNKNOWN"})
+"""Conditions of errors that all messages to the same topic meet."""
+MESSAGE_REFUSALS: Final = TOPIC_REFUSALS | {
+    "TUBEMQ_BAD_MESSAGE",
+    "TUBEMQ_MESSAGE_TOO_LONG",
+    "TUBEMQ_PARTITION_UNKNOWN",
+}
+"""Conditions of errors that concern single messages of a batch, and not all."""
+OnRefused = Callable[[int, TubeMQError], object]
+"""Takes the place of a message in its batch, counted from 0, and why it cannot be sent."""
 
 
 class Coded(NamedTuple, Generic[Value]):
@@ -78,8 +89,8 @@ class MessageHeader(NamedTuple):
     """Whether another producer may have written these: see ``payload.encode_prefix``."""
 
 
-class OutgoingMessage(NamedTuple):
-    """One message of a batch; ``Sender.send`` has the same arguments."""
+class Message(NamedTuple):
+    """One message of a batch; a producer's ``send`` takes the same arguments."""
 
     topic: str
     value: bytes
@@ -147,14 +158,14 @@ class SendBatch:
             None if self.uids is None else self.uids.part(start, stop),
         )
 
-    def message(self, row: int) -> OutgoingMessage:
+    def message(self, row: int) -> Message:
         """Return one message; an object per row is for tests and for odd rows."""
         value = self.values.value(row)
         attributes, message_type, message_time, _ = self.headers.value(row)
         uid = None if self.uids is None else self.uids.value(row)
         if uid is not None:
             attributes = {**(attributes or {}), MESSAGE_UID_KEY: uid.decode(errors="surrogateescape")}
-        return OutgoingMessage(
+        return Message(
             self.topics.value(row),
             value if value is not None else b"",
             attributes,

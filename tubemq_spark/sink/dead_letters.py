@@ -18,9 +18,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import numpy as np
+
 from tubemq_spark.cluster.base import Sender
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.protocol.payload import RESERVED_NAMES, check_attribute
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink.checked_rows import row_name, task_name
 
 logger = logging.getLogger(__name__)
@@ -47,7 +50,7 @@ class DeadLetters:
     """The dead letters of one task."""
 
     def __init__(self, sender: Sender, topic: str, write: str, task: int) -> None:
-        """Send none yet.
+        """Send no dead letter.
 
         Args:
             sender: what the other rows go through as well, so that one flush is enough.
@@ -59,16 +62,14 @@ class DeadLetters:
         self._topic = topic
         self._write = write
         self._task = task
+        self._rows: list[RefusedRow] = []
+        self._headers: list[MessageHeader] = []
         self.count = 0
         """How many were sent."""
 
-    def send(self, row: RefusedRow, error: TubeMQError) -> None:
-        """Send a row to the dead letters.
-
-        Raises:
-            ProduceError: that is not possible either.
-        """
-        if not self.count:
+    def add(self, row: RefusedRow, error: TubeMQError) -> None:
+        """Keep a row for ``send``, with what is wrong with it."""
+        if not self.count and not self._rows:
             logger.warning(
                 "%s: row %s goes to topic '%s', and so do others, which are not logged: %s",
                 task_name(),
@@ -76,15 +77,34 @@ class DeadLetters:
                 self._topic,
                 error,
             )
+        self._rows.append(row)
+        self._headers.append(MessageHeader(dict(self._attributes(row, error))))
+
+    def send(self) -> None:
+        """Send the rows that were added to the dead letters.
+
+        Raises:
+            ProduceError: that is not possible either.
+        """
+        rows, headers = self._rows, self._headers
+        if not rows:
+            return
+        self._rows, self._headers = [], []
+        batch = SendBatch(
+            Coded((self._topic,), np.zeros(len(rows), np.int64)),
+            BytesColumn.of([row.value or NO_BODY for row in rows]),
+            Coded(tuple(headers), np.arange(len(rows))),
+        )
         try:
-            self._sender.send(
-                self._topic, row.value or NO_BODY, attributes=dict(self._attributes(row, error))
-            )
+            self._sender.send_batch(batch)
         except (ProduceError, OptionError) as failure:
+            if failure.row is None:
+                raise
+            row = rows[failure.row]
             raise ProduceError(
                 "TUBEMQ_DEAD_LETTER", row=row_name(row.number, row.value), topic=self._topic, cause=failure
             ) from failure
-        self.count += 1
+        self.count += len(rows)
 
     def _attributes(self, row: RefusedRow, error: TubeMQError) -> Iterable[tuple[str, str]]:
         yield from _writable(row.attributes.items())

@@ -46,7 +46,7 @@ def test_sticky_messages_stay_together(cluster):
     used = collections.Counter()
     for _ in range(12):
         before = counts(cluster)
-        with cluster.producer(partitioner=BuiltInPartitioner.STICKY) as producer:
+        with cluster.sender(partitioner=BuiltInPartitioner.STICKY) as producer:
             for _ in range(100):
                 producer.send("demo", b"x")
             producer.flush()
@@ -60,7 +60,7 @@ def test_sticky_messages_stay_together(cluster):
 def test_sticky_messages_with_a_key_go_where_their_key_belongs(cluster):
     placed = []
     for partitioner in BuiltInPartitioner:
-        with cluster.producer(partitioner=partitioner) as producer:
+        with cluster.sender(partitioner=partitioner) as producer:
             for number in range(50):
                 producer.send("demo", b"x", key=b"%d" % number)
             producer.flush()
@@ -73,7 +73,7 @@ def test_sticky_messages_leave_a_broker_that_refuses_them(cluster):
     refusing = {1, 2}
     for broker in cluster.brokers[:2]:
         broker.script = lambda _, __: refuse(503)
-    with cluster.producer(partitioner=BuiltInPartitioner.STICKY) as producer:
+    with cluster.sender(partitioner=BuiltInPartitioner.STICKY) as producer:
         for _ in range(200):
             producer.send("demo", b"x")
         producer.flush()
@@ -83,7 +83,7 @@ def test_sticky_messages_leave_a_broker_that_refuses_them(cluster):
 
 def test_an_own_partitioner_is_asked_for_every_message(cluster):
     own = Own(by_value)
-    with cluster.producer(partitioner=own) as producer:
+    with cluster.sender(partitioner=own) as producer:
         for number in range(90):
             producer.send("demo", b"%d" % number, key=b"k" if number % 2 else None)
     for number, broker in enumerate(cluster.brokers):
@@ -97,7 +97,7 @@ def test_an_own_partitioner_is_asked_for_every_message(cluster):
 def test_an_own_partitioner_is_asked_for_every_message_of_a_batch(cluster):
     own = Own(by_value)
     values = [b"%d" % number for number in range(300)]
-    with cluster.producer(partitioner=own) as producer:
+    with cluster.sender(partitioner=own) as producer:
         producer.send_batch(batch_of(values))
         producer.send_batch(batch_of(values, keys=[b"k"] * 300))
     for number, broker in enumerate(cluster.brokers):
@@ -111,7 +111,7 @@ def test_an_own_partitioner_is_asked_for_every_message_of_a_batch(cluster):
 def test_the_messages_before_one_that_cannot_be_placed_are_stored(cluster):
     own = Own(lambda _key, value, partitions, _available: partitions[0] if value != b"77" else None)
     values = [b"%d" % number for number in range(100)]
-    producer = cluster.producer(partitioner=own)
+    producer = cluster.sender(partitioner=own)
     with pytest.raises(ProduceError, match="TUBEMQ_PARTITIONER_CHOICE"):
         producer.send_batch(batch_of(values))
     producer.flush()
@@ -120,7 +120,7 @@ def test_the_messages_before_one_that_cannot_be_placed_are_stored(cluster):
 
 def test_an_own_partitioner_is_not_asked_for_a_named_partition(cluster):
     own = Own(by_value)
-    with cluster.producer(partitioner=own) as producer:
+    with cluster.sender(partitioner=own) as producer:
         producer.send("demo", b"0", partition=(2, 0))
     assert counts(cluster) == [0, 1, 0]
     assert own.asked == []
@@ -129,7 +129,7 @@ def test_an_own_partitioner_is_not_asked_for_a_named_partition(cluster):
 def test_a_message_that_is_sent_again_is_placed_again_where_brokers_are_well(cluster):
     cluster.brokers[0].script = then_store(*[refuse(503)] * 5)
     own = Own(lambda _key, _value, _partitions, available: available[0])
-    with cluster.producer(partitioner=own) as producer:
+    with cluster.sender(partitioner=own) as producer:
         producer.send("demo", b"only")
         producer.flush()
     assert counts(cluster) == [0, 1, 0]
@@ -142,7 +142,7 @@ def test_there_is_always_a_partition_that_is_available(cluster):
     for broker in cluster.brokers:
         broker.script = then_store(*[refuse(503)] * 3)
     own = Own(lambda _key, _value, _partitions, available: available[-1])
-    with cluster.producer(partitioner=own) as producer:
+    with cluster.sender(partitioner=own) as producer:
         for number in range(20):
             producer.send("demo", b"%d" % number)
     assert sum(counts(cluster)) == 20
@@ -169,7 +169,7 @@ NOT_PARTITIONS = st.one_of(
 def test_what_is_not_one_of_the_partitions_is_refused_and_harms_nothing(wrong):
     with scripted_cluster(3, demo="1:1:1,2:1:1,3:1:1#") as cluster:
         answers = iter([THREE[0], *wrong, THREE[2]])
-        with cluster.producer(partitioner=Own(lambda *_: next(answers))) as producer:
+        with cluster.sender(partitioner=Own(lambda *_: next(answers))) as producer:
             producer.send("demo", b"first")
             for one in wrong:
                 with pytest.raises(ProduceError) as refused:
@@ -183,7 +183,7 @@ def test_what_is_not_one_of_the_partitions_is_refused_and_harms_nothing(wrong):
 
 
 def test_what_an_own_partitioner_raises_is_raised_by_send_and_harms_nothing(cluster):
-    with cluster.producer(partitioner=Own(by_value)) as producer:
+    with cluster.sender(partitioner=Own(by_value)) as producer:
         producer.send("demo", b"0")
         with pytest.raises(ValueError, match="invalid literal"):
             producer.send("demo", b"not a number")
@@ -194,7 +194,7 @@ def test_what_an_own_partitioner_raises_is_raised_by_send_and_harms_nothing(clus
 def test_a_wrong_choice_for_an_accepted_message_ends_the_producer(cluster):
     cluster.brokers[0].script = then_store(refuse(503), STORE)
     answers = iter([THREE[0], None])
-    with contextlib.closing(cluster.producer(partitioner=Own(lambda *_: next(answers)))) as producer:
+    with contextlib.closing(cluster.sender(partitioner=Own(lambda *_: next(answers)))) as producer:
         producer.send("demo", b"x")
         with pytest.raises(ProduceError, match=r"Own returned None for a message to topic 'demo'") as first:
             producer.flush()

@@ -7,10 +7,10 @@ import contextlib
 
 import pytest
 
+from tests.client.message_sender import MessageSender
 from tests.client.ranges import config_of
 from tests.waiting import wait_until
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.threaded import ThreadedProducer
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.net.pool import ChannelPool
@@ -34,14 +34,14 @@ def pool():
 
 
 @contextlib.contextmanager
-def producer_of(server, pool, kind=Producer, **settings):
+def producer_of(server, pool, kind=MessageSender, **settings):
     """A producer that a test may leave broken; closing it takes no longer either."""
     settings = {"rpc_timeout_ms": NEVER_MS, "delivery_timeout_ms": TIME_MS, **settings}
     with contextlib.closing(kind(config_of(server, **settings), pool)) as producer:
         yield producer
 
 
-both_kinds = pytest.mark.parametrize("kind", [Producer, ThreadedProducer])
+both_kinds = pytest.mark.parametrize("kind", [MessageSender, Producer])
 
 
 def send_many(producer, count):
@@ -50,24 +50,22 @@ def send_many(producer, count):
 
 
 @pytest.mark.parametrize("method", [Method.PRODUCER_REGISTER, Method.PRODUCER_HEARTBEAT])
-@pytest.mark.parametrize("ask", ["send", "publishable"])
 @both_kinds
-def test_a_master_that_does_not_answer(server, pool, kind, method, ask):
+def test_a_master_that_does_not_answer(server, pool, kind, method):
     held = server.faults.hold(method)
     with producer_of(server, pool, kind) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
-            producer.send("demo", b"x") if ask == "send" else producer.publishable("demo")
+            producer.send("demo", b"x")
         assert held.hits > 0
 
 
-@pytest.mark.parametrize("ask", ["send", "publishable"])
 @both_kinds
-def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool, kind, ask):
+def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool, kind):
     server.close_topic("demo")
     held = server.faults.hold(Method.BALANCE_REGISTER)
     with producer_of(server, pool, kind) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
-            producer.send("demo", b"x") if ask == "send" else producer.publishable("demo")
+            producer.send("demo", b"x")
         assert held.hits > 0
 
 

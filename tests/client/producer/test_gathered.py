@@ -1,9 +1,13 @@
 """Messages sent one by one become a batch with all that belongs to them."""
 
+import datetime
+
+import pytest
 from hypothesis import given, strategies as st
 
 from tests.client.virtual_brokers import VirtualBrokers
-from tubemq_spark.client.producer.gathered import GatheredMessages
+from tubemq_spark.client.producer.gathered import OutgoingMessage, checked_message, gathered_batch
+from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.payload import encode_prefix
 from tubemq_spark.protocol.send_batch import MessageHeader
 
@@ -24,16 +28,15 @@ messages = st.tuples(
 
 
 @given(st.lists(messages, min_size=1, max_size=30), st.integers(1, 1_000))
-def test_nothing_gets_lost_on_the_way(sent, first_row):
-    gathered = GatheredMessages()
-    for number, (target, value, header, key, partition) in enumerate(sent, first_row):
-        assert not gathered.add(number, target, value, encode_prefix(*header), header, key, partition)
-    assert len(gathered) == len(sent)
-    batch, destinations = gathered.batch()
-    assert list(destinations) == [target for target, *_ in sent]
+def test_a_batch_has_all_that_belongs_to_its_messages(parts, first_row):
+    gathered = [
+        OutgoingMessage(target.partition.topic, value, encode_prefix(*header), header, key, partition)
+        for target, value, header, key, partition in parts
+    ]
+    batch = gathered_batch(gathered, [target for target, *_ in parts], first_row)
     assert batch.first_row == first_row
-    assert len(batch) == len(sent)
-    for row, (target, value, header, key, partition) in enumerate(sent):
+    assert len(batch) == len(parts)
+    for row, (target, value, header, key, partition) in enumerate(parts):
         assert batch.topic(row) == target.partition.topic
         assert batch.prefix(row) + batch.value(row) == encode_prefix(*header) + value
         assert batch.size(row) == len(encode_prefix(*header) + value)
@@ -41,13 +44,43 @@ def test_nothing_gets_lost_on_the_way(sent, first_row):
         assert (batch.key(row), batch.partition(row)) == (key, partition)
 
 
-def add_until_written(value):
-    gathered = GatheredMessages()
-    number = 1
-    while not gathered.add(number, TARGETS[0], value, b"", MessageHeader(), None, None):
-        number += 1
-    return number
+ZONE = datetime.timezone(datetime.timedelta(hours=8))
 
 
-def test_many_messages_or_many_bytes_are_enough():
-    assert [add_until_written(b"x" * size) for size in (1, 2_000, 10_000, 200_000)] == [64, 64, 14, 1]
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        (datetime.datetime(2024, 2, 29, 12, 34, 56), "202402291234"),  # noqa: DTZ001 (without zone)
+        (datetime.datetime(2024, 2, 29, 12, 34, tzinfo=ZONE), "202402291234"),
+        (datetime.datetime(800, 1, 2, 3, 4, tzinfo=ZONE), "080001020304"),
+        ("202402291234", "202402291234"),
+    ],
+)
+def test_a_message_time_is_what_its_own_clock_shows(time, text):
+    assert checked_message("demo", b"x", message_time=time).header.message_time == text
+
+
+def test_a_key_of_text_is_its_utf_8():
+    assert checked_message("demo", b"x", key="k\u00e4se").key == b"k\xc3\xa4se"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"topic": b"demo"}, "its topic is of type bytes, not str"),
+        ({"value": "text"}, "its value is of type str, not bytes"),
+        ({"value": None}, "its value is of type NoneType, not bytes"),
+        ({"key": 7}, "its key is of type int, not bytes or str"),
+        ({"key": "\ud800"}, "its key .* cannot be written as UTF-8"),
+        ({"message_type": 5}, "its message_type is of type int, not str"),
+        ({"message_time": 5}, "its message_time is of type int, not datetime or str"),
+        ({"attributes": ["a"]}, "its attributes is of type list"),
+        ({"attributes": {"a": b"x"}}, "its attributes is of type bytes"),
+        ({"attributes": {"a": 1}}, "its attributes is of type int"),
+        ({"partition": "1:0"}, "its partition is of type str"),
+        ({"partition": (1, "0")}, "its partition is of type tuple"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_by_its_name(arguments, what):
+    with pytest.raises(OptionError, match=rf"\[TUBEMQ_BAD_MESSAGE\].*{what}"):
+        checked_message(**{"topic": "demo", "value": b"x", **arguments})

@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
+from tests.client.message_sender import MessageSender
 from tests.client.producer.test_on_faults import stored
 from tests.client.ranges import config_of
-from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, RpcError
@@ -33,7 +33,7 @@ def server():
 def producer(server, pool):
     """Heartbeats come only when they are asked for."""
     login = {"username": "writer", "password": "secret", "heartbeat_period_ms": 600_000}
-    with contextlib.closing(Producer(config_of(server, **login), pool)) as made:
+    with contextlib.closing(MessageSender(config_of(server, **login), pool)) as made:
         yield made
 
 
@@ -78,7 +78,7 @@ def test_a_renewed_token_that_is_refused_ends_the_producer(server, pool, produce
 
 def test_a_wrong_password_is_refused_before_anything_is_sent(server, pool):
     settings = config_of(server, username="writer", password="wrong")
-    with Producer(settings, pool) as producer, pytest.raises(RpcError) as refused:
+    with MessageSender(settings, pool) as producer, pytest.raises(RpcError) as refused:
         producer.send(TOPIC, b"x")
     assert refused.value.code == REFUSED
     assert "wrong" not in str(refused.value)
@@ -86,7 +86,10 @@ def test_a_wrong_password_is_refused_before_anything_is_sent(server, pool):
 
 
 def test_a_producer_without_a_user_is_refused(server, pool):
-    with Producer(config_of(server), pool) as producer, pytest.raises(RpcError, match="userName is Blank"):
+    with (
+        MessageSender(config_of(server), pool) as producer,
+        pytest.raises(RpcError, match="userName is Blank"),
+    ):
         producer.send(TOPIC, b"x")
 
 

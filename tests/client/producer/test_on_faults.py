@@ -4,11 +4,11 @@ import collections
 
 import pytest
 
+from tests.client.message_sender import MessageSender
 from tests.client.ranges import config_of
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
@@ -40,7 +40,7 @@ hurry = Sleep(lambda _: None)
 
 def produce(server, pool, values=SENT, **changes):
     """Return how often a message was sent again."""
-    with Producer(config_of(server, **changes), pool, hurry) as producer:
+    with MessageSender(config_of(server, **changes), pool, hurry) as producer:
         for value in values:
             producer.send(TOPIC, value)
         producer.flush()
@@ -123,7 +123,7 @@ def test_a_refusal_for_good_stops_everything_behind_it(server, pool):
 
 
 def test_a_producer_the_master_forgot_registers_again(server, pool):
-    with Producer(config_of(server), pool, hurry) as producer:
+    with MessageSender(config_of(server), pool, hurry) as producer:
         producer.send(TOPIC, b"before")
         producer.flush()
         server.faults.forget_clients()
@@ -149,7 +149,7 @@ def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server,
 
 def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, pool):
     rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT)
-    with Producer(config_of(server, delivery_timeout_ms=300), pool) as producer:
+    with MessageSender(config_of(server, delivery_timeout_ms=300), pool) as producer:
         with pytest.raises(TubeMQConnectionError) as caught:
             producer.send(TOPIC, SENT[0])
         assert caught.value.retriable

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from tests.client.message_sender import MessageSender
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
@@ -55,7 +55,7 @@ def server():
 def producer(server):
     config = ClientConfig((server.master,), "test", rpc_timeout_ms=1_000, delivery_timeout_ms=4_000)
     with ChannelPool() as pool:
-        made = Producer(config, pool)
+        made = MessageSender(config, pool)
         made.send("demo", b"before")
         made.flush()
         yield made

@@ -7,7 +7,15 @@ import zlib
 
 import pytest
 
-from tests.client.scripted_cluster import OVERFLOW, STORE, VISIT_TOKEN, refuse, scripted_cluster, then_store
+from tests.client.scripted_cluster import (
+    OVERFLOW,
+    SILENT,
+    STORE,
+    VISIT_TOKEN,
+    refuse,
+    scripted_cluster,
+    then_store,
+)
 from tubemq_spark.client.producer.producer import Receipt
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
@@ -38,7 +46,7 @@ def fail_after_sending(producer):
 
 def test_messages_are_stored_once_and_in_order(cluster):
     values = [b"%d" % number for number in range(2_000)]
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         for value in values:
             producer.send("demo", value, partition=(1, 1))
         producer.flush()
@@ -48,7 +56,7 @@ def test_messages_are_stored_once_and_in_order(cluster):
 
 
 def test_receipts_say_where_messages_landed(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         for number in range(30):
             producer.send("demo", b"x", partition=(1, number % 2))
         producer.flush()
@@ -62,7 +70,7 @@ def test_receipts_say_where_messages_landed(cluster):
 def test_receipts_have_checksums_when_they_are_asked_for(cluster):
     """Of the bodies alone, whatever they carry besides; also of those that were sent one by one."""
     bodies = {partition: [b"%d-%d" % (partition, number) for number in range(50)] for partition in (0, 1)}
-    with cluster.producer(checksums=True) as producer:
+    with cluster.sender(checksums=True) as producer:
         for number in range(50):
             for partition, values in bodies.items():
                 how = {"attributes": {"k": "v"}} if number % 3 == 0 else {}
@@ -74,7 +82,7 @@ def test_receipts_have_checksums_when_they_are_asked_for(cluster):
 
 
 def test_what_travels_is_what_was_given(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send("demo", b"body", attributes={"k": "v"}, message_type="typ", message_time="202401020304")
         producer.send("demo", b"plain")
     first, second = cluster.broker.requests
@@ -88,7 +96,7 @@ def test_what_travels_is_what_was_given(cluster):
 
 
 def test_a_new_visit_token_is_used_when_a_heartbeat_brings_it(cluster):
-    with cluster.producer(heartbeat_period_ms=20) as producer:
+    with cluster.sender(heartbeat_period_ms=20) as producer:
         producer.send("demo", b"a")
         cluster.master.visit_token = 77
         until = time.monotonic() + 5
@@ -104,7 +112,7 @@ def test_a_new_visit_token_is_used_when_a_heartbeat_brings_it(cluster):
 @pytest.mark.parametrize("size", [1, 8_000, 8_192, 100_000, MIB])
 def test_values_of_any_size_arrive_whole(cluster, size):
     values = [bytes([number]) * size for number in range(5)]
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         for value in values:
             producer.send("demo", value, partition=(1, 0))
     assert cluster.stored() == values
@@ -112,7 +120,7 @@ def test_values_of_any_size_arrive_whole(cluster, size):
 
 def test_messages_without_key_take_turns_over_all_partitions():
     with scripted_cluster(2, demo="1:2:2,2:2:1#") as cluster:
-        with cluster.producer() as producer:
+        with cluster.sender() as producer:
             for _ in range(6 * 32):
                 producer.send("demo", b"x")
         counts = {(b.broker_id, p): len(s) for b in cluster.brokers for (_, p), s in b.stored.items()}
@@ -122,14 +130,14 @@ def test_messages_without_key_take_turns_over_all_partitions():
 def test_producers_begin_their_turns_at_different_partitions():
     with scripted_cluster(demo="1:100:1#") as cluster:
         for _ in range(6):
-            with cluster.producer() as producer:
+            with cluster.sender() as producer:
                 producer.send("demo", b"x")
         assert len(cluster.broker.stored) > 1
 
 
 def test_equal_keys_go_to_equal_partitions(cluster):
     for _ in range(3):
-        with cluster.producer() as producer:
+        with cluster.sender() as producer:
             for number in range(50):
                 producer.send("demo", b"k%d" % (number % 10), key=b"k%d" % (number % 10))
     homes = {}
@@ -141,7 +149,7 @@ def test_equal_keys_go_to_equal_partitions(cluster):
 
 def test_several_topics_share_one_producer():
     with scripted_cluster(a="1:1:1#", b="1:1:1#") as cluster:
-        with cluster.producer() as producer:
+        with cluster.sender() as producer:
             for number in range(10):
                 producer.send("ab"[number % 2], b"%d" % number)
             producer.flush()
@@ -153,7 +161,7 @@ def test_several_topics_share_one_producer():
 
 
 def test_a_partition_that_does_not_exist_is_refused_and_harms_nothing(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send("demo", b"before")
         with pytest.raises(
             ProduceError, match=r"'demo' has no partition 1:7 .*; choose one of 1:0, 1:1, 1:2\."
@@ -164,7 +172,7 @@ def test_a_partition_that_does_not_exist_is_refused_and_harms_nothing(cluster):
 
 
 def test_an_unknown_topic_is_refused_by_name(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         with pytest.raises(ProduceError, match=r"TUBEMQ_TOPIC_UNKNOWN.*Topic 'nowhere' does not exist"):
             producer.send("nowhere", b"x")
         producer.send("demo", b"x")
@@ -172,7 +180,7 @@ def test_an_unknown_topic_is_refused_by_name(cluster):
 
 
 def test_a_topic_that_was_refused_is_not_asked_for_again(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         with pytest.raises(ProduceError):
             producer.send("nowhere", b"x")
         producer.send("demo", b"x")
@@ -181,7 +189,7 @@ def test_a_topic_that_was_refused_is_not_asked_for_again(cluster):
 
 def test_a_topic_that_stays_closed_for_publishing_is_refused_in_time(cluster):
     cluster.master.deployed.add("closed")
-    with cluster.producer(delivery_timeout_ms=300) as producer:
+    with cluster.sender(delivery_timeout_ms=300) as producer:
         with pytest.raises(ProduceError, match=r"Topic 'closed' cannot be published to.*for 300 ms"):
             producer.send("closed", b"x")
         producer.send("demo", b"x")
@@ -190,7 +198,7 @@ def test_a_topic_that_stays_closed_for_publishing_is_refused_in_time(cluster):
 
 @pytest.mark.parametrize("name", ["", "__offset_history__", "t" * 65])
 def test_topics_no_master_takes_are_refused_before_it_is_asked(cluster, name):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         with pytest.raises(ProduceError, match="a topic name"):
             producer.send(name, b"x")
         producer.send("demo", b"x")
@@ -207,22 +215,21 @@ def test_a_topic_that_becomes_publishable_in_time_is_used(cluster):
 
     cluster.master.deployed.add("late")
     cluster.master.on_heartbeat = publish_later
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send("late", b"x")
     assert cluster.stored("late") == [b"x"]
 
 
-@pytest.mark.parametrize("value", [b"", "text", bytearray(b"x"), None])
-def test_a_value_that_cannot_be_sent_is_refused(cluster, value):
-    with cluster.producer() as producer:
+def test_an_empty_value_is_refused(cluster):
+    with cluster.sender() as producer:
         with pytest.raises(OptionError, match="its value is"):
-            producer.send("demo", value)
+            producer.send("demo", b"")
         producer.send("demo", b"fine")
     assert cluster.stored() == [b"fine"]
 
 
 def test_attributes_that_cannot_be_written_are_refused(cluster):
-    with cluster.producer() as producer, pytest.raises(OptionError, match="contains ',' or '='"):
+    with cluster.sender() as producer, pytest.raises(OptionError, match="contains ',' or '='"):
         producer.send("demo", b"x", attributes={"a": "1,2"})
 
 
@@ -241,7 +248,7 @@ def test_attributes_that_cannot_be_written_are_refused(cluster):
 )
 def test_the_topics_limit_is_kept_to_the_byte(limit, value, attribute, allowed):
     """Java counts the attributes as text (here ``k=...``), without the four bytes of their length."""
-    with scripted_cluster(demo=f"1:1:1#{limit}") as cluster, cluster.producer() as producer:
+    with scripted_cluster(demo=f"1:1:1#{limit}") as cluster, cluster.sender() as producer:
         attributes = {"k": "v" * attribute} if attribute else None
         if allowed:
             producer.send("demo", b"x" * value, attributes=attributes)
@@ -258,7 +265,7 @@ def test_the_topics_limit_is_kept_to_the_byte(limit, value, attribute, allowed):
 def test_long_attributes_do_not_pass_what_the_broker_allows(cluster, count, allowed):
     """Three bytes a character, one UTF-16 unit: below Java's limit, above the broker's."""
     value = b"x" * (MIB - 5_125)
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         if allowed:
             producer.send("demo", value, attributes={"k": "\u20ac" * count})
         else:
@@ -267,7 +274,7 @@ def test_long_attributes_do_not_pass_what_the_broker_allows(cluster, count, allo
 
 
 def test_routes_that_heartbeats_bring_are_followed(cluster):
-    with cluster.producer(heartbeat_period_ms=20) as producer:
+    with cluster.sender(heartbeat_period_ms=20) as producer:
         producer.send("demo", b"x", partition=(1, 2))
         cluster.master.topics["demo"] = "1:5:1#"
         until = time.monotonic() + 5
@@ -288,7 +295,7 @@ def test_routes_that_heartbeats_bring_are_followed(cluster):
 
 
 def test_a_topic_closed_for_writing_is_not_written_any_more(cluster):
-    with cluster.producer(heartbeat_period_ms=20, delivery_timeout_ms=200) as producer:
+    with cluster.sender(heartbeat_period_ms=20, delivery_timeout_ms=200) as producer:
         producer.send("demo", b"x")
         producer.flush()
         cluster.master.topics.clear()
@@ -298,7 +305,7 @@ def test_a_topic_closed_for_writing_is_not_written_any_more(cluster):
 
 
 def test_a_master_that_forgot_the_producer_is_told_again(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send("demo", b"x")
         cluster.master.producers.clear()
         cluster.master.topics["other"] = "1:1:1#"
@@ -309,20 +316,20 @@ def test_a_master_that_forgot_the_producer_is_told_again(cluster):
 
 def test_no_master_is_an_error_of_the_connection(cluster):
     cluster.master.server.close()
-    producer = cluster.producer(register_attempts=1, delivery_timeout_ms=300)
+    producer = cluster.sender(register_attempts=1, delivery_timeout_ms=300)
     with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
         producer.send("demo", b"x")
 
 
 def test_an_unused_producer_asks_nobody(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.flush()
         assert producer.receipts() == []
     assert cluster.master.seen == []
 
 
 def test_the_end_of_a_block_flushes_and_leaves_the_master(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         for _ in range(100):
             producer.send("demo", b"x")
     assert len(cluster.stored()) == 100
@@ -333,13 +340,14 @@ def test_the_end_of_a_failed_block_closes_at_once(cluster, caplog):
     cluster.broker.script = lambda _, __: OVERFLOW
     # One that waited for its message would be stopped by the test's own time-out.
     with pytest.raises(ZeroDivisionError):
-        fail_after_sending(cluster.producer(delivery_timeout_ms=600_000))
+        fail_after_sending(cluster.sender(delivery_timeout_ms=600_000))
     assert "closed with 1 messages not acknowledged" in caplog.text
 
 
 def test_close_says_how_many_messages_it_abandons(cluster, caplog):
     caplog.set_level(logging.WARNING)
-    producer = cluster.producer()
+    cluster.broker.script = lambda *_: SILENT
+    producer = cluster.sender()
     for _ in range(3):
         producer.send("demo", b"x")
     producer.close()
@@ -353,14 +361,14 @@ def test_close_says_how_many_messages_it_abandons(cluster, caplog):
 
 
 def test_flush_after_a_clean_close_is_harmless(cluster, caplog):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send("demo", b"x")
     producer.flush()
     assert caplog.records == []
 
 
 def test_a_slow_sender_is_served_message_by_message(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         for number in range(3):
             producer.send("demo", b"x")
             producer.flush()
@@ -369,10 +377,10 @@ def test_a_slow_sender_is_served_message_by_message(cluster):
 
 def test_a_refused_message_leaves_later_producers_untouched(cluster):
     cluster.broker.script = then_store(refuse(400, "data length over max length"), STORE)
-    first = cluster.producer()
+    first = cluster.sender()
     with pytest.raises(ProduceError):  # noqa: PT012 - either sees it
         first.send("demo", b"x")
         first.flush()
-    with cluster.producer() as second:
+    with cluster.sender() as second:
         second.send("demo", b"y")
     assert cluster.stored() == [b"y"]

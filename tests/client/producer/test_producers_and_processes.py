@@ -34,7 +34,7 @@ def assert_refused(condition, *calls):
 
 @forks
 def test_a_child_cannot_use_a_producer_and_leaves_it_alone(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send("demo", b"before", partition=(1, 0))
 
         def check():
@@ -56,18 +56,18 @@ def test_a_child_cannot_use_a_producer_and_leaves_it_alone(cluster):
 def test_a_child_cannot_use_a_threaded_producer_and_leaves_it_alone(cluster):
     released = threading.Event()
     told_in = []
-    with cluster.threaded_producer() as producer:
-        done = producer.submit("demo", b"before", partition=(1, 0))
+    with cluster.producer() as producer:
+        done = producer.send("demo", b"before", partition=(1, 0))
         done.result(SECONDS)
         cluster.broker.script = lambda *_: STORE if released.wait(SECONDS) else SILENT
-        pending = producer.submit("demo", b"pending", partition=(1, 0))
+        pending = producer.send("demo", b"pending", partition=(1, 0))
         producer.send("demo", b"pending", partition=(1, 0), callback=lambda *_: told_in.append(os.getpid()))
 
         def check():
             assert_refused(
                 "TUBEMQ_PRODUCER_FORKED",
                 lambda: producer.send("demo", b"in the child"),
-                lambda: producer.submit("demo", b"in the child"),
+                lambda: producer.send("demo", b"in the child"),
                 producer.flush,
                 pending.result,
                 pending.exception,
@@ -93,7 +93,7 @@ def test_a_child_that_is_forked_while_threads_send_can_still_close(cluster):
             producer.send("demo", b"x", callback=lambda *_: None)
 
     with (
-        cluster.threaded_producer(max_in_flight=4) as producer,
+        cluster.producer(max_in_flight=4) as producer,
         concurrent.futures.ThreadPoolExecutor(2) as pool,
     ):
         sending = [pool.submit(send) for _ in range(2)]
@@ -107,7 +107,7 @@ def test_a_child_that_is_forked_while_threads_send_can_still_close(cluster):
 
 
 def test_another_thread_is_refused_and_does_no_harm(cluster):
-    with cluster.producer() as producer, concurrent.futures.ThreadPoolExecutor(1, "other") as pool:
+    with cluster.sender() as producer, concurrent.futures.ThreadPoolExecutor(1, "other") as pool:
         producer.send("demo", b"mine")
         for use in (
             lambda: producer.send("demo", b"theirs"),
@@ -122,7 +122,7 @@ def test_another_thread_is_refused_and_does_no_harm(cluster):
 
 
 def test_a_producer_belongs_to_the_thread_that_first_uses_it(cluster):
-    producer = cluster.producer()
+    producer = cluster.sender()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         pool.submit(producer.send, "demo", b"x").result(SECONDS)
         with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_THREAD"):
@@ -133,7 +133,7 @@ def test_a_producer_belongs_to_the_thread_that_first_uses_it(cluster):
 
 
 def test_a_producer_that_was_paused_may_go_to_another_thread(cluster):
-    with concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.closing(cluster.producer()) as producer:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.closing(cluster.sender()) as producer:
         producer.send("demo", b"here")
         producer.flush()
         producer.pause()
@@ -151,7 +151,7 @@ from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.model import Endpoint
 logging.basicConfig()
 config = ClientConfig((Endpoint.parse(sys.argv[1]),), "test", linger_ms=600_000)
-producer = TubeMQClient(config).threaded_producer("forgetful")
+producer = TubeMQClient(config).producer("forgetful")
 producer.send("demo", b"x", callback=lambda result, error: print(error.condition))
 """
 

@@ -1,5 +1,6 @@
 """Batches: what is accepted, what is refused and where, and that they go the way of single messages."""
 
+import contextlib
 import itertools
 import zlib
 
@@ -53,13 +54,13 @@ def cluster():
 
 def test_a_batch_is_stored_in_the_order_of_each_partition(cluster):
     values = [b"%d" % number for number in range(1_000)]
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of(values, partitions=[(1, number % 2) for number in range(1_000)]))
     assert cluster.broker.stored == {("demo", 0): values[::2], ("demo", 1): values[1::2]}
 
 
 def test_single_messages_and_batches_keep_their_order(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         for number in range(0, 30, 3):
             producer.send("demo", b"%d" % number, partition=(1, 0))
             rest = [b"%d" % (number + 1), b"%d" % (number + 2)]
@@ -69,7 +70,7 @@ def test_single_messages_and_batches_keep_their_order(cluster):
 
 
 def test_rows_without_key_take_turns(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         for count in (100, 150, 38):
             producer.send_batch(batch_of([b"x"] * count))
         producer.flush()
@@ -80,7 +81,7 @@ def test_rows_without_key_take_turns(cluster):
 def test_the_checksums_of_partitions_are_those_of_their_rows(cluster, how):
     values = [b"%d" % number * (number % 7 + 1) for number in range(1_000)]
     partitions = None if how == "in turns" else [(1, number % 2) for number in range(1_000)]
-    with cluster.producer(checksums=True) as producer:
+    with cluster.sender(checksums=True) as producer:
         producer.send_batch(batch_of(values, partitions=partitions))
         producer.flush()
         receipts = producer.receipts()
@@ -91,7 +92,7 @@ def test_the_checksums_of_partitions_are_those_of_their_rows(cluster, how):
 
 
 def test_few_rows_without_key_share_a_partition(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of([b"x"] * 20))
         for _ in range(12):
             producer.send("demo", b"x")
@@ -101,7 +102,7 @@ def test_few_rows_without_key_share_a_partition(cluster):
 
 def test_equal_keys_share_a_partition_with_single_messages(cluster):
     keys = [b"k%d" % (number % 5) for number in range(50)]
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of(keys, keys=keys))
         for key in keys:
             producer.send("demo", key, key=key)
@@ -110,7 +111,7 @@ def test_equal_keys_share_a_partition_with_single_messages(cluster):
 
 
 def test_a_null_key_is_no_key(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of([b"x"] * 96, keys=[None] * 96))
         producer.flush()
         assert [receipt.count for receipt in producer.receipts()] == [32, 32, 32]
@@ -118,7 +119,7 @@ def test_a_null_key_is_no_key(cluster):
 
 def test_headers_travel_with_their_rows(cluster):
     headers = [NO_HEADER, MessageHeader({"a": "1"}, "typ", "202401020304"), MessageHeader(None, "other")]
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of([b"0", b"1", b"2"], headers=headers, partitions=[(1, 0)] * 3))
     first, second, third = cluster.broker.requests
     assert (first.data, first.flag, first.HasField("msgType")) == (b"0", 0, False)
@@ -132,7 +133,7 @@ def test_headers_travel_with_their_rows(cluster):
 
 
 def test_an_empty_batch_asks_nobody(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of([]))
     assert cluster.master.seen == []
 
@@ -156,7 +157,7 @@ def test_an_empty_batch_asks_nobody(cluster):
     ],
 )
 def test_the_rows_before_one_that_is_refused_are_accepted(cluster, batch, error, text):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         with pytest.raises(error, match=text) as refused:
             producer.send_batch(batch)
         assert refused.value.row == 2
@@ -164,9 +165,30 @@ def test_the_rows_before_one_that_is_refused_are_accepted(cluster, batch, error,
     assert sorted(cluster.stored()) == [b"a", b"after", b"b"]
 
 
+def test_refused_rows_are_told_in_order_and_the_others_are_stored(cluster):
+    values = [b"%d" % number if number % 3 else b"" for number in range(200)]
+    topics = ["nowhere" if number % 4 == 1 else "demo" for number in range(200)]
+    refused = []
+    with cluster.sender() as sender:
+        sender.send_batch(batch_of(values, topics=topics), lambda row, error: refused.append((row, error)))
+    expected = [row for row in range(200) if row % 3 == 0 or row % 4 == 1]
+    assert [row for row, _ in refused] == expected
+    assert {error.condition for _, error in refused} == {"TUBEMQ_BAD_MESSAGE", "TUBEMQ_TOPIC_UNKNOWN"}
+    assert sorted(cluster.stored()) == sorted(values[row] for row in range(200) if row not in expected)
+    assert sum("nowhere" in topics for topics in cluster.master.asked_for) <= 1, "asked for once"
+
+
+def test_what_concerns_all_rows_is_raised_and_not_told_as_a_refusal(cluster):
+    cluster.master.deployed.add("closed")
+    with contextlib.closing(cluster.sender(delivery_timeout_ms=100)) as sender:
+        with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNPUBLISHABLE") as raised:
+            sender.send_batch(batch_of([b"0"], topics=["closed"]), pytest.fail)
+        assert raised.value.row == 0
+
+
 def test_a_batch_larger_than_the_window_goes_through_it(cluster):
     values = [b"%0100d" % number for number in range(500)]
-    with cluster.producer(max_in_flight=7, max_in_flight_bytes=450) as producer:
+    with cluster.sender(max_in_flight=7, max_in_flight_bytes=450) as producer:
         producer.send_batch(batch_of(values, partitions=[(1, 0)] * 500))
     assert cluster.stored() == values
 
@@ -174,7 +196,7 @@ def test_a_batch_larger_than_the_window_goes_through_it(cluster):
 def test_refused_rows_of_a_batch_are_sent_again_and_the_others_are_not(cluster):
     cluster.broker.script = lambda _, number: OVERFLOW if number < 90 and number % 3 == 0 else STORE
     values = [b"%d" % number for number in range(300)]
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of(values))
         producer.flush()
         assert producer.retried == 30
@@ -185,7 +207,7 @@ def test_refused_rows_of_a_batch_are_sent_again_and_the_others_are_not(cluster):
 @pytest.mark.parametrize("use", ["send_batch", "send"])
 def test_the_first_error_stays(cluster, use):
     cluster.broker.script = lambda _, number: refuse(400, "no") if number == 100 else STORE
-    producer = cluster.producer()
+    producer = cluster.sender()
     with pytest.raises(ProduceError, match=r"message \d+ of") as first:
         send_many(producer, use)
     assert first.value.condition == "TUBEMQ_SEND_FAILED"
@@ -207,25 +229,12 @@ def send_and_flush(producer, body):
 
 def test_messages_are_numbered_through_batches_and_single_ones(cluster):
     cluster.broker.script = lambda request, _: refuse(400) if request.data == b"bad" else STORE
-    producer = cluster.producer()
+    producer = cluster.sender()
     producer.send_batch(batch_of([b"x"] * 70))
     producer.send("demo", b"x")
     producer.flush()
     with pytest.raises(ProduceError, match="message 72 of"):
         send_and_flush(producer, b"bad")
-
-
-def test_an_interrupt_among_gathered_messages_is_not_forgotten(cluster, monkeypatch):
-    producer = cluster.producer()
-    producer.send("demo", b"first")
-    producer.flush()
-    for _ in range(3):
-        producer._gathered.add(2, *producer_message(producer))
-    monkeypatch.setattr(producer._gathered, "batch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        producer.flush()
-    with pytest.raises(ProduceError, match="3 messages not acknowledged"):
-        producer.flush()
 
 
 def send_many(producer, use):
@@ -236,17 +245,8 @@ def send_many(producer, use):
         producer.send("demo", value)
 
 
-def producer_message(producer):
-    (destination, *_) = producer._destinations.topics["demo"].partitioner.targets
-    return destination, b"x", b"", NO_HEADER, None, None
-
-
-def interrupted():
-    raise KeyboardInterrupt
-
-
 def test_nothing_is_accepted_after_an_error_or_a_close(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         producer.send_batch(batch_of([b"x"]))
     with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
         producer.send_batch(batch_of([b"x"]))
@@ -279,22 +279,20 @@ def test_a_batch_is_written_as_its_messages_would_be(rows, stamped):
         headers=[header for _, header, _ in rows],
         uids=[uid for _, _, uid in rows] if stamped else None,
     )
-    writable, error = outgoing_batch(batch)
+    outgoing, unwritable = outgoing_batch(batch)
+    assert len(outgoing) == len(rows)
     rows = [
         (value, header if uid is None or not stamped else with_uid(header, uid))
         for value, header, uid in rows
     ]
-    for row in range(len(writable)):
-        value, header = rows[row]
+    for row, (value, header) in enumerate(rows):
+        if row in unwritable:
+            with pytest.raises(OptionError) as refused:
+                encode_payload(value, *header[:3])
+            assert str(refused.value) == str(unwritable[row]) or "is not text" in str(unwritable[row])
+            continue
         assert batch.message(row)[1:5] == (value, *header[:3])
         payload = encode_payload(value, *header[:3])
-        assert writable.prefix(row) + writable.value(row) == payload.data
-        assert writable.size(row) == len(payload.data)
-        assert writable.has_time(row) == (header.message_time is not None)
-    if error is None:
-        assert len(writable) == len(rows)
-    else:
-        value, header = rows[len(writable)]
-        with pytest.raises(OptionError) as refused:
-            encode_payload(value, *header[:3])
-        assert str(refused.value) == str(error) or "is not text" in str(error)
+        assert outgoing.prefix(row) + outgoing.value(row) == payload.data
+        assert outgoing.size(row) == len(payload.data)
+        assert outgoing.has_time(row) == (header.message_time is not None)

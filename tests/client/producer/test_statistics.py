@@ -129,7 +129,7 @@ def test_each_broker_has_its_own_counts(cluster):
     cluster.brokers[0].script = then_store(OVERFLOW, refuse(423), refuse(403), OVERFLOW)
     failing = Do(store=False, exception="ServerNotReadyException", status=Status.FATAL)
     cluster.brokers[1].script = then_store(failing)
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         assert producer.statistics().brokers == ()
         for broker_id, count in ((3, 5), (1, 10), (2, 20)):
             send_to(producer, broker_id, count)
@@ -149,7 +149,7 @@ def test_each_broker_has_its_own_counts(cluster):
 
 
 def test_a_snapshot_does_not_change_and_travels(cluster):
-    with cluster.producer() as producer:
+    with cluster.sender() as producer:
         send_to(producer, 1, 3)
         producer.flush()
         seen = producer.statistics()
@@ -163,7 +163,7 @@ def test_a_snapshot_does_not_change_and_travels(cluster):
 
 def test_a_producer_that_failed_tells_what_it_did(cluster):
     cluster.brokers[0].script = then_store(STORE, refuse(400))
-    with contextlib.closing(cluster.producer(max_in_flight=1)) as producer:
+    with contextlib.closing(cluster.sender(max_in_flight=1)) as producer:
         with pytest.raises(ProduceError):  # noqa: PT012 - either sees it
             send_to(producer, 1, 2)
             producer.flush()

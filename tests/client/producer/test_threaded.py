@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 from tests.client.scripted_cluster import HANG_UP, OVERFLOW, SILENT, STORE, refuse, scripted_cluster
 from tests.waiting import wait_until
 from tubemq_spark.client.producer.outcomes import SendResult
-from tubemq_spark.client.producer.threaded import ThreadedProducer
+from tubemq_spark.client.producer.partitioner import PublishedTopic
+from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
@@ -63,8 +64,8 @@ def send_threads():
 
 
 def test_a_future_says_where_its_message_is(cluster):
-    with cluster.threaded_producer() as producer:
-        futures = {b"%d" % number: producer.submit("demo", b"%d" % number) for number in range(300)}
+    with cluster.producer() as producer:
+        futures = {b"%d" % number: producer.send("demo", b"%d" % number) for number in range(300)}
         results = {value: future.result(SECONDS) for value, future in futures.items()}
     assert all(value_at(cluster, result) == value for value, result in results.items())
     assert {result.partition.broker_id for result in results.values()} == {1, 2}
@@ -76,7 +77,7 @@ def test_a_future_says_where_its_message_is(cluster):
 
 def test_a_callback_is_told_in_the_thread_of_the_producer(cluster):
     told = Told()
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         for number in range(300):
             producer.send("demo", b"%d" % number, callback=told)
         producer.flush()
@@ -92,7 +93,7 @@ def test_a_batch_is_told_of_message_by_message(cluster):
     told = Told()
     values = [b"%d" % number for number in range(300)]
     header = MessageHeader({"a": "b"}, "news", "202402291234")
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         producer.send_batch(SendBatch.of("demo", values, header=header), callback=told)
         producer.flush()
         stored = [decode_payload(value_at(cluster, result), FLAG_ATTRIBUTES) for result in told.results]
@@ -106,7 +107,7 @@ def test_a_batch_is_told_of_message_by_message(cluster):
 
 
 def test_the_messages_of_a_batch_before_a_refused_one_are_accepted(cluster):
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         with pytest.raises(OptionError, match=r"\[TUBEMQ_BAD_MESSAGE\].*its value is empty") as caught:
             producer.send_batch(SendBatch.of("demo", [b"0", b"1", b"", b"3"]))
         assert caught.value.row == 2
@@ -122,7 +123,7 @@ def test_a_batch_has_as_many_keys_as_values():
 
 
 def test_messages_move_while_nobody_calls(cluster):
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         producer.send("demo", b"alone")
         wait_until(lambda: cluster.stored() == [b"alone"])
         wait_until(lambda: producer.unacknowledged == 0)
@@ -138,13 +139,13 @@ def test_many_threads_share_a_producer(cluster):
             value = b"%d %d" % (worker, number)
             place = (1 + worker % 2, 0)
             if number % 2:
-                futures.append(producer.submit("demo", value, partition=place))
+                futures.append(producer.send("demo", value, partition=place))
             else:
                 producer.send("demo", value, partition=place, callback=told)
         return [future.result(SECONDS) for future in futures]
 
     with (
-        cluster.threaded_producer(max_in_flight=32) as producer,
+        cluster.producer(max_in_flight=32) as producer,
         concurrent.futures.ThreadPoolExecutor(8) as pool,
     ):
         results = list(itertools.chain(*pool.map(work, range(8))))
@@ -159,32 +160,32 @@ def test_many_threads_share_a_producer(cluster):
 
 
 def test_messages_linger_until_they_are_enough_or_flushed(cluster):
-    with cluster.threaded_producer(linger_ms=LONG_MS) as producer:
-        few = [producer.submit("demo", b"x") for _ in range(3)]
+    with cluster.producer(linger_ms=LONG_MS) as producer:
+        few = [producer.send("demo", b"x") for _ in range(3)]
         time.sleep(0.2)
         assert cluster.stored() == []
         producer.flush()
         assert all(future.done() for future in few)
-        many = [producer.submit("demo", b"x") for _ in range(64)]
+        many = [producer.send("demo", b"x") for _ in range(64)]
         assert all(future.result(SECONDS) for future in many)
-        long = producer.submit("demo", b"x" * 200_000)
+        long = producer.send("demo", b"x" * 200_000)
         assert long.result(SECONDS)
 
 
 def test_a_message_waits_no_longer_than_it_lingers(cluster):
-    with cluster.threaded_producer(linger_ms=50) as producer:
-        assert producer.submit("demo", b"x").result(SECONDS)
-        assert [producer.submit("demo", b"x").result(SECONDS).attempts for _ in range(3)] == [1, 1, 1]
+    with cluster.producer(linger_ms=50) as producer:
+        assert producer.send("demo", b"x").result(SECONDS)
+        assert [producer.send("demo", b"x").result(SECONDS).attempts for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_refused_message_fails_alone(cluster):
     for broker in cluster.brokers:
         broker.script = lambda message, _: refuse(400, "not that") if message.data == b"bad" else STORE
     told = Told()
-    with cluster.threaded_producer() as producer:
-        bad = producer.submit("demo", b"bad")
+    with cluster.producer() as producer:
+        bad = producer.send("demo", b"bad")
         producer.send("demo", b"bad", callback=told)
-        good = [producer.submit("demo", b"good") for _ in range(100)]
+        good = [producer.send("demo", b"good") for _ in range(100)]
         assert all(future.result(SECONDS) for future in good)
         with pytest.raises(ProduceError, match="not that") as failed:
             bad.result(SECONDS)
@@ -192,50 +193,103 @@ def test_a_refused_message_fails_alone(cluster):
         assert not failed.value.may_be_stored
         assert isinstance(bad.exception(SECONDS), ProduceError)
         assert [error.condition for error in told.errors] == ["TUBEMQ_SEND_FAILED"]
-        assert producer.submit("demo", b"later").result(SECONDS)
+        assert producer.send("demo", b"later").result(SECONDS)
 
 
-def test_a_failure_that_nobody_asked_about_ends_the_producer(cluster):
+def test_flush_raises_a_failure_once_that_was_not_asked_about(cluster):
     for broker in cluster.brokers:
-        broker.script = lambda message, _: refuse(400, "not that") if message.data == b"bad" else SILENT
-    producer = cluster.threaded_producer()
-    pending = [producer.submit("demo", b"silent") for _ in range(10)]
-    producer.send("demo", b"bad")
-    with pytest.raises(ProduceError, match="not that"):
-        producer.flush()
-    for future in pending:
-        with pytest.raises(ProduceError, match="not that") as abandoned:
-            future.result(SECONDS)
-        assert abandoned.value.condition == "TUBEMQ_MESSAGE_ABANDONED"
-        assert abandoned.value.may_be_stored
-    for use in (producer.flush, lambda: producer.send("demo", b"x")):
+        broker.script = lambda message, _: refuse(400, "not that") if message.data == b"bad" else STORE
+    with cluster.producer() as producer:
+        producer.send("demo", b"bad")
         with pytest.raises(ProduceError, match="not that"):
-            use()
-    producer.close()
-    assert send_threads() == []
-
-
-def test_what_was_not_sent_when_an_error_ended_the_producer_is_told_so(cluster):
-    released = threading.Event()
-    cluster.broker.script = lambda *_: refuse(400) if released.wait(SECONDS) else SILENT
-    producer = cluster.threaded_producer(max_in_flight=1, linger_ms=0)
-    producer.send("demo", b"bad", partition=(1, 0))
-    futures = [producer.submit("demo", b"more", partition=(1, 0)) for _ in range(2)]
-    released.set()
-    with pytest.raises(ProduceError, match="so send it again with a new producer") as abandoned:
-        futures[-1].result(SECONDS)
-    assert not abandoned.value.may_be_stored
-    with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED"):
+            producer.flush()
         producer.flush()
-    producer.close()
+        producer.send("demo", b"bad").exception(SECONDS)
+        producer.send("demo", b"bad", callback=lambda *_: None)
+        producer.send("demo", b"bad").add_done_callback(lambda _: None)
+        producer.flush()
+        assert producer.send("demo", b"good").result(SECONDS)
+
+
+def test_closing_tells_the_log_of_failures_that_were_not_asked_about(cluster, caplog):
+    for broker in cluster.brokers:
+        broker.script = lambda *_: refuse(400, "not that")
+    producer = cluster.producer()
+    producer.send("demo", b"bad")
+    wait_until(lambda: producer.failures == 1)
+    assert producer.close() == 0
+    assert "closed with 1 failed messages" in caplog.text
+
+
+def test_a_key_that_cannot_be_one_harms_no_other_message(cluster):
+    with cluster.producer() as producer:
+        futures = [producer.send("demo", b"good", key="text") for _ in range(10)]
+        with pytest.raises(OptionError, match="its key is of type int"):
+            producer.send("demo", b"bad", key=7)
+        assert all(future.result(SECONDS) for future in futures)
+
+
+def test_what_choosing_a_partition_raises_belongs_to_its_message(cluster):
+    with cluster.producer() as producer:
+        producer.send("demo", b"first").result(SECONDS)
+        choose = PublishedTopic.choose
+
+        def fail_for_one(topic, key, value):
+            if value == b"bad":
+                raise ZeroDivisionError
+            return choose(topic, key, value)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PublishedTopic, "choose", fail_for_one)
+            futures = [producer.send("demo", value) for value in (b"a", b"bad", b"b", b"bad", b"c")]
+            errors = [future.exception(SECONDS) for future in futures]
+        assert [error is None for error in errors] == [True, False, True, False, True]
+        assert "ZeroDivisionError" in str(errors[1])
+    assert sorted(cluster.stored()) == [b"a", b"b", b"c", b"first"]
+
+
+def test_flush_and_close_say_what_is_left(cluster):
+    for broker in cluster.brokers:
+        broker.script = lambda *_: SILENT
+    producer = cluster.producer()
+    for _ in range(3):
+        producer.send("demo", b"x")
+    with pytest.raises(ProduceError, match=r"TUBEMQ_FLUSH_TIMEOUT\] 3 messages have no outcome after 0.01 s"):
+        producer.flush(0.01)
+    assert producer.close(0.01) == 3
+
+
+def test_closing_waits_as_long_as_it_is_told(cluster):
+    producer = cluster.producer(linger_ms=LONG_MS)
+    future = producer.send("demo", b"x")
+    assert producer.close(SECONDS) == 0
+    assert future.result(0)
+
+
+def test_a_message_that_would_wait_is_refused_without_block(cluster):
+    cluster.broker.script = lambda *_: SILENT
+    producer = cluster.producer(max_in_flight=1)
+    with pytest.raises(ProduceError, match="a master must be asked"):
+        producer.send("demo", b"x", partition=(1, 0), block=False)
+    producer.send("demo", b"x", partition=(1, 0))
+    accepted = [True]
+
+    def send_until_refused():
+        for _ in range(4):
+            producer.send("demo", b"x", partition=(1, 0), block=False)
+            accepted.append(True)
+
+    with pytest.raises(ProduceError, match="messages are under way"):
+        send_until_refused()
+    assert producer.close() == len(accepted)
 
 
 def test_closing_abandons_what_is_not_acknowledged(cluster, caplog):
     for broker in cluster.brokers:
         broker.script = lambda *_: SILENT
     told = Told()
-    producer = cluster.threaded_producer()
-    sent = [producer.submit("demo", b"x") for _ in range(5)]
+    producer = cluster.producer()
+    sent = [producer.send("demo", b"x") for _ in range(5)]
     wait_until(lambda: sum(len(broker.requests) for broker in cluster.brokers) == 5)
     producer.send("demo", b"x", callback=told)
     producer.close()
@@ -244,7 +298,7 @@ def test_closing_abandons_what_is_not_acknowledged(cluster, caplog):
             future.result(0)
     assert len(told.errors) == 1
     assert "closed with 6 messages not acknowledged" in caplog.text
-    for use in (producer.flush, lambda: producer.submit("demo", b"x")):
+    for use in (producer.flush, lambda: producer.send("demo", b"x")):
         with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
             use()
     producer.close()
@@ -252,8 +306,8 @@ def test_closing_abandons_what_is_not_acknowledged(cluster, caplog):
 
 
 def test_what_still_lingers_when_the_producer_is_closed_was_surely_not_sent(cluster):
-    producer = cluster.threaded_producer(linger_ms=LONG_MS)
-    future = producer.submit("demo", b"x")
+    producer = cluster.producer(linger_ms=LONG_MS)
+    future = producer.send("demo", b"x")
     producer.close()
     with pytest.raises(ProduceError, match="it was not sent") as abandoned:
         future.result(0)
@@ -262,7 +316,7 @@ def test_what_still_lingers_when_the_producer_is_closed_was_surely_not_sent(clus
 
 
 def test_closing_what_was_never_used_is_quiet(cluster, caplog):
-    producer = cluster.threaded_producer()
+    producer = cluster.producer()
     producer.flush()
     producer.close()
     producer.flush()
@@ -271,7 +325,7 @@ def test_closing_what_was_never_used_is_quiet(cluster, caplog):
 
 
 def test_closing_after_a_flush_leaves_the_master(cluster):
-    producer = cluster.threaded_producer()
+    producer = cluster.producer()
     producer.send("demo", b"x")
     producer.flush()
     producer.close()
@@ -285,8 +339,8 @@ def test_a_block_that_fails_closes_at_once(cluster):
     futures = []
 
     def fail_after_sending():
-        with cluster.threaded_producer() as producer:
-            futures.append(producer.submit("demo", b"x"))
+        with cluster.producer() as producer:
+            futures.append(producer.send("demo", b"x"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -299,9 +353,9 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(cluster, caplog):
     def fail(result, error):
         raise RuntimeError("of a user")
 
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         producer.send("demo", b"x", callback=fail)
-        assert producer.submit("demo", b"y").result(SECONDS)
+        assert producer.send("demo", b"y").result(SECONDS)
         producer.flush()
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert str(line.exc_info[1]) == "of a user"
@@ -317,7 +371,7 @@ def test_callbacks_may_send_again_when_there_is_no_room(cluster):
             if len(told) < 500:
                 producer.send("demo", b"x", callback=go_on)
 
-    with cluster.threaded_producer(max_in_flight=1) as producer:
+    with cluster.producer(max_in_flight=1) as producer:
         producer.send("demo", b"x", callback=go_on)
     assert None not in told
     assert len(cluster.stored()) == len(told) >= 500
@@ -331,13 +385,13 @@ def test_a_callback_cannot_flush(cluster):
             producer.flush()
         errors.append(refused.value)
 
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         producer.send("demo", b"x", callback=flush)
     assert [error.condition for error in errors] == ["TUBEMQ_PRODUCER_IN_CALLBACK"]
 
 
 def test_a_callback_can_close(cluster):
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         producer.send("demo", b"x", callback=lambda *_: producer.close())
         wait_until(lambda: send_threads() == [])
         with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
@@ -346,8 +400,8 @@ def test_a_callback_can_close(cluster):
 
 def test_a_future_may_have_callbacks_of_its_own(cluster):
     called = []
-    with cluster.threaded_producer() as producer:
-        future = producer.submit("demo", b"x")
+    with cluster.producer() as producer:
+        future = producer.send("demo", b"x")
         future.add_done_callback(called.append)
         assert concurrent.futures.wait([future], SECONDS).done == {future}
         producer.flush()
@@ -356,8 +410,8 @@ def test_a_future_may_have_callbacks_of_its_own(cluster):
 
 
 def test_a_future_cannot_be_cancelled(cluster):
-    with cluster.threaded_producer(linger_ms=LONG_MS) as producer:
-        future = producer.submit("demo", b"x")
+    with cluster.producer(linger_ms=LONG_MS) as producer:
+        future = producer.send("demo", b"x")
         assert not future.cancel()
         producer.flush()
         assert future.result(0)
@@ -372,7 +426,7 @@ def test_who_waits_for_room_is_released_by_an_answer(cluster):
 
     cluster.broker.script = hold
     with (
-        cluster.threaded_producer(max_in_flight=2) as producer,
+        cluster.producer(max_in_flight=2) as producer,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
     ):
         sending = pool.submit(lambda: [producer.send("demo", b"x", partition=(1, 0)) for _ in range(20)])
@@ -385,7 +439,7 @@ def test_who_waits_for_room_is_released_by_an_answer(cluster):
 
 def test_who_waits_for_room_is_released_when_the_producer_is_closed(cluster):
     cluster.broker.script = lambda *_: SILENT
-    producer = cluster.threaded_producer(max_in_flight=2)
+    producer = cluster.producer(max_in_flight=2)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         sending = pool.submit(lambda: [producer.send("demo", b"x", partition=(1, 0)) for _ in range(20)])
         wait_until(lambda: producer.unacknowledged >= 4)
@@ -413,7 +467,7 @@ def test_an_interrupt_while_waiting_for_room_leaves_the_producer_as_it_was(clust
             producer.send("demo", b"%d" % number, partition=(1, 0))
             accepted.append(b"%d" % number)
 
-    with cluster.threaded_producer(max_in_flight=2) as producer:
+    with cluster.producer(max_in_flight=2) as producer:
         main = threading.get_ident()
         interrupt = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT])
         interrupt.start()
@@ -423,7 +477,7 @@ def test_an_interrupt_while_waiting_for_room_leaves_the_producer_as_it_was(clust
         released.set()
         producer.flush()
         assert cluster.stored() == accepted
-        assert producer.submit("demo", b"after").result(SECONDS)
+        assert producer.send("demo", b"after").result(SECONDS)
 
 
 def test_a_flush_waits_for_what_came_before_it_only(cluster):
@@ -437,12 +491,12 @@ def test_a_flush_waits_for_what_came_before_it_only(cluster):
     cluster.broker.script = hold
     cluster.brokers[1].script = lambda *_: SILENT
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        producer = cluster.threaded_producer()
-        early = producer.submit("demo", b"early", partition=(1, 0))
+        producer = cluster.producer()
+        early = producer.send("demo", b"early", partition=(1, 0))
         assert asked.wait(SECONDS)
         flushing = pool.submit(producer.flush)
         wait_until(lambda: producer._loop._flush_to == 1)
-        late = producer.submit("demo", b"late", partition=(2, 0))
+        late = producer.send("demo", b"late", partition=(2, 0))
         wait_until(lambda: cluster.brokers[1].requests)
         released.set()
         flushing.result(SECONDS)
@@ -462,24 +516,23 @@ def test_a_flush_waits_for_what_came_before_it_only(cluster):
     ],
 )
 def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, arguments, condition):
-    with cluster.threaded_producer() as producer:
-        for use in (producer.send, producer.submit):
-            with pytest.raises((OptionError, ProduceError)) as refused:
-                use(*arguments)
-            assert refused.value.condition == condition
+    with cluster.producer() as producer:
+        with pytest.raises((OptionError, ProduceError)) as refused:
+            producer.send(*arguments)
+        assert refused.value.condition == condition
         assert producer.unacknowledged == 0
-        assert producer.submit("demo", b"x").result(SECONDS)
+        assert producer.send("demo", b"x").result(SECONDS)
 
 
 def test_a_partition_that_does_not_exist_is_refused_at_once(cluster):
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
-            producer.submit("demo", b"x", partition=(1, 7))
-        assert producer.submit("demo", b"x", partition=(2, 0)).result(SECONDS).partition.broker_id == 2
+            producer.send("demo", b"x", partition=(1, 7))
+        assert producer.send("demo", b"x", partition=(2, 0)).result(SECONDS).partition.broker_id == 2
 
 
 def test_partitions_that_can_be_published_to_are_told(cluster):
-    with cluster.threaded_producer() as producer:
+    with cluster.producer() as producer:
         assert producer.publishable("demo") == (TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0))
 
 
@@ -493,29 +546,29 @@ class Second:
 
 
 def test_a_partitioner_of_the_user_is_asked_in_the_thread_that_sends(cluster):
-    with cluster.threaded_producer(partitioner=Second()) as producer:
+    with cluster.producer(partitioner=Second()) as producer:
         with pytest.raises(ZeroDivisionError):
-            producer.submit("demo", b"bad")
-        futures = [producer.submit("demo", b"x") for _ in range(10)]
+            producer.send("demo", b"bad")
+        futures = [producer.send("demo", b"x") for _ in range(10)]
         assert {future.result(SECONDS).partition.broker_id for future in futures} == {2}
 
 
 def test_a_topic_that_is_waited_for_does_not_delay_others(cluster):
     cluster.master.deployed.add("later")
     with (
-        cluster.threaded_producer(delivery_timeout_ms=LONG_MS) as producer,
+        cluster.producer(delivery_timeout_ms=LONG_MS) as producer,
         concurrent.futures.ThreadPoolExecutor(3) as pool,
     ):
-        waiting = [pool.submit(producer.submit, "later", b"late") for _ in range(3)]
+        waiting = [pool.submit(producer.send, "later", b"late") for _ in range(3)]
         wait_until(lambda: any("later" in topics for topics in cluster.master.asked_for))
-        assert producer.submit("demo", b"now").result(SECONDS)
+        assert producer.send("demo", b"now").result(SECONDS)
         cluster.master.topics["later"] = TWO_BROKERS
         assert all(future.result(SECONDS).result(SECONDS).topic == "later" for future in waiting)
 
 
 def test_who_waits_for_a_topic_is_released_when_the_producer_is_closed(cluster):
     cluster.master.deployed.add("later")
-    producer = cluster.threaded_producer(delivery_timeout_ms=LONG_MS)
+    producer = cluster.producer(delivery_timeout_ms=LONG_MS)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(producer.send, "later", b"late")
         wait_until(lambda: any("later" in topics for topics in cluster.master.asked_for))
@@ -527,7 +580,7 @@ def test_who_waits_for_a_topic_is_released_when_the_producer_is_closed(cluster):
 
 def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster):
     cluster.master.server.close()
-    producer = cluster.threaded_producer(delivery_timeout_ms=LONG_MS)
+    producer = cluster.producer(delivery_timeout_ms=LONG_MS)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(producer.send, "demo", b"x")
         assert not concurrent.futures.wait([waiting], 0.2).done
@@ -538,7 +591,7 @@ def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster)
 
 def test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more(cluster):
     with (
-        cluster.threaded_producer(heartbeat_period_ms=20) as producer,
+        cluster.producer(heartbeat_period_ms=20) as producer,
         concurrent.futures.ThreadPoolExecutor(4) as pool,
     ):
         refused = [pool.submit(producer.send, "unknown", b"x") for _ in range(4)]
@@ -551,21 +604,21 @@ def test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more(clust
 
 
 def test_a_connection_that_ends_while_nothing_is_sent_is_made_again_without_a_word(cluster, caplog):
-    with cluster.threaded_producer() as producer:
-        assert producer.submit("demo", b"x", partition=(1, 0)).result(SECONDS)
+    with cluster.producer() as producer:
+        assert producer.send("demo", b"x", partition=(1, 0)).result(SECONDS)
         cluster.broker.server.drop_connections()
         wait_until(lambda: producer._loop._window._owners == {})
-        assert producer.submit("demo", b"y", partition=(1, 0)).result(SECONDS).attempts == 1
+        assert producer.send("demo", b"y", partition=(1, 0)).result(SECONDS).attempts == 1
     assert caplog.records == []
 
 
 def test_the_time_that_a_message_waits_for_others_counts(cluster):
     """The first message is never answered, so the second has waited when its turn comes."""
     cluster.broker.script = lambda *_: SILENT
-    with cluster.threaded_producer(
+    with cluster.producer(
         max_in_flight=1, delivery_timeout_ms=800, rpc_timeout_ms=60_000, linger_ms=0
     ) as producer:
-        futures = [producer.submit("demo", b"x", partition=(1, 0)) for _ in range(2)]
+        futures = [producer.send("demo", b"x", partition=(1, 0)) for _ in range(2)]
         began = time.monotonic()
         for future in futures:
             with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED"):
@@ -575,8 +628,8 @@ def test_the_time_that_a_message_waits_for_others_counts(cluster):
 
 def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
     with ChannelPool() as pool:
-        producer = ThreadedProducer(cluster.config(), pool)
-        assert producer.submit("demo", b"x").result(SECONDS)
+        producer = Producer(cluster.config(), pool)
+        assert producer.send("demo", b"x").result(SECONDS)
         forgotten = [producer]
         del producer
         with pytest.warns(ResourceWarning, match="was not closed"):
@@ -604,7 +657,7 @@ class Caller:
             if call == "send":
                 self._producer.send("demo", value, callback=lambda *both, told=outcomes: told.append(both))
             else:
-                future = self._producer.submit("demo", value)
+                future = self._producer.send("demo", value)
                 future.add_done_callback(lambda future, told=outcomes: told.append(outcome_of(future)))
 
 
@@ -630,7 +683,7 @@ def test_whatever_brokers_do_each_message_is_told_of_once_and_truly(
     with scripted_cluster(2, demo=TWO_BROKERS) as cluster:
         for broker in cluster.brokers:
             broker.script = lambda _, number: deeds[number] if number < len(deeds) else STORE
-        producer = cluster.threaded_producer(max_in_flight=max_in_flight, linger_ms=linger_ms)
+        producer = cluster.producer(max_in_flight=max_in_flight, linger_ms=linger_ms)
         callers = [Caller(number, producer, calls) for number in range(3)]
         with concurrent.futures.ThreadPoolExecutor(len(callers)) as pool:
             list(pool.map(Caller.work, callers))
@@ -651,7 +704,7 @@ def test_whatever_brokers_do_each_message_is_told_of_once_and_truly(
 def test_what_it_did_is_counted_and_told_at_its_end(cluster, caplog):
     caplog.set_level(logging.INFO, "tubemq_spark.client.producer.log")
     cluster.brokers[0].script = lambda _, number: OVERFLOW if number < 5 else STORE
-    with cluster.threaded_producer(max_in_flight=8) as producer:
+    with cluster.producer(max_in_flight=8) as producer:
         for _ in range(200):
             producer.send("demo", b"x")
         producer.flush()

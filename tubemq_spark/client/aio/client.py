@@ -96,19 +96,19 @@ class AsyncTubeMQClient:
         retry_ambiguous: bool | None = None,
         partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
     ) -> AsyncProducer:
-        """Return a new producer; the arguments are those of ``TubeMQClient.threaded_producer``.
+        """Return a new producer; the arguments are those of ``TubeMQClient.producer``.
 
         Raises:
             OptionError: a setting cannot be used.
         """
-        made = self._client.threaded_producer(
+        threaded = self._client.producer(
             name,
             linger_ms=linger_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             retry_ambiguous=retry_ambiguous,
             partitioner=partitioner,
         )
-        producer = AsyncProducer(made.sending, self._workers)
+        producer = AsyncProducer(threaded.sending, self._workers)
         self._open.add(producer)
         return producer
 

@@ -1,7 +1,7 @@
 """A producer for coroutines.
 
-It is a ``ThreadedProducer`` whose callers do not block: the same parts (``Sending``) check, place, send and
-retry messages, in the same single thread per producer. Only waiting is different. There are three waits:
+It is a ``Producer`` whose callers do not block: the same parts (``Sending``) check, place, send and retry
+messages, in the same single thread per producer. Only waiting is different. There are three waits:
 
 - For a master, where a topic is sent to for the first time or a partition is not listed: in a thread of the
   client's workers. Messages to the same place wait together, for one question.
@@ -10,28 +10,28 @@ retry messages, in the same single thread per producer. Only waiting is differen
 - For outcomes: the producer's thread leaves them in the event loop, many at a time.
 
 A message is *accepted* at one moment, in the event loop. A coroutine that is cancelled before that has sent
-nothing; after that the message goes its way, whoever waits for it.
+nothing; after that nothing calls the message back.
 """
 
 import asyncio
+import contextlib
+import contextvars
 import functools
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, Unpack, cast
 
 from tubemq_spark.client.aio.home import Changes, HomeLoop
 from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.producer.loop import Accepted
-from tubemq_spark.client.producer.outcomes import SendResult
-from tubemq_spark.client.producer.sending import Checked, Place, Sending
+from tubemq_spark.client.producer.gathered import MessageFields, OutgoingMessage
+from tubemq_spark.client.producer.outcomes import SendResult, UnaskedFailures
+from tubemq_spark.client.producer.sending import Place, Sending, would_wait
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
-
-Outcome = TypeVar("Outcome")
 
 _NOT_ACCEPTED: Final = "The message was not accepted: it was not sent, and will not be."
 _ACCEPTED: Final = "The message was accepted: it is sent all the same, and may be stored."
@@ -40,22 +40,19 @@ _ACCEPTED: Final = "The message was accepted: it is sent all the same, and may b
 class AsyncProducer:
     """Sends messages to any number of topics; any number of coroutines of one event loop may use it.
 
-    ``send`` returns when a broker has stored the message. ``submit`` returns when the message is accepted,
-    with an ``asyncio.Future`` of its outcome, so that one coroutine can have many messages under way.
+    ``await send(...)`` returns when the message is accepted, with the future of its outcome: where it is
+    stored (``SendResult``), or the error that it met. Await that as well to wait for one message alone.
 
-    **At least once**, and **order**: as ``Producer``. A coroutine's messages are in the order of its calls.
+    **At least once**, **order** and **a message fails alone**: as ``Producer``.
 
-    **A message fails alone**: its error is raised by ``send`` or told by its future. Errors that concern all
-    messages, such as a broker that answers nonsense, end the producer; every call raises them from then on.
-
-    **Cancelling** ``send`` or ``submit`` before the message was accepted means that it is not sent. After
-    that nothing calls it back. A note on the ``CancelledError`` says which of both it was.
+    **Cancelling** ``send`` before the message was accepted means that it is not sent. After that nothing
+    calls it back. A note on the ``CancelledError`` says which of both it was.
 
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
     """
 
     def __init__(self, sending: Sending, workers: Workers) -> None:
-        """Reach no server yet; ``AsyncTubeMQClient.producer`` makes producers."""
+        """Reach no server; ``AsyncTubeMQClient.producer`` makes producers."""
         self._sending = sending
         sending.kind = "asynchronous producer"
         self._workers = workers
@@ -93,126 +90,88 @@ class AsyncProducer:
         return self._sending.loop.unacknowledged
 
     async def send(
-        self,
-        topic: str,
-        value: bytes,
-        *,
-        attributes: Mapping[str, str] | None = None,
-        message_type: str | None = None,
-        message_time: str | None = None,
-        key: bytes | None = None,
-        partition: tuple[int, int] | None = None,
-    ) -> SendResult:
-        """Send a message and return where it is stored; the arguments are those of ``ThreadedProducer.send``.
+        self, topic: str, value: bytes, *, block: bool = True, **fields: Unpack[MessageFields]
+    ) -> "AsyncSendFuture":
+        """Accept a message and return the future of its outcome.
+
+        The arguments are those of ``Producer.send``. Cancelling the future only means that its outcome is not
+        asked for.
 
         Raises:
-            ProduceError: it is not stored, as far as is known: ``may_be_stored`` says whether it may be. Or
-                it was not accepted: the producer has ended, or its topic or partition does not exist.
-            OptionError: the value is empty or an attribute cannot be written.
+            OptionError: an argument has a wrong type, the value is empty, or an attribute cannot be written.
+            ProduceError: the producer has ended; or this message is too long, would have to wait, or its
+                topic or partition does not exist, or could not be published to in time.
             TubeMQConnectionError: no master answered in time.
         """
-        future = await self.submit(
-            topic,
-            value,
-            attributes=attributes,
-            message_type=message_type,
-            message_time=message_time,
-            key=key,
-            partition=partition,
-        )
-        return await _outcome(future)
-
-    async def submit(
-        self,
-        topic: str,
-        value: bytes,
-        *,
-        attributes: Mapping[str, str] | None = None,
-        message_type: str | None = None,
-        message_time: str | None = None,
-        key: bytes | None = None,
-        partition: tuple[int, int] | None = None,
-    ) -> "asyncio.Future[SendResult]":
-        """Accept a message and return the future of its outcome; wait while too many are under way.
-
-        Cancelling the future only means that nobody wants to know.
-
-        Raises:
-            TubeMQError: as ``send``, without what is met after the message was accepted.
-        """
+        sending = self._sending
         try:
-            message = self._check(topic, value, attributes, message_type, message_time, key, partition)
-            future, accepted = self._prepare(message, await self._place(message))
-            async with self._line:
-                await self._put(accepted)
-            return future
+            message = sending.check(topic, value, **fields)
+            self._home.enter()
+            place = sending.place_now(message)
+            if place is None:
+                if not block:
+                    raise would_wait(topic, "a master must be asked for its partitions")
+                place = await self._place(topic, message.partition)
+            future = AsyncSendFuture(sending.unasked)
+            sending.complete(message, place, functools.partial(_tell, self._home, future))
+            if block:
+                async with self._line:
+                    await self._put(message)
+            elif self._line.locked() or not sending.loop.put(message, block=False):
+                raise would_wait(topic, f"{self.unacknowledged} messages are under way")
         except asyncio.CancelledError as error:
             error.add_note(_NOT_ACCEPTED)
             raise
+        return future
 
-    async def send_batch(self, batch: SendBatch) -> list[SendResult]:
-        """Send the messages of a batch, and return where each is stored.
+    async def send_batch(self, batch: SendBatch) -> "list[AsyncSendFuture]":
+        """Accept the messages of a batch, in order, and return their futures; otherwise as ``send``.
 
-        Raises:
-            TubeMQError: that of the first message that could not be stored, when all have an outcome; ``row``
-                is its place in the batch. ``submit_batch`` tells of each message.
-        """
-        futures = await self.submit_batch(batch)
-        if futures:
-            await _outcome(asyncio.wait(futures))
-        for row, future in enumerate(futures):
-            if isinstance(error := future.exception(), TubeMQError):
-                error.row = row
-        return [future.result() for future in futures]
-
-    async def submit_batch(self, batch: SendBatch) -> "list[asyncio.Future[SendResult]]":
-        """Accept the messages of a batch, in order, and return the futures of their outcomes.
-
-        None is accepted if one is refused. While this waits for room, those before are accepted already: when
-        it is cancelled then, a note on the ``CancelledError`` says how many.
+        The messages before one that is refused are accepted. When this is cancelled, a note on the
+        ``CancelledError`` says how many were accepted.
 
         Raises:
-            TubeMQError: as ``submit``; ``row`` is the place of the message in the batch.
+            TubeMQError: as ``send``; ``row`` is the place of the message in the batch.
         """
-        futures: list[asyncio.Future[SendResult]] = []
-        prepared: list[Accepted] = []
-        row = accepted = 0
         self._enter()
+        futures: list[AsyncSendFuture] = []
         try:
             for row in range(len(batch)):
-                message = self._check(*batch.message(row))
-                future, one = self._prepare(message, await self._place(message))
-                futures.append(future)
-                prepared.append(one)
-            async with self._line:
-                for one in prepared:
-                    row = accepted
-                    await self._put(one)
-                    accepted += 1
-        except BaseException as error:
-            for future in futures:
-                future.cancel()
-            if isinstance(error, TubeMQError):
-                error.row = row
-            elif isinstance(error, asyncio.CancelledError):
-                error.add_note(
-                    f"{accepted} of the batch's {len(batch)} messages were accepted, and are sent."
-                )
+                futures.append(await self.send(**batch.message(row)._asdict()))  # noqa: PERF401 (in order)
+        except TubeMQError as error:
+            error.row = len(futures)
+            raise
+        except asyncio.CancelledError as error:
+            error.add_note(
+                f"{len(futures)} of the batch's {len(batch)} messages were accepted, and are sent."
+            )
             raise
         return futures
 
-    async def flush(self) -> None:
+    async def flush(self, timeout: float | None = None) -> None:
         """Return when every message that was accepted before has an outcome, and its future has it.
 
+        Args:
+            timeout: how many seconds to wait; None: until all have one, which takes ``delivery_timeout_ms``
+                at most.
+
         Raises:
-            ProduceError: the producer was closed with messages not acknowledged, or an error has ended it.
+            ProduceError: a message failed since the last ``flush`` whose future was not used; messages have
+                no outcome in time, and the text says how many; the producer was closed with messages not
+                acknowledged, or an error has ended it.
         """
         loop = self._sending.loop
         if loop.inherited:
             loop.refuse_if_ended()
         self._home.enter()
         target = loop.start_flush()
-        await self._changes.until(lambda: loop.is_flushed(target))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._changes.until(lambda: loop.is_flushed(target))
+        except TimeoutError:
+            raise loop.flush_timeout(timeout) from None
+        await asyncio.sleep(0)  # for outcomes that are on their way from the thread
+        self._sending.unasked.raise_first()
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask the master to which partitions a topic can be published now; none while it cannot be.
@@ -235,86 +194,102 @@ class AsyncProducer:
         """
         return self._sending.statistics()
 
-    async def close(self) -> None:
+    async def close(self, timeout: float = 0.0) -> int:
         """End the thread and leave the master; messages not acknowledged are abandoned, and told of as that.
 
-        Call ``flush`` first, or use the producer as a context manager, to have them stored. Doing it twice is
-        harmless, and in a forked child it does nothing.
+        Doing it twice is harmless, and in a forked child it does nothing.
+
+        Args:
+            timeout: how many seconds to wait before that until all messages have an outcome.
+
+        Returns:
+            How many messages were abandoned.
         """
         if not self._sending.inherited and not self._workers.closed:
             self._home.enter()
+            if timeout > 0:
+                with contextlib.suppress(ProduceError):
+                    await self.flush(timeout)
             await self._workers.run(self._sending.close)
+        return self.unacknowledged
 
     def _enter(self) -> asyncio.AbstractEventLoop:
         self._sending.loop.refuse_if_ended()
         return self._home.enter()
 
-    def _check(
-        self,
-        topic: str,
-        value: bytes,
-        attributes: Mapping[str, str] | None,
-        message_type: str | None,
-        message_time: str | None,
-        key: bytes | None,
-        partition: tuple[int, int] | None,
-    ) -> Checked:
-        message = self._sending.check(topic, value, attributes, message_type, message_time, key, partition)
-        self._home.enter()
-        return message
-
-    async def _place(self, message: Checked) -> Place:
-        """Find out where a message goes; ask a master at most once for all that wait for the same."""
-        if (place := self._sending.place_now(message)) is not None:
-            return place
-        wanted = message.topic, message.partition
-        question = self._questions.get(wanted)
+    async def _place(self, topic: str, partition: tuple[int, int] | None) -> Place:
+        """Ask a master where a message goes, at most once for all that wait for the same."""
+        question = self._questions.get((topic, partition))
         if question is None:
-            question = self._workers.start(functools.partial(self._sending.place, *wanted))
-            self._questions[wanted] = question
-            question.add_done_callback(lambda _: self._questions.pop(wanted))
+            question = self._workers.start(functools.partial(self._sending.place, topic, partition))
+            self._questions[topic, partition] = question
+            question.add_done_callback(lambda _: self._questions.pop((topic, partition)))
         return await asyncio.shield(question)
 
-    def _prepare(self, message: Checked, place: Place) -> "tuple[asyncio.Future[SendResult], Accepted]":
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        return future, self._sending.accepted(message, place, functools.partial(_tell, self._home, future))
-
-    async def _put(self, message: Accepted) -> None:
+    async def _put(self, message: OutgoingMessage) -> None:
         """Hand a message to the producer's thread as soon as there is room; hold the line's lock."""
         loop = self._sending.loop
-        if loop.offer(message):
+        if loop.put(message, block=False):
             return
         began = time.monotonic()
         try:
-            await self._changes.until(lambda: loop.offer(message))
+            await self._changes.until(lambda: loop.put(message, block=False))
         finally:
             loop.add_room_wait(time.monotonic() - began)
 
 
-async def _outcome(waiting: Awaitable[Outcome]) -> Outcome:
-    try:
-        return await waiting
-    except asyncio.CancelledError as error:
-        error.add_note(_ACCEPTED)
-        raise
+class AsyncSendFuture(asyncio.Future[SendResult]):
+    """Where a message is stored, once a broker has said so; belongs to the event loop that runs."""
+
+    def __init__(self, unasked: UnaskedFailures) -> None:
+        super().__init__()
+        self._unasked = unasked
+        self._asked = False
+
+    def tell(self, result: SendResult | None, error: TubeMQError | None) -> None:
+        """End with one of both, in the event loop."""
+        if self.done():
+            return  # cancelled
+        if error is None:
+            self.set_result(cast("SendResult", result))
+            return
+        if not self._asked:
+            self._unasked.add(self, error)
+        self.set_exception(error)
+
+    def result(self) -> SendResult:
+        """Return where the message is stored, or raise the error that it met."""
+        self._ask()
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        """Return the error that the message met, or None."""
+        self._ask()
+        return super().exception()
+
+    def add_done_callback(
+        self, fn: Callable[[Self], object], /, *, context: contextvars.Context | None = None
+    ) -> None:
+        """Call a function when the outcome is known, as futures do; awaiting does this, too."""
+        self._ask()
+        super().add_done_callback(fn, context=context)
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        """Wait for the outcome."""
+        self._ask()
+        try:
+            return (yield from super().__await__())
+        except asyncio.CancelledError as error:
+            error.add_note(_ACCEPTED)
+            raise
+
+    def _ask(self) -> None:
+        self._asked = True
+        self._unasked.discard(self)
 
 
 def _tell(
-    home: HomeLoop,
-    future: "asyncio.Future[SendResult]",
-    result: SendResult | None,
-    error: TubeMQError | None,
+    home: HomeLoop, future: AsyncSendFuture, result: SendResult | None, error: TubeMQError | None
 ) -> None:
-    """Leave a message's outcome in the event loop; called by the producer's thread."""
-    home.post(functools.partial(_settle, future, result, error))
-
-
-def _settle(
-    future: "asyncio.Future[SendResult]", result: SendResult | None, error: TubeMQError | None
-) -> None:
-    if future.done():
-        return  # cancelled: nobody wants to know
-    if result is not None:
-        future.set_result(result)
-    elif error is not None:
-        future.set_exception(error)
+    """Leave the outcome of a message in the event loop; called by the producer's thread."""
+    home.post(functools.partial(future.tell, result, error))

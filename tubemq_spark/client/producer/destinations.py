@@ -89,7 +89,7 @@ class Destinations:
             Nothing when it has one; otherwise why it has none now.
 
         Raises:
-            ProduceError: the user's partitioner returned something else than a partition.
+            ProduceError: the user's partitioner raised an error, or returned something else than a partition.
         """
         partition = message.destination.partition
         topic = self.topics[partition.topic]
@@ -102,9 +102,7 @@ class Destinations:
             message.destinations = (same,)
         else:
             topic.partitioner.end_turn(message.destination)
-            message.destinations = (
-                topic.choose(message.key, b"" if topic.custom is None else message.value),
-            )
+            message.destinations = (topic.choose_again(message.key, message.value),)
         return ""
 
     def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:

@@ -1,15 +1,19 @@
 """Messages that are sent one by one, until they are enough for a batch."""
 
+import dataclasses
+import datetime
 import functools
 import itertools
-import operator
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 
+from tubemq_spark.client.producer.outcomes import Tell
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
+from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.client.producer.runs import Destination
+from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.payload import empty_value, encode_prefix
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
 from tubemq_spark.protocol.send_frames import Payloads
@@ -20,68 +24,143 @@ ENOUGH_BYTES: Final = 1 << 17
 """What is written at once when there are fewer but long messages."""
 
 
-_Message = tuple[Destination, bytes, bytes, MessageHeader, bytes | None, tuple[int, int] | None]
-"""Where it goes, value, prefix, header, key and the partition that was named."""
+class MessageFields(TypedDict, total=False):
+    """What a message may have beside its topic and its value."""
+
+    attributes: Mapping[str, str] | None
+    """The user's pairs."""
+    message_type: str | None
+    """Filter item by which consumers may select, without blanks around it."""
+    message_time: datetime.datetime | str | None
+    """The time to the minute, or TubeMQ's text for it, yyyyMMddHHmm. The text names no time zone: a datetime
+    is written as its own clock shows it, so use the zone that readers assume."""
+    key: bytes | str | None
+    """Messages of equal keys go to the same partition, as long as the topic keeps its partitions; a text is
+    its UTF-8. The key itself is not stored."""
+    partition: tuple[int, int] | None
+    """Broker id and partition id; by default the key decides, and without a key the partitions take turns."""
 
 
-class GatheredMessages:
-    """Messages that go on together: a batch of one costs as much as one of many."""
+@dataclasses.dataclass(slots=True, eq=False)
+class OutgoingMessage:
+    """A message that can be written, from its producer's ``send`` until it stands in a batch."""
 
-    def __init__(self, *, checksums: bool = False) -> None:
-        """Have none yet; ``checksums`` says whether those of the bodies are wanted."""
-        self._checksums = checksums
-        self._first_row = 1
-        self._bytes = 0
-        self._messages: list[_Message] = []
+    topic: str
+    value: bytes
+    prefix: bytes
+    header: MessageHeader
+    key: bytes | None
+    partition: tuple[int, int] | None
+    published: PublishedTopic = dataclasses.field(init=False)
+    """Its topic, once that is looked up."""
+    destination: Destination | None = None
+    """Where it goes if the caller, or the caller's partitioner, named the partition."""
+    tell: Tell | None = None
+    """Who is told of its outcome."""
+    accepted_at: float = 0.0
+    """``time.monotonic()``."""
 
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def add(
-        self,
-        number: int,
-        destination: Destination,
-        value: bytes,
-        prefix: bytes,
-        header: MessageHeader,
-        key: bytes | None,
-        partition: tuple[int, int] | None,
-    ) -> bool:
-        """Add a message, the next one of its sender; return whether they should be written now."""
-        if not self._messages:
-            self._first_row = number
-        self._bytes += len(prefix) + len(value)
-        self._messages.append((destination, value, prefix, header, key, partition))
-        return len(self._messages) >= ENOUGH or self._bytes >= ENOUGH_BYTES
-
-    def batch(self) -> tuple[OutgoingBatch, Sequence[Destination]]:
-        """Return all of them, and where each goes; there is at least one."""
-        destinations, values, prefixes, headers, keys, partitions = zip(*self._messages, strict=True)
-        ends = itertools.accumulate(map(operator.add, map(len, prefixes), map(len, values)), initial=0)
-        by_prefix = dict(zip(prefixes, headers, strict=True))
-        codes = {prefix: code for code, prefix in enumerate(by_prefix)}
-        batch = OutgoingBatch(
-            [destination.partition.topic for destination in destinations],
-            Payloads(
-                BytesColumn.of(values),
-                BytesColumn.of(list(codes)),
-                np.array([codes[prefix] for prefix in prefixes], np.int64),
-            ),
-            list(by_prefix.values()),
-            list(ends),
-            keys,
-            partitions,
-            self._first_row,
-            checksums=self._checksums,
-        )
-        return batch, destinations
+    @property
+    def size(self) -> int:
+        """The length of its payload."""
+        return len(self.prefix) + len(self.value)
 
 
+def checked_message(
+    topic: str,
+    value: bytes,
+    *,
+    attributes: Mapping[str, str] | None = None,
+    message_type: str | None = None,
+    message_time: datetime.datetime | str | None = None,
+    key: bytes | str | None = None,
+    partition: tuple[int, int] | None = None,
+) -> OutgoingMessage:
+    """Return a message if it can be sent, as far as its arguments tell; see ``MessageFields``.
+
+    Raises:
+        OptionError: an argument has a wrong type, the value is empty, or an attribute cannot be written.
+    """
+    if isinstance(message_time, datetime.datetime):
+        # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
+        message_time = f"{message_time.year:04d}{message_time:%m%d%H%M}"
+    if isinstance(key, str):
+        key = _utf8(key)
+    for name, argument, types, expected in (
+        ("topic", topic, str, "str"),
+        ("value", value, bytes, "bytes"),
+        ("message_type", message_type, _TEXT, "str"),
+        ("message_time", message_time, _TEXT, "datetime or str"),
+        ("key", key, _BYTES, "bytes or str"),
+    ):
+        if not isinstance(argument, types):
+            raise _wrong_type(name, argument, expected)
+    if partition is not None and not _is_pair_of_numbers(partition):
+        raise _wrong_type("partition", partition, "a tuple of two int")
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise _wrong_type("attributes", attributes, "a mapping of str to str")
+    for pair in (attributes or {}).items():
+        for text in pair:
+            if not isinstance(text, str):
+                raise _wrong_type("attributes", text, "a mapping of str to str")
+    header, prefix = _message_header(value, attributes, message_type, message_time)
+    return OutgoingMessage(topic, value, prefix, header, key, partition)
+
+
+def gathered_batch(
+    messages: Sequence[OutgoingMessage],
+    destinations: Sequence[Destination],
+    first_row: int,
+    *,
+    checksums: bool = False,
+) -> OutgoingBatch:
+    """Return messages as one batch, which costs as much as a batch of one; there is at least one."""
+    prefixes = [message.prefix for message in messages]
+    by_prefix = {message.prefix: message.header for message in messages}
+    codes = {prefix: code for code, prefix in enumerate(by_prefix)}
+    return OutgoingBatch(
+        [destination.partition.topic for destination in destinations],
+        Payloads(
+            BytesColumn.of([message.value for message in messages]),
+            BytesColumn.of(list(codes)),
+            np.array([codes[prefix] for prefix in prefixes], np.int64),
+        ),
+        list(by_prefix.values()),
+        [0, *itertools.accumulate(message.size for message in messages)],
+        [message.key for message in messages],
+        [message.partition for message in messages],
+        first_row,
+        checksums=checksums,
+    )
+
+
+def _utf8(key: str) -> bytes:
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError("TUBEMQ_BAD_MESSAGE", what=f"its key {key!r} cannot be written as UTF-8") from error
+
+
+def _is_pair_of_numbers(partition: object) -> bool:
+    return (
+        isinstance(partition, tuple)
+        and len(partition) == 2
+        and all(isinstance(number, int) for number in partition)
+    )
+
+
+def _wrong_type(name: str, argument: object, expected: str) -> OptionError:
+    what = f"its {name} is of type {type(argument).__name__}, not {expected}"
+    return OptionError("TUBEMQ_BAD_MESSAGE", what=what)
+
+
+_TEXT: Final = (str, type(None))
+_BYTES: Final = (bytes, type(None))
 _CACHED_HEADERS: Final = 4096
 """How many pairs of type and time are remembered: they repeat from message to message."""
 
 
-def message_header(
+def _message_header(
     value: bytes, attributes: Mapping[str, str] | None, message_type: str | None, message_time: str | None
 ) -> tuple[MessageHeader, bytes]:
     """Return what a message carries beside its value, as it is and as it is written.

@@ -1,4 +1,4 @@
-"""The thread of a threaded producer, and the queue in front of it.
+"""The thread of a producer, and the queue in front of it.
 
 **States of the loop.**
 
@@ -32,25 +32,24 @@ runs, nobody else touches the window, the links and the pipelines.
 import atexit
 import collections
 import logging
+import math
 import os
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.forks import abandon_in_child
-from tubemq_spark.client.producer.gathered import ENOUGH, ENOUGH_BYTES, GatheredMessages
-from tubemq_spark.client.producer.outcomes import Outcomes, Tell, tell_outcome
-from tubemq_spark.client.producer.partitioner import PublishedTopic
+from tubemq_spark.client.producer.gathered import ENOUGH, ENOUGH_BYTES, OutgoingMessage, gathered_batch
+from tubemq_spark.client.producer.outcomes import Outcomes, tell_outcome
 from tubemq_spark.client.producer.runs import Destination, runs
 from tubemq_spark.client.producer.window import SendWindow
-from tubemq_spark.errors import ProduceError
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.waker import Waker
-from tubemq_spark.protocol.send_batch import MessageHeader
 
 logger = logging.getLogger(__name__)
 
@@ -60,27 +59,6 @@ _EXIT_S: Final = 5.0
 """How long the end of the process waits for a thread that was not closed."""
 _SENT: Final = "it may be stored, so look for it in the topic before you send it again"
 _NOT_SENT: Final = "it was not sent, so send it again with a new producer"
-
-
-class Accepted(NamedTuple):
-    """A message that can be sent, and who is told of its outcome."""
-
-    topic: PublishedTopic
-    value: bytes
-    prefix: bytes
-    header: MessageHeader
-    key: bytes | None
-    partition: tuple[int, int] | None
-    destination: Destination | None
-    """Where it goes if the caller, or the caller's partitioner, named the partition."""
-    tell: Tell | None
-    accepted_at: float
-    """``time.monotonic()``."""
-
-    @property
-    def size(self) -> int:
-        """The length of its payload."""
-        return len(self.prefix) + len(self.value)
 
 
 class SendLoop:
@@ -96,7 +74,7 @@ class SendLoop:
         self._begin_locks()
         self._waker = Waker(self._on_wake)
         self._thread: threading.Thread | None = None
-        self._waiting: collections.deque[Accepted] = collections.deque()
+        self._waiting: collections.deque[OutgoingMessage] = collections.deque()
         self._waiting_bytes = 0
         self._taken = 0
         self._flush_to = 0
@@ -115,7 +93,7 @@ class SendLoop:
         """How long senders waited because too many messages waited, in seconds, added up over them."""
         self.on_change: Callable[[], object] = _nothing
         """Called whenever a thread that waits here would look again; ``_lock`` is held, so it must only note
-        that. For senders that are not threads: see ``offer`` and ``is_flushed``."""
+        that. For senders that are not threads: see ``put`` and ``is_flushed``."""
 
     def own(
         self, name: str, window: SendWindow, pipelines: Pipelines, on_end: Callable[[float], object]
@@ -140,7 +118,9 @@ class SendLoop:
     def unacknowledged(self) -> int:
         """How many accepted messages have not ended, or were abandoned."""
         with self._lock:
-            return len(self._waiting) + sum(one.left for one in self._open.values()) + self._abandoned
+            return (
+                len(self._waiting) + sum(outcomes.left for outcomes in self._open.values()) + self._abandoned
+            )
 
     def refuse_if_ended(self) -> None:
         """Return while messages are accepted.
@@ -155,33 +135,25 @@ class SendLoop:
         if self._closing:
             raise self._closed()
 
-    def put(self, message: Accepted) -> None:
-        """Accept a message; wait while too many wait already.
+    def put(self, message: OutgoingMessage, *, block: bool = True) -> bool:
+        """Accept a message; wait while too many wait already, or return False if not told to ``block``.
+
+        ``on_change`` tells when there may be room again.
 
         Raises:
             ProduceError: as ``refuse_if_ended``.
         """
         size = message.size
         with self._lock:
-            if self._is_full(size) and not self._in_thread():
+            if self._is_full(size) and not self._in_thread() and not self._is_ending():
+                if not block:
+                    return False
                 self._wait_for_room(size)
-            self._append(message, size)
-
-    def offer(self, message: Accepted) -> bool:
-        """Accept a message if there is room; never wait. ``on_change`` tells when there may be room.
-
-        Raises:
-            ProduceError: as ``refuse_if_ended``.
-        """
-        size = message.size
-        with self._lock:
-            if self._is_full(size) and not self._is_ending():
-                return False
             self._append(message, size)
             return True
 
     def add_room_wait(self, seconds: float) -> None:
-        """Count the time that a sender has waited before ``offer`` accepted its message."""
+        """Count the time that a sender has waited before ``put`` accepted its message."""
         with self._lock:
             self.room_wait_s += seconds
 
@@ -191,7 +163,7 @@ class SendLoop:
             self._room.wait()
         self.room_wait_s += time.monotonic() - began
 
-    def _append(self, message: Accepted, size: int) -> None:
+    def _append(self, message: OutgoingMessage, size: int) -> None:
         self.refuse_if_ended()
         if self._thread is None:
             self._start()
@@ -200,19 +172,27 @@ class SendLoop:
         if len(self._waiting) in (1, ENOUGH) or self._waiting_bytes >= ENOUGH_BYTES:
             self._wake()
 
-    def flush(self) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Return when every message that was accepted before has ended, and its callback has returned.
 
         Raises:
             ProduceError: as ``refuse_if_ended``, but not after ``close`` when all messages had ended by then;
-                or a callback calls this.
+                messages have not ended after ``timeout`` seconds; or a callback calls this.
         """
+        until = math.inf if timeout is None else time.monotonic() + timeout
         with self._lock:
             if self._in_thread():
                 raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method="flush")
             target = self.start_flush()
             while not self.is_flushed(target):
-                self._settled.wait()
+                remaining = until - time.monotonic()
+                if remaining <= 0:
+                    raise self.flush_timeout(timeout)
+                self._settled.wait(None if remaining == math.inf else remaining)
+
+    def flush_timeout(self, timeout: float | None) -> ProduceError:
+        """Return the error for a flush that has taken too long."""
+        return ProduceError("TUBEMQ_FLUSH_TIMEOUT", unacknowledged=self.unacknowledged, seconds=timeout)
 
     def start_flush(self) -> int:
         """Let everything that was accepted leave at once; return what ``is_flushed`` asks for."""
@@ -344,18 +324,18 @@ class SendLoop:
             self._window.break_off(error)
             self._end(self._window.error)
 
-    def _take(self) -> tuple[list[Accepted], Outcomes] | None:
+    def _take(self) -> tuple[list[OutgoingMessage], Outcomes] | None:
         """Take messages that wait, if it is time for them."""
         with self._lock:
             if not self._waiting or self._patience_s() > 0:
                 return None
-            taken: list[Accepted] = []
+            taken: list[OutgoingMessage] = []
             size = 0
             while self._waiting and len(taken) < ENOUGH and size < ENOUGH_BYTES:
                 taken.append(self._waiting.popleft())
                 size += taken[-1].size
             self._waiting_bytes = self._waiting_bytes - size if self._waiting else 0
-            outcomes = Outcomes([one.tell for one in taken], self._taken + 1, self._batch_ended)
+            outcomes = Outcomes([message.tell for message in taken], self._taken + 1, self._batch_ended)
             self._open[outcomes.first_row] = outcomes
             self._taken += len(taken)
             self._room.notify_all()
@@ -375,13 +355,21 @@ class SendLoop:
                 return 0.0
             return max(0.0, self._waiting[0].accepted_at + self._linger_s - time.monotonic())
 
-    def _send(self, taken: Sequence[Accepted], outcomes: Outcomes) -> None:
+    def _send(self, taken: Sequence[OutgoingMessage], outcomes: Outcomes) -> None:
         """Hand messages to the window as it has room for them."""
-        gathered = GatheredMessages(checksums=self._checksums)
-        for number, one in enumerate(taken, outcomes.first_row):
-            destination = one.destination or one.topic.choose(one.key, one.value)
-            gathered.add(number, destination, one.value, one.prefix, one.header, one.key, one.partition)
-        batch, destinations = gathered.batch()
+        messages: list[OutgoingMessage] = []
+        destinations: list[Destination] = []
+        for message in taken:
+            try:
+                destination = message.destination or message.published.choose(message.key, message.value)
+            except Exception as error:  # noqa: BLE001 (it concerns this message, and not those of others)
+                outcomes.refuse(len(messages), _unplaceable(error))
+            else:
+                messages.append(message)
+                destinations.append(destination)
+        if not messages:
+            return
+        batch = gathered_batch(messages, destinations, outcomes.first_row, checksums=self._checksums)
         batch.outcomes = outcomes
         first = 0
         while first < len(batch):
@@ -421,12 +409,12 @@ class SendLoop:
                 self._settled.notify_all()
                 self.on_change()
 
-    def _tell_abandoned(self, under_way: Iterable[Outcomes], waiting: Iterable[Accepted]) -> None:
+    def _tell_abandoned(self, under_way: Iterable[Outcomes], waiting: Iterable[OutgoingMessage]) -> None:
         for outcomes in under_way:
             outcomes.abandon(lambda number: self._abandoned_error(number, _SENT))
-        for number, one in enumerate(waiting, self._taken + 1):
-            if one.tell is not None:
-                tell_outcome(one.tell, None, self._abandoned_error(number, _NOT_SENT))
+        for number, message in enumerate(waiting, self._taken + 1):
+            if message.tell is not None:
+                tell_outcome(message.tell, None, self._abandoned_error(number, _NOT_SENT))
 
     def _abandoned_error(self, number: int, fate: str) -> ProduceError:
         return ProduceError(
@@ -436,6 +424,13 @@ class SendLoop:
             fate=fate,
             unanswered=int(fate is _SENT),
         )
+
+
+def _unplaceable(error: Exception) -> TubeMQError:
+    if isinstance(error, TubeMQError):
+        return error
+    what = f"no partition can be chosen for it ({error!r})"
+    return OptionError("TUBEMQ_BAD_MESSAGE", what=what)
 
 
 def _nothing() -> None:

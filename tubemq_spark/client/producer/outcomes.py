@@ -15,6 +15,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final, cast
 
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
@@ -22,6 +23,8 @@ from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import Int64s
 
 logger = logging.getLogger(__name__)
+
+_MOST_FAILURES: Final = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,6 +116,13 @@ class Outcomes:
             tell_outcome(tell, None, error)
         self._end(1)
 
+    def refuse(self, row: int, error: TubeMQError) -> None:
+        """End a message that cannot be sent, before any other; those behind it move up by one row."""
+        tell = self._tells.pop(row)
+        if tell is not None:
+            tell_outcome(tell, None, error)
+        self._end(1)
+
     def abandon(self, error_of: Callable[[int], TubeMQError]) -> None:
         """End all messages that are open; ``error_of`` takes the number of one."""
         tells, self._tells = self._tells, [None] * len(self._tells)
@@ -136,6 +146,38 @@ def tell_outcome(tell: Tell, result: SendResult | None, error: TubeMQError | Non
         logger.warning("%r raised an error, which ends nothing", tell, exc_info=True)
 
 
+class UnaskedFailures:
+    """Failed messages whose senders have not asked what became of them; threads may share it.
+
+    Only the first thousand are held, so that a sender that never asks does not fill the memory.
+    """
+
+    def __init__(self) -> None:
+        self._errors: dict[object, TubeMQError] = {}
+
+    def __len__(self) -> int:
+        return len(self._errors)
+
+    def add(self, future: object, error: TubeMQError) -> None:
+        """Note the failure of a message."""
+        if len(self._errors) < _MOST_FAILURES:
+            self._errors[future] = error
+
+    def discard(self, future: object) -> None:
+        """Forget a message whose outcome was asked for."""
+        self._errors.pop(future, None)
+
+    def raise_first(self) -> None:
+        """Return when there are none; otherwise forget all of them.
+
+        Raises:
+            TubeMQError: that of the first message.
+        """
+        errors, self._errors = self._errors, {}
+        for error in errors.values():
+            raise error
+
+
 class SendFuture(concurrent.futures.Future[SendResult]):
     """Where a message is stored, once a broker has said so.
 
@@ -143,34 +185,48 @@ class SendFuture(concurrent.futures.Future[SendResult]):
     outcome that was not known before the fork raises an error instead of waiting forever.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unasked: UnaskedFailures, callback: Tell | None = None) -> None:
         super().__init__()
         self._process = os.getpid()
+        self._unasked = unasked
+        self._callback = callback
+        self._asked = callback is not None
         self.set_running_or_notify_cancel()
 
     def tell(self, result: SendResult | None, error: TubeMQError | None) -> None:
-        """End with one of both."""
-        if result is not None:
-            self.set_result(result)
+        """End with one of both, and call the callback."""
+        if error is None:
+            self.set_result(cast("SendResult", result))
         else:
+            if not self._asked:
+                self._unasked.add(self, error)
             self.set_exception(error)
+        if self._callback is not None:
+            self._callback(result, error)
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Return where the message is stored; wait for that.
 
         Raises:
-            ProduceError: nobody has confirmed that it is stored; ``may_be_stored`` says whether it may be.
+            ProduceError: no broker has confirmed that it is stored; ``may_be_stored`` says whether it may be.
             TimeoutError: its outcome is not known after ``timeout`` seconds.
         """
-        self._refuse_in_child()
+        self._ask()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error that the message met, or None; wait for that as ``result`` does."""
-        self._refuse_in_child()
+        self._ask()
         return super().exception(timeout)
 
-    def _refuse_in_child(self) -> None:
+    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[SendResult]], object]) -> None:
+        """Call a function when the outcome is known, as futures do."""
+        self._ask()
+        super().add_done_callback(fn)
+
+    def _ask(self) -> None:
         process = os.getpid()
         if process != self._process and not self.done():
             raise ProduceError("TUBEMQ_PRODUCER_FORKED", owner=self._process, process=process)
+        self._asked = True
+        self._unasked.discard(self)

@@ -159,8 +159,10 @@ class OutgoingBatch:
         return self._backs
 
 
-def outgoing_batch(batch: SendBatch, *, checksums: bool = False) -> tuple[OutgoingBatch, OptionError | None]:
-    """Return the messages before the first that cannot be written, and what is wrong with that one."""
+def outgoing_batch(
+    batch: SendBatch, *, checksums: bool = False
+) -> tuple[OutgoingBatch, dict[int, OptionError]]:
+    """Return a batch as it is written, and by their rows why messages cannot be; those must not be sent."""
     prefixes, errors = _prefixes(batch.headers.values)
     headers: Sequence[MessageHeader] = batch.headers.values
     codes = batch.headers.codes
@@ -168,8 +170,7 @@ def outgoing_batch(batch: SendBatch, *, checksums: bool = False) -> tuple[Outgoi
         prefixes, headers, errors = _with_uids(prefixes, batch.headers, errors, batch.uids)
         codes = np.arange(len(codes))
     sizes = np.diff(batch.values.offsets)
-    count, error = _first_refused(codes, sizes, errors)
-    totals = sizes[:count] + np.diff(prefixes.offsets)[codes[:count]]
+    totals = sizes + np.diff(prefixes.offsets)[codes]
     keys, partitions = batch.keys, batch.partitions
     return (
         OutgoingBatch(
@@ -177,13 +178,18 @@ def outgoing_batch(batch: SendBatch, *, checksums: bool = False) -> tuple[Outgoi
             Payloads(batch.values, prefixes, codes),
             headers,
             [0, *totals.cumsum().tolist()],
-            None if keys is None else [keys.value(row) for row in range(count)],
+            None if keys is None else [keys.value(row) for row in range(len(codes))],
             None if partitions is None else [partitions.values[code] for code in partitions.codes.tolist()],
             batch.first_row,
             checksums=checksums,
         ),
-        error,
+        _unwritable(codes, sizes, errors),
     )
+
+
+def refused_message(error: OptionError, message: str) -> OptionError:
+    """Return why a message cannot be written, with words that let the user find it."""
+    return OptionError("TUBEMQ_BAD_MESSAGE", what=f"{error.parameters['what']} ({message})")
 
 
 def _picked(column: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
@@ -254,14 +260,10 @@ def _unwritable_uids(uids: BytesColumn) -> dict[int, OptionError]:
     return errors
 
 
-def _first_refused(
-    codes: Int64s, sizes: Int64s, errors: dict[int, OptionError]
-) -> tuple[int, OptionError | None]:
-    """Return the first row that cannot be written, and why; the number of rows when all can."""
+def _unwritable(codes: Int64s, sizes: Int64s, errors: dict[int, OptionError]) -> dict[int, OptionError]:
+    """Return why messages cannot be written, by their rows; ``errors`` are by their codes."""
     refused = sizes == 0
     if errors:
         refused |= np.isin(codes, list(errors))
-    if not refused.any():
-        return len(codes), None
-    row = int(refused.argmax())
-    return row, errors[int(codes[row])] if sizes[row] else empty_value()
+    rows = np.flatnonzero(refused).tolist()
+    return {row: errors[int(codes[row])] if sizes[row] else empty_value() for row in rows}

@@ -13,7 +13,7 @@ from tubemq_spark.client.master.producers import PublishRoutes
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.runs import Destination
-from tubemq_spark.errors import ProduceError
+from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import ATTRIBUTE_ALLOWANCE_BYTES
 
@@ -175,6 +175,13 @@ class PublishedTopic:
                 return measure, allowed
         return None
 
+    def too_long(self, excess: tuple[int, int], message: str) -> ProduceError:
+        """Return the error for a message that is too long; ``excess`` is that of ``excess()``."""
+        size, limit = excess
+        return ProduceError(
+            "TUBEMQ_MESSAGE_TOO_LONG", topic=self.name, size=size, limit=limit, message=message
+        )
+
     def choose(self, key: bytes | None, value: bytes) -> Destination:
         """Return where a message goes whose partition was not named.
 
@@ -186,6 +193,22 @@ class PublishedTopic:
         if self.custom is not None:
             return self._ask(self.custom, key, value)
         return self.choose_run(1)[0] if key is None else self.partitioner.by_key(key)
+
+    def choose_again(self, key: bytes | None, value: bytes) -> Destination:
+        """Return where a message goes that is to be sent again; its caller hears only of a ``ProduceError``.
+
+        Raises:
+            ProduceError: the user's object raised an error, or returned something else than a partition.
+        """
+        try:
+            return self.choose(key, value)
+        except TubeMQError:
+            raise
+        except Exception as error:
+            partitioner = type(self.custom).__qualname__
+            raise ProduceError(
+                "TUBEMQ_PARTITIONER_FAILED", partitioner=partitioner, cause=repr(error), topic=self.name
+            ) from error
 
     def _ask(self, custom: CustomPartitioner, key: bytes | None, value: bytes) -> Destination:
         partitions, available = self.partitioner.partitions, self.partitioner.available(*self._avoided())

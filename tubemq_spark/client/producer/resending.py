@@ -257,23 +257,29 @@ class Resending:
         """Return the pause after so many failures."""
         return self._retries.pause_s(failures)
 
-    def take_due(self, now: float) -> dict[BrokerLink, list[Run]]:
-        """Take the messages whose pause is over, by where they go now and in the order they failed."""
+    def take_due(self, now: float) -> Iterator[Run]:
+        """Take the messages whose pause is over, in the order they failed; ``redirect`` each of them."""
         self._links.forgive(now)
-        due: dict[BrokerLink, list[Run]] = {}
-        for message in self._retries.take_due(now):
-            if message.troubles.token_of > self._destinations.heartbeats:
-                self._refresh(now)
-                self._retries.add(message, now + _LOOK_AGAIN_S)
-            elif nowhere := self._destinations.redirect(message):
-                self._hold(message, nowhere, now)
-            else:
-                self._log.back(_place(message))
-                link = message.destination.link
-                due.setdefault(link, []).append(message)
-                if link.troubles:
-                    self._links.crowd(link)
-        return due
+        return self._retries.take_due(now)
+
+    def redirect(self, message: Run, now: float) -> bool:
+        """Return whether a message can be sent again now, to its destination; if not, it waits on.
+
+        Raises:
+            ProduceError: the user's partitioner raised an error, or returned something else than a partition.
+        """
+        if message.troubles.token_of > self._destinations.heartbeats:
+            self._refresh(now)
+            self._retries.add(message, now + _LOOK_AGAIN_S)
+            return False
+        if nowhere := self._destinations.redirect(message):
+            self._hold(message, nowhere, now)
+            return False
+        self._log.back(_place(message))
+        link = message.destination.link
+        if link.troubles:
+            self._links.crowd(link)
+        return True
 
     def take_late(self, now: float) -> list[Run]:
         """Take the messages whose time is over."""

@@ -3,24 +3,25 @@
 A message is *checked*, which asks nobody; then *placed*: its topic, and its partition if the caller named it,
 are looked up, which may have to ask a master; then *accepted* by the send loop as soon as there is room. Only
 asking and the want of room make a caller wait, and how it waits is its own affair: ``place`` and
-``SendLoop.put`` wait in the calling thread, ``place_now`` and ``SendLoop.offer`` never wait.
+``SendLoop.put`` wait in the calling thread; ``place_now``, and ``put`` if it is told so, never wait.
 """
 
 import functools
+import logging
 import threading
 import time
 import weakref
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.producer.destinations import Destinations
-from tubemq_spark.client.producer.gathered import message_header
+from tubemq_spark.client.producer.gathered import MessageFields, OutgoingMessage, checked_message
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
-from tubemq_spark.client.producer.loop import Accepted, SendLoop
-from tubemq_spark.client.producer.outcomes import Tell
+from tubemq_spark.client.producer.loop import SendLoop
+from tubemq_spark.client.producer.outcomes import Tell, UnaskedFailures
+from tubemq_spark.client.producer.outgoing import refused_message
 from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.client.producer.publishing import Publishing
 from tubemq_spark.client.producer.runs import Destination
@@ -34,19 +35,9 @@ from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.net.tls_pipeline import pipeline_maker
-from tubemq_spark.protocol.send_batch import MessageHeader
 from tubemq_spark.receipts import Receipt, summarise
 
-
-class Checked(NamedTuple):
-    """A message that may be sent, as far as that can be said without its topic."""
-
-    topic: str
-    value: bytes
-    prefix: bytes
-    header: MessageHeader
-    key: bytes | None
-    partition: tuple[int, int] | None
+logger = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
@@ -67,7 +58,7 @@ class Sending:
     """The loop does that."""
 
     def __init__(self, config: ClientConfig, pool: ChannelPool, name: str = "") -> None:
-        """Reach no server yet; the arguments are those of ``ThreadedProducer``."""
+        """Reach no server; the arguments are those of ``Producer``."""
         # Nothing that the loop holds may hold this object: it is closed when its user forgets it.
         self.loop = SendLoop(config)
         wait = Sleep(self.loop.wait)
@@ -80,11 +71,13 @@ class Sending:
         window = SendWindow(config, self.destinations, links, pipelines, self.log)
         leave = functools.partial(_leave, self.session, self.destinations, self.links, self.log)
         self.loop.own(self.log.sender, window, pipelines, leave)
+        self.unasked = UnaskedFailures()
+        """The failed messages that ``flush`` raises."""
         self._registering = threading.Lock()
         self._registered = False
         self._finalizer = weakref.finalize(self, self.loop.drop)
         self._finalizer.atexit = False
-        self.kind = "threaded producer"
+        self.kind = "producer"
         process_registry().enter(self)
 
     @property
@@ -92,36 +85,20 @@ class Sending:
         """The name under which servers know the producer."""
         return self.session.client_id
 
-    def check(
-        self,
-        topic: str,
-        value: bytes,
-        attributes: Mapping[str, str] | None = None,
-        message_type: str | None = None,
-        message_time: str | None = None,
-        key: bytes | None = None,
-        partition: tuple[int, int] | None = None,
-    ) -> Checked:
-        """Return a message if it can be sent at all.
+    def check(self, topic: str, value: bytes, **fields: Unpack[MessageFields]) -> OutgoingMessage:
+        """Return a message if it can be sent, as far as that can be said without its topic.
 
         Raises:
             ProduceError: the producer has ended.
-            OptionError: the value is not bytes or is empty, or an attribute cannot be written.
+            OptionError: an argument has a wrong type, the value is empty, or an attribute cannot be written.
         """
         self.loop.refuse_if_ended()
-        if not isinstance(value, bytes):
-            raise OptionError(
-                "TUBEMQ_BAD_MESSAGE",
-                what=f"its value is of type {type(value).__name__}, not bytes ({self.log.sender})",
-            )
         try:
-            header, prefix = message_header(value, attributes, message_type, message_time)
+            return checked_message(topic, value, **fields)
         except OptionError as error:
-            what = f"{error.parameters['what']} ({self._describe(value)})"
-            raise OptionError("TUBEMQ_BAD_MESSAGE", what=what) from error
-        return Checked(topic, value, prefix, header, key, partition)
+            raise refused_message(error, self._describe(value)) from error
 
-    def place_now(self, message: Checked) -> Place | None:
+    def place_now(self, message: OutgoingMessage) -> Place | None:
         """Return where a message goes; None if a master must be asked for that."""
         topic = self.destinations.topics.get(message.topic)
         if topic is None or not topic.routes.partitions:
@@ -148,19 +125,19 @@ class Sending:
             return Place(topic, None)
         return Place(topic, self.publishing.partition(topic, *partition, deadline))
 
-    def accepted(self, message: Checked, place: Place, tell: Tell | None) -> Accepted:
-        """Return what the send loop takes.
+    def complete(self, message: OutgoingMessage, place: Place, tell: Tell) -> None:
+        """Add what the send loop needs to know of a message.
 
         Raises:
             ProduceError: the message is too long for its topic, or the user's partitioner returned something
                 else than a partition.
         """
-        topic, destination = place
-        self._refuse_too_long(topic, message)
-        _, value, prefix, header, key, partition = message
-        if partition is None and topic.custom is not None:
-            destination = topic.choose(key, value)
-        return Accepted(topic, value, prefix, header, key, partition, destination, tell, time.monotonic())
+        topic, message.destination = place
+        if message.size > topic.max_message_bytes and (excess := topic.excess(message.prefix, message.size)):
+            raise topic.too_long(excess, self._describe(message.value))
+        if message.partition is None and topic.custom is not None:
+            message.destination = topic.choose(message.key, message.value)
+        message.published, message.tell, message.accepted_at = topic, tell, time.monotonic()
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask the master to which partitions a topic can be published now, and wait for the answer.
@@ -192,17 +169,9 @@ class Sending:
         self._finalizer.detach()
         process_registry().leave(self)
         self.loop.close()
-
-    def _refuse_too_long(self, topic: PublishedTopic, message: Checked) -> None:
-        size = len(message.prefix) + len(message.value)
-        if size > topic.max_message_bytes and (excess := topic.excess(message.prefix, size)):
-            size, limit = excess
-            raise ProduceError(
-                "TUBEMQ_MESSAGE_TOO_LONG",
-                topic=topic.name,
-                size=size,
-                limit=limit,
-                message=self._describe(message.value),
+        if count := len(self.unasked):
+            logger.warning(
+                "%s closed with %d failed messages of which its user has not asked", self.log.sender, count
             )
 
     def _register(self, deadline: Deadline) -> None:
@@ -216,8 +185,14 @@ class Sending:
                     self.session.close()
                     raise
 
-    def _describe(self, value: bytes) -> str:
-        return f"a message of {self.log.sender} ({excerpt(value)})"
+    def _describe(self, value: object) -> str:
+        shown = f" ({excerpt(value)})" if isinstance(value, bytes) else ""
+        return f"a message of {self.log.sender}{shown}"
+
+
+def would_wait(topic: str, cause: str) -> ProduceError:
+    """Return why a message is refused whose sender does not wait."""
+    return ProduceError("TUBEMQ_SEND_WOULD_WAIT", topic=topic, cause=cause)
 
 
 def _leave(

@@ -53,8 +53,6 @@ from tubemq_spark.protocol.send_connection import Stored
 
 _MESSAGES_PER_RUN: Final = 128
 """Messages accepted together: what brokers do meanwhile changes which broker the next ones go to."""
-_LINGER_S: Final = 0.001
-"""After a pause this long the next message does not wait for others."""
 _WRITE_BYTES: Final = 1 << 18
 """A piece of data for one connection is encoded up to this length, then written."""
 _REFILL_AT: Final = 4
@@ -79,7 +77,7 @@ class SendWindow:
         log: SendLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open no connection yet; own ``pipelines``; ``clock`` is monotonic and counts seconds."""
+        """Open no connection; own ``pipelines``; ``clock`` is monotonic and counts seconds."""
         self._timeout_s = config.rpc_timeout_ms / 1000
         self._delivery_s = config.delivery_timeout_ms / 1000
         self._max_messages = config.max_in_flight
@@ -113,11 +111,6 @@ class SendWindow:
     def retried(self) -> int:
         """Messages handed to a connection again, each time counted."""
         return sum([link.counts.retries for link in self._links.all])
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing was written or read for a while, so that a message need not wait for others."""
-        return self._clock() - self._driven_at >= _LINGER_S
 
     def room(self, ends: Sequence[int], first: int = 0) -> int:
         """Return how many messages may be submitted now; while the window is full, wait for answers first.
@@ -308,7 +301,12 @@ class SendWindow:
         if self._now >= self._give_up_at:
             self._give_up_late()
             self._give_up_at = self._now + _GIVE_UP_EVERY_S
-        for link, messages in self._resending.take_due(self._now).items():
+        due: dict[BrokerLink, list[Run]] = {}
+        for message in self._resending.take_due(self._now):
+            with self._alone(message):
+                if self._resending.redirect(message, self._now):
+                    due.setdefault(message.destination.link, []).append(message)
+        for link, messages in due.items():
             link.requeue(messages)
 
     def _gather_answers(self) -> float:
@@ -407,10 +405,10 @@ class SendWindow:
 
     @contextlib.contextmanager
     def _alone(self, message: Run) -> Iterator[None]:
-        """Let a message that fails for good end alone where somebody is told of it.
+        """Report the final failure of a message to its own future or callback, if it has one.
 
         Raises:
-            ProduceError: nobody is; so it ends the producer.
+            ProduceError: it has none, so its failure ends the sender.
         """
         try:
             yield
