@@ -5,7 +5,7 @@ master and to connect to the brokers.
 
 **States of a producer here.**
 
-- *in use*: one ``with`` block of ``sender`` has it, and nobody else knows it;
+- *in use*: one ``with`` block of ``sender`` has it, and no other knows it;
 - *idle*: in ``_idle``, with everything acknowledged; its heartbeats go on, so it stays registered;
 - *closed*.
 
@@ -53,7 +53,6 @@ class KeptProducers:
     """The producers of a process over one pool of channels; threads may share it."""
 
     def __init__(self, pool: ChannelPool, idle_ms: float = _IDLE_MS) -> None:
-        """Have none yet."""
         self._pool = pool
         self._idle_ms = idle_ms
         self._lock = threading.Lock()

@@ -83,7 +83,7 @@ class _Stream:
         return answer
 
     def finish(self) -> pb.PublishAnswer:
-        """Have everything stored, and end the stream."""
+        """Flush, and end the stream."""
         answer = self.ask(pb.PublishCommand(finish=pb.PublishCommand.Finish()))
         if not answer.HasField("error"):
             self._commands.put(None)
@@ -246,7 +246,7 @@ class RemoteSender(Sender):
                     raise self._away(error) from error
 
     def _recover(self, lost: AwayError, latest: SendBatch | None = None) -> TubeMQError | None:
-        """Have everything stored although a gateway was lost: send again what may not be.
+        """Send again, after a gateway was lost, what may not be stored.
 
         ``latest`` is what was on its way to that gateway, of which the next one may refuse a message.
 
@@ -305,7 +305,7 @@ class RemoteSender(Sender):
         return refusal
 
     def _finish(self) -> None:
-        """Have everything stored, and end the stream."""
+        """Flush, and end the stream."""
         self._check()
         if self._stream is None:
             return

@@ -1,4 +1,4 @@
-"""What the producers that have a thread of their own are made of, whoever calls them: threads or coroutines.
+"""What producers are made of, for callers in threads and for coroutines.
 
 A message is *checked*, which asks nobody; then *placed*: its topic, and its partition if the caller named it,
 are looked up, which may have to ask a master; then *accepted* by the send loop as soon as there is room. Only
@@ -115,7 +115,7 @@ class Sending:
 
         Raises:
             ProduceError: the topic or the partition does not exist, or could not be published to in time; or
-                the producer has ended meanwhile.
+                the producer has ended since.
             TubeMQConnectionError: no master answered in time.
         """
         deadline = self.publishing.deadline()

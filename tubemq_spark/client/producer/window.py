@@ -194,7 +194,7 @@ class SendWindow:
             )
 
     def forget_counts(self) -> None:
-        """Count anew; nothing is under way."""
+        """Set all counts to zero; nothing is under way."""
         self.room_wait_s = 0.0
         for link in self._links.all:
             link.counts = BrokerCounts()
@@ -275,7 +275,7 @@ class SendWindow:
             self._break(error)
             raise
         except BaseException as error:
-            # Also an interrupt: which messages it caught between two places nobody knows.
+            # Also an interrupt: which messages it caught between two places is unknown.
             self.break_off(error)
             raise
 
@@ -310,7 +310,7 @@ class SendWindow:
             link.requeue(messages)
 
     def _gather_answers(self) -> float:
-        """Let each broker's answers come together; return when to look for those that are there."""
+        """Collect each broker's answers in the kernel; return when to look for those that are there."""
         looks = [link.gather_answers(self._now) for link in self._links.all]
         return min([look for look in looks if look is not None], default=math.inf)
 
@@ -432,7 +432,7 @@ class SendWindow:
             self._limit = max(1, self._messages // 2)
 
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
-        """A connection failed: whether its broker stored what was in flight nobody knows.
+        """A connection failed: whether its broker stored what was in flight is unknown.
 
         Raises:
             TlsError: that is the cause, and another attempt would fail as well.
