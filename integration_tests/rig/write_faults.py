@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final, Self
 
 from integration_tests.real.waiting import wait_until
-from tests.client.message_sender import MessageSender
+from testkit.message_sender import MessageSender
 from tubemq_spark.client import ClientConfig, Receipt
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.pool import ChannelPool

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 
-from tests.client.message_sender import MessageSender
+from testkit.message_sender import MessageSender
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.producer import Producer

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from testkit.certificates import Authority
-from tests.client.message_sender import single
+from testkit.message_sender import single
 from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.client.message_sender import single
+from testkit.message_sender import single
 from tests.client.scripted_cluster import OVERFLOW, scripted_cluster, then_store
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig

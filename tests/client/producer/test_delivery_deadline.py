@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from tests.client.message_sender import MessageSender
+from testkit.message_sender import MessageSender
 from tests.client.ranges import config_of
 from tests.waiting import wait_until
 from tubemq_spark.client.producer.producer import Producer

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from tests.client.message_sender import MessageSender
+from testkit.message_sender import MessageSender
 from tests.client.producer.test_on_faults import stored
 from tests.client.ranges import config_of
 from tubemq_spark.embedded.config.settings import EmbeddedSettings

@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from tests.client.message_sender import MessageSender
+from testkit.message_sender import MessageSender
 from tests.client.ranges import config_of
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token

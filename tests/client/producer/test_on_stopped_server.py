@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.client.message_sender import MessageSender
+from testkit.message_sender import MessageSender
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint

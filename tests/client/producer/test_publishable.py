@@ -141,6 +141,7 @@ def test_a_closed_producer_does_not_ask(client):
 
 
 def settings_of(producer) -> ClientConfig:
+    producer.close()
     return producer.sending.session._config
 
 

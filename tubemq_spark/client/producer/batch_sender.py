@@ -59,9 +59,7 @@ class BatchSender:
     kind = "batch sender"
     closes_at_exit = False
 
-    def __init__(
-        self, config: ClientConfig, pool: ChannelPool, wait: Wait = SLEEP, name: str = ""
-    ) -> None:
+    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = SLEEP, name: str = "") -> None:
         """Reach no server: the first batch registers this sender at the master.
 
         Args:

@@ -1,5 +1,8 @@
 """A batch sender for tests that look at single messages."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from tubemq_spark.client.producer.batch_sender import BatchSender
@@ -7,8 +10,16 @@ from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, 
 
 
 def single(
-    topic, value, *, attributes=None, message_type=None, message_time=None, key=None, partition=None, number=1
-):
+    topic: str,
+    value: bytes,
+    *,
+    attributes: Mapping[str, str] | None = None,
+    message_type: str | None = None,
+    message_time: str | None = None,
+    key: bytes | None = None,
+    partition: tuple[int, int] | None = None,
+    number: int = 1,
+) -> SendBatch:
     """Return a batch of one message."""
     only = np.zeros(1, np.int64)
     return SendBatch(
@@ -24,5 +35,6 @@ def single(
 class MessageSender(BatchSender):
     """Sends batches of one message, too."""
 
-    def send(self, topic, value, **fields):
+    def send(self, topic: str, value: bytes, **fields: Any) -> None:  # noqa: ANN401 (those of single)
+        """Send one message."""
         self.send_batch(single(topic, value, **fields, number=self._accepted + 1))
