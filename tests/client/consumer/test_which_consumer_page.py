@@ -9,15 +9,16 @@ from tubemq_spark.client import (
     ConsumePosition,
     ConsumerConfig,
     TubeMQClient,
-    consumer_config,
     urls,
 )
 from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.settings.fields import settings_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "client" / "which-consumer.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+WHOLE_NUMBER = "a whole number from "
 
 
 def rows(heading):
@@ -50,7 +51,9 @@ def test_the_settings_are_those_of_consumers():
     page = rows("Settings of consumers")
     assert {row[0].strip("`"): row[1].strip("`") for row in page} == expected
     ranges = {row[0].strip("`"): row[2] for row in page if " to " in row[2]}
-    assert ranges == {name: f"{least} to {most}" for name, (least, most) in consumer_config._BOUNDS.items()}
+    kinds = {name: each.kind.expected for name, each in settings_of(ConsumerConfig).items()}
+    numbers = {name: text for name, text in kinds.items() if text.startswith(WHOLE_NUMBER)}
+    assert ranges == {name: text.removeprefix(WHOLE_NUMBER) for name, text in numbers.items()}
 
 
 def test_the_positions_are_those_that_there_are():
@@ -61,7 +64,7 @@ def test_the_positions_are_those_that_there_are():
 def test_the_keys_of_a_url_are_those_that_there_are():
     named = {key for row in rows("All settings in one URL") for key in re.findall(r"`([\w.]+)`", row[0])}
     settings = {field.name for kind in (ClientConfig, ConsumerConfig) for field in dataclasses.fields(kind)}
-    assert named - settings - {"message_types.orders"} == urls._KNOWN - settings - {"tls"}
+    assert named - settings - {"message_types.orders"} == set(urls._KINDS) - settings - {"tls"}
     assert hasattr(TubeMQClient, "from_url")
 
 
