@@ -238,7 +238,7 @@ def test_a_group_stands_where_it_was_moved_to(cluster, names):
     }
 
 
-def test_where_a_group_stands_is_asked_without_being_one(cluster, names):
+def test_offsets_of_a_group_are_read_without_joining_it(cluster, names):
     """Brokers tell with a delay."""
     layout = cluster.layout([names.plain])
     moved = dict.fromkeys(layout.partitions, 0)
@@ -270,7 +270,7 @@ def test_bounds_are_of_the_stores_asked_for(cluster, names):
     assert (set(answer.known), answer.failures) == ({store}, {})
 
 
-def test_what_is_on_the_disk_is_a_part_of_what_a_store_holds(cluster, names):
+def test_flushed_bounds_lie_within_the_bounds_of_a_store(cluster, names):
     send(cluster, names.shared, *[b"x"] * 20)
     layout = cluster.layout([names.shared])
     on_disk = cluster.bounds(layout, flushed=True).complete()
@@ -280,7 +280,7 @@ def test_what_is_on_the_disk_is_a_part_of_what_a_store_holds(cluster, names):
 
 
 @pytest.mark.parametrize("kind", ["plain", "shared"])
-def test_what_was_sent_is_read_once_and_receipted(cluster, names, kind):
+def test_sent_messages_are_read_once_and_receipted(cluster, names, kind):
     topic = getattr(names, kind)
     sent = {b"value %d" % number for number in range(40)}
     receipts = send(cluster, topic, *sent)
@@ -299,7 +299,7 @@ def test_what_was_sent_is_read_once_and_receipted(cluster, names, kind):
         assert receipt.checksum == sum(map(zlib.crc32, bodies))
 
 
-def test_a_message_keeps_what_belongs_to_it(cluster, names):
+def test_a_message_keeps_its_attributes_type_and_time(cluster, names):
     named = next(iter(cluster.layout([names.plain]).partitions))
     send(
         cluster,

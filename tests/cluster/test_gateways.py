@@ -48,7 +48,7 @@ def test_a_gateway_that_comes_to_no_end_is_left_for_the_next_one(parts, monkeypa
     assert len(asked) == 1
 
 
-def test_without_any_gateway_the_error_names_all_of_them(parts):
+def test_without_any_gateway_the_error_names_all_gateways(parts):
     cluster = parts.cluster
     parts.kill(0)
     parts.kill(1)
@@ -60,7 +60,7 @@ def test_without_any_gateway_the_error_names_all_of_them(parts):
     assert "asking for a layout" in str(away.value)
 
 
-def test_what_tubemq_answers_is_the_answer_and_no_other_gateway_is_asked(parts):
+def test_an_error_of_tubemq_is_raised_and_no_other_gateway_is_asked(parts):
     with pytest.raises(RpcError) as refused:
         parts.cluster.layout(["nowhere"])
     assert refused.value.code == 431

@@ -147,14 +147,14 @@ def test_a_task_whose_messages_are_refused_closes_its_producer(cluster, kept):
     assert cluster.master.producers == set()
 
 
-def test_what_a_task_did_not_flush_is_flushed_at_its_end(cluster, kept):
+def test_messages_that_a_task_did_not_flush_are_flushed_at_its_end(cluster, kept):
     with kept.sender(kept.config) as sender:
         sender.send_batch(single("demo", b"a"))
     assert cluster.stored() == [b"a"]
     assert sender.unacknowledged == 0
 
 
-def test_a_connection_that_ended_meanwhile_is_made_anew_and_nothing_is_sent_twice(cluster, kept, caplog):
+def test_a_lost_connection_is_opened_again_and_no_message_is_sent_twice(cluster, kept, caplog):
     kept.task(b"a")
     cluster.broker.server.drop_connections()
     _, (receipt,), retried = kept.task(b"b")
@@ -183,7 +183,7 @@ def test_a_producer_in_use_is_not_closed_for_having_been_idle(cluster):
         assert cluster.stored() == [b"a", b"b"]
 
 
-def test_closing_the_idle_ones_leaves_the_master(cluster, kept):
+def test_closing_idle_producers_unregisters_them_at_the_master(cluster, kept):
     kept.task(b"a")
     kept.close_idle()
     kept.close_idle()
@@ -191,7 +191,7 @@ def test_closing_the_idle_ones_leaves_the_master(cluster, kept):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_has_none_and_leaves_the_parents_alone(cluster, kept):
+def test_a_forked_child_has_no_producers_and_leaves_those_of_its_parent(cluster, kept):
     first, *_ = kept.task(b"a")
     child = os.fork()
     if child == 0:

@@ -122,7 +122,7 @@ def test_a_reading_that_is_closed_gives_back_what_it_holds(parts):
     assert parts.running[0].server._budget.used == 0
 
 
-def test_what_wait_raises_ends_the_reading(parts):
+def test_an_error_raised_while_waiting_ends_the_reading(parts):
     def interrupt():
         raise InterruptedError
 
@@ -157,7 +157,7 @@ def batch(start, end):
 @given(
     st.lists(st.tuples(st.sampled_from([None, *Loss]), st.integers(0, 30), st.integers(0, 30)), max_size=12)
 )
-def test_what_is_left_only_shrinks_and_is_never_read_twice(steps):
+def test_the_rest_of_a_range_only_shrinks_and_is_never_read_twice(steps):
     left = LeftOfRange(OffsetRange(HERE, 10, 20))
     read = []
     for kind, one, other in steps:

@@ -35,7 +35,7 @@ def bodies(start, count):
     return [b"%06d" % number for number in range(start, start + count)]
 
 
-def test_nothing_is_lost_when_the_gateway_is_killed_before_a_flush(parts):
+def test_no_message_is_lost_when_the_gateway_is_killed_before_a_flush(parts):
     with parts.cluster.sender("test") as sender:
         sender.send_batch(parts.batch(bodies(0, 100)))
         sender.flush()
@@ -55,7 +55,7 @@ def test_nothing_is_lost_when_the_gateway_is_killed_before_a_flush(parts):
     assert sum(one.unanswered for one in receipts) == again
 
 
-def test_nothing_is_lost_when_the_gateway_is_killed_before_the_end_of_the_block(parts):
+def test_no_message_is_lost_when_the_gateway_is_killed_before_the_block_ends(parts):
     with parts.cluster.sender("test") as sender:
         sender.send_batch(parts.batch(bodies(0, 100)))
         parts.kill(0)
@@ -72,7 +72,7 @@ def test_receipts_survive_the_gateway_that_told_them(parts):
         assert merged(told) == told
 
 
-def test_what_may_be_stored_is_not_sent_again_where_that_is_forbidden(parts):
+def test_messages_that_may_be_stored_are_not_sent_again_without_retry_ambiguous(parts):
     parts.with_settings(retry_ambiguous=False)
     with parts.cluster.sender() as sender:
         sender.send_batch(parts.batch(bodies(0, 10)))
@@ -108,7 +108,7 @@ def test_without_any_gateway_the_error_comes_after_the_patience_of_sending(parts
         sender.flush()
 
 
-def test_a_sender_that_was_not_used_asks_nobody(parts):
+def test_an_unused_sender_asks_no_gateway(parts):
     parts.kill(0)
     parts.kill(1)
     with parts.cluster.sender("test") as sender:
@@ -137,7 +137,7 @@ def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monke
     assert stored(parts) == dict.fromkeys(bodies(0, 25), 1)
 
 
-def test_what_is_not_stored_is_bounded_by_flushes_of_its_own(parts, monkeypatch):
+def test_unstored_bytes_are_bounded_by_flushes_of_the_sender(parts, monkeypatch):
     monkeypatch.setattr(remote_sender, "_FLUSH_BYTES", 100)
     with parts.cluster.sender("test") as sender:
         for start in range(0, 100, 10):

@@ -59,7 +59,7 @@ def test_only_partitions_that_begin_at_a_time_are_searched(cluster):
         assert resolve(cluster, unchanged) is unchanged
 
 
-def test_where_no_record_is_of_the_time_the_user_decides(cluster):
+def test_the_user_decides_what_a_time_without_records_means(cluster):
     with pytest.raises(OptionError) as refused:
         resolve(cluster, at(60))
     assert refused.value.condition == "TUBEMQ_NO_RECORD_OF_TIME"

@@ -46,7 +46,7 @@ def test_settings_arrive(config):
     assert wire.settings_from_proto(message, BASE) == config
 
 
-def test_what_is_not_set_is_as_the_gateway_has_it():
+def test_unset_settings_are_those_of_the_gateway():
     assert wire.settings_from_proto(pb.SessionSettings(group="etl"), BASE) == dataclasses.replace(
         BASE, group="etl", reader_groups=()
     )

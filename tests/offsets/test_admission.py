@@ -44,7 +44,7 @@ def test_shares(sizes, limit, shares):
 
 
 @pytest.mark.parametrize(("sizes", "taken_rows"), [((3, 6), [0, 0]), ((3, 7), [3, 7]), ((30, 70), [3, 7])])
-def test_nothing_is_taken_below_the_minimum(sizes, taken_rows):
+def test_no_rows_are_taken_below_the_minimum(sizes, taken_rows):
     positions, latest = stores(*sizes)
     assert [end // 28 for end in admit(positions, latest, 10, 10).values()] == taken_rows
 
@@ -96,7 +96,7 @@ def test_sizes_are_asked_for_once_and_only_where_rows_wait():
     assert len(asked) == 1
 
 
-def test_a_store_whose_rows_have_no_known_size_stays_and_holds_up_nobody():
+def test_a_store_without_row_sizes_stays_and_does_not_hold_up_others():
     positions, latest = stores(100, 100)
     _, second = latest
     ends = admit(positions, latest, max_bytes=50, row_bytes=lambda _: {second: 1})

@@ -59,7 +59,7 @@ def test_a_partition_that_the_user_adds_begins_at_the_beginning():
     assert appeared.first_offsets == {TWIN: 560}
 
 
-def test_nothing_new_gives_the_very_start():
+def test_without_new_rows_the_next_offset_is_the_start_itself():
     start = SourceOffset({ZERO: 560, ONE: 0}, {ZERO: 280, ONE: 0})
     assert next_offset(start, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) is start
 
@@ -163,7 +163,7 @@ def test_available_now_does_not_need_a_partition_that_was_empty():
 
 
 @given(own.positions_in_logs(), st.none() | st.integers(1, 50), st.data())
-def test_reading_stops_where_it_may_and_nobody_goes_back(logs, max_rows, data):
+def test_reading_stops_at_the_ends_and_no_partition_goes_back(logs, max_rows, data):
     """Partitions may be beyond that: they stay, and nothing is lost."""
     positions, bounds = logs
     ends = {

@@ -10,7 +10,7 @@ ZERO, TWIN, ONE, OTHER = tp("demo/1:0"), tp("demo/1:1"), tp("demo/1:10000"), tp(
 BOUNDS = {ZERO.store_id: OffsetBounds(280, 560), OTHER.store_id: OffsetBounds(0, 28)}
 
 
-def test_nothing_to_say():
+def test_an_audit_without_losses_keeps_all_positions():
     known = {ZERO: 280, OTHER: 28}
     assert audit(known, known.keys(), BOUNDS) == Audit(known, {}, ())
 

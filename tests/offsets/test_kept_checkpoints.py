@@ -29,5 +29,5 @@ def test_the_offsets_of_every_release_are_read(file):
     assert {one: at for topic in resumed.topics.values() for one, at in topic.items()} == offset.next_offsets
 
 
-def test_there_are_some():
+def test_at_least_three_kept_checkpoints_are_found():
     assert len(offsets()) >= 3

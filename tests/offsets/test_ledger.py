@@ -136,7 +136,7 @@ def test_a_planned_micro_batch_is_told_apart_by_where_it_begins():
         ({"origin": ...}, "KeyError: 'origin'"),
     ],
 )
-def test_what_is_not_a_ledger_is_refused(change, problem):
+def test_a_ledger_line_with_wrong_fields_is_refused(change, problem):
     _, text = file_of([lost(0, 1)], BATCH, NOON)
     data = {name: value for name, value in {**json.loads(text), **change}.items() if value is not ...}
     with pytest.raises(LedgerFormatError, match=problem or "file, line 1 is not a ledger of losses"):
@@ -144,7 +144,7 @@ def test_what_is_not_a_ledger_is_refused(change, problem):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", "null", '"v"', "\x00", '{"v":1}\n'])
-def test_what_is_not_even_json_of_this_form_is_refused(text):
+def test_a_ledger_line_that_is_no_json_object_is_refused(text):
     with pytest.raises(LedgerFormatError, match="file, line 1"):
         observations_of(text, "file")
 
@@ -194,7 +194,7 @@ def test_rows_that_one_observation_does_not_know_are_not_known():
         seen(lost(0, 10, 10, partition=tp("demo/2:0"))),
     ],
 )
-def test_what_differs_in_origin_or_partition_is_another_gap(other):
+def test_losses_of_another_origin_or_partition_are_another_gap(other):
     assert summary([*seen(lost(0, 10, 10)), *other]) == [(0, 10, 10), (0, 10, 10)]
 
 
@@ -315,7 +315,7 @@ def test_rows_that_attempts_lost_are_exact_or_not_known(case, random):
 
 
 @given(st.lists(st.integers(0, LENGTH), min_size=1), st.integers(0, LENGTH), st.randoms())
-def test_what_expires_while_attempts_repeat_is_counted_once(retention, begin, random):
+def test_rows_that_expire_while_attempts_repeat_are_counted_once(retention, begin, random):
     """Retention moves on between attempts; the gap is what the last one found."""
     retention = sorted(max(begin, one) for one in retention)
     observed = [one for end in retention if end > begin for one in seen(lost(begin, end, end - begin))]

@@ -14,7 +14,7 @@ def reader(text=""):
 
 
 @given(own.offset_maps)
-def test_what_is_written_is_read(offsets):
+def test_written_offsets_are_read(offsets):
     assert reader().offsets(write_offsets(offsets)) == offsets
 
 

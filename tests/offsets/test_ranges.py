@@ -39,7 +39,7 @@ def test_the_ranges_are_the_difference(known, next_offsets, data):
 
 
 @given(own.source_offsets())
-def test_nothing_is_between_an_offset_and_itself(offset):
+def test_no_range_lies_between_an_offset_and_itself(offset):
     assert ranges_between(offset, offset, fail_on_loss) == []
 
 

@@ -19,7 +19,7 @@ def through_spark(offset):
 
 
 @given(st.one_of(own.source_offsets(), own.positions_and_times.map(StartToken)))
-def test_what_is_written_is_read(offset):
+def test_a_written_stream_offset_is_read_and_pickled(offset):
     assert read_stream_offset(through_spark(offset)) == offset
     assert pickle.loads(pickle.dumps(offset)) == offset
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_of_a_newer_release_is_refused_with_both_versions(data):
         assert caught.value.condition == "TUBEMQ_OFFSETS_VERSION"
 
 
-def test_where_a_partition_begins():
+def test_a_partition_begins_at_the_start_offset_or_where_the_end_says():
     start, end = SourceOffset({ZERO: 280}), SourceOffset({ZERO: 560, ONE: 84}, {ONE: 28})
     assert start_of(ZERO, start, end) == 280
     assert start_of(ONE, start, end) == 28

@@ -54,7 +54,7 @@ def test_large_ranges_are_cut_and_small_ones_stay_whole(ranges, wish, expected):
         ([1, 1, 10_000], 6, [1, 1, 2_500, 2_500, 2_500, 2_500]),
     ],
 )
-def test_what_small_ranges_leave_is_divided_among_the_large_ones(lengths, wish, expected):
+def test_tasks_that_small_ranges_leave_are_divided_among_the_large_ones(lengths, wish, expected):
     ranges = [part(number, 0, length) for number, length in enumerate(lengths)]
     assert sizes(split_ranges(ranges, min_partitions=wish)) == expected
 

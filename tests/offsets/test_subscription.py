@@ -68,7 +68,7 @@ KEYS = ["demo/1:0", "demo/1:1", "demo/10:10000", "orders/2:0"]
 
 
 @given(st.sets(st.builds(tp, st.sampled_from(KEYS)), min_size=1))
-def test_what_is_written_is_read_and_travels(partitions):
+def test_a_written_assignment_is_read_and_pickled(partitions):
     assigned = Assignment(frozenset(partitions))
     assert parse_assignment(format_assignment(assigned)) == assigned
     assert pickle.loads(pickle.dumps(assigned)) == assigned

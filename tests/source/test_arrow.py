@@ -49,7 +49,7 @@ def test_values_are_cut_out_of_the_fetched_bytes(values):
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(answers(st.lists(st.one_of(sound_messages(), odd_messages(), broken_messages), max_size=3)))
-def test_whatever_a_broker_answers_becomes_its_rows_or_an_error(body):
+def test_any_answer_of_a_broker_becomes_its_rows_or_an_error(body):
     """Messages laid out unusually have their payloads behind the others', so positions do not ascend."""
     try:
         _, columns, _ = decode_fetch(body)
@@ -121,7 +121,7 @@ def test_offsets_that_are_sure_stand_beside_others():
     assert made.column("offset").to_pylist() == [280, 308, None, 420]
 
 
-def test_attributes_and_the_type_in_them():
+def test_the_message_type_comes_from_the_attributes():
     texts = ["$msgType$=news,$msgTime$=202402291234,k=v", "k=v", "", None]
     (batch,) = build([fetched([(b"x", text) for text in texts])])
 

@@ -23,7 +23,7 @@ def offsets(**changes):
     return json.dumps({"demo": {"1:0": 56, "1:10000": -2, "1:20000": 84, "1:20001": -1} | changes})
 
 
-def test_everything_is_read_when_nothing_is_said(cluster):
+def test_all_records_are_read_by_default(cluster):
     assert plan() == [
         "demo/1:0 [0, 140)",
         "demo/1:10000 [0, 196)",
@@ -62,7 +62,7 @@ def test_an_empty_range_is_no_task(cluster):
         (168, 140, "TUBEMQ_OFFSET_BEYOND_LOG"),
     ],
 )
-def test_ranges_that_cannot_be(cluster, start, end, condition):
+def test_impossible_ranges_are_refused(cluster, start, end, condition):
     cluster.partitions = {partition(0)}
 
     with pytest.raises(OptionError) as refused:
@@ -73,7 +73,7 @@ def test_ranges_that_cannot_be(cluster, start, end, condition):
     assert refused.value.condition == condition
 
 
-def test_a_batch_read_of_what_is_on_the_disk(cluster):
+def test_a_batch_read_may_be_limited_to_flushed_records(cluster):
     cluster.partitions, cluster.unflushed = {partition(0)}, {0: 2}
     assert plan(visibility="flushed") == ["demo/1:0 [0, 84)"]
 
@@ -89,7 +89,7 @@ def test_a_batch_read_of_what_is_on_the_disk(cluster):
     assert plan(visibility="memory", endingoffsets=at(112)) == ["demo/1:0 [0, 112)"]
 
 
-def test_what_retention_removed_is_a_loss_or_skipped(cluster):
+def test_records_that_retention_removed_are_a_loss_or_skipped(cluster):
     cluster.partitions, cluster.earliest = {partition(0)}, 84
     start = json.dumps({"demo": {"1:0": 28}})
 

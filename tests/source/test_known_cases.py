@@ -242,7 +242,7 @@ def test_without_a_record_of_the_time_a_stream_does_not_start(cluster, clock, st
     )
 
 
-def test_it_may_begin_at_the_end_then_and_later_rows_arrive(cluster, clock):
+def test_a_query_without_a_matching_time_may_begin_at_the_end(cluster, clock):
     timed(cluster)
     query = Query(clock, {"subscribe": "big", **NO_MATCH, "startingoffsetsbytimestampstrategy": "latest"})
     assert query.batch() == []

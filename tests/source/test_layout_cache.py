@@ -51,7 +51,7 @@ def test_a_pattern_that_matches_nothing_asks_for_nothing(cluster, clock):
     assert cluster.layouts == 0
 
 
-def test_the_topics_found_last_are_read_while_nobody_lists_them(cluster, clock, caplog):
+def test_the_topics_of_the_last_list_are_read_while_no_master_answers(cluster, clock, caplog):
     layouts = LayoutCache(cluster, TopicPattern("demo"))
     layouts.ask(missing_ok=False)
     cluster.topics_fail = AWAY

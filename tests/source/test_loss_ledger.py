@@ -96,7 +96,7 @@ def test_the_driver_writes_what_the_start_passes_over(cluster, clock, ledger):
     assert set(ledger.rows("consumerGroup", "queryId", "batchId")) == {("tubemq_spark-demo", None, None)}
 
 
-def test_with_message_types_nobody_knows_how_many_of_them_were_lost(cluster, clock, ledger):
+def test_a_gap_has_no_row_count_when_message_types_are_filtered(cluster, clock, ledger):
     cluster.partitions, cluster.earliest = {partition(0)}, 84
     one = stream(ledger, startingOffsets='{"demo":{"1:0":28}}', messageTypes="order")
     one.latestOffset(one.initialOffset(), ALL)
@@ -116,7 +116,7 @@ def test_a_query_that_starts_again_from_the_same_offset_writes_nothing_new(clust
     assert len(ledger.files) == 2
 
 
-def test_what_a_task_will_meet_is_left_to_it(cluster, clock, ledger):
+def test_a_loss_that_a_task_will_meet_is_not_written_by_the_driver(cluster, clock, ledger):
     """It knows the query, the micro-batch, and how far retention has come by then."""
     cluster.partitions, cluster.earliest = {partition(0)}, 84
     one = stream(ledger)
@@ -140,7 +140,7 @@ def test_a_log_that_went_back_is_written_by_planning_and_not_again_by_a_replay(c
     assert len(ledger.files) == 1
 
 
-def test_the_same_happening_twice_is_two_gaps(cluster, clock, ledger):
+def test_a_log_that_moves_back_twice_has_two_gaps(cluster, clock, ledger):
     """Offsets of a log that went back are used again, so a gap may have those of an earlier one."""
     cluster.partitions = {partition(0)}
     one = stream(ledger)

@@ -39,12 +39,12 @@ def test_a_partition_that_is_not_read_shares_its_store_all_the_same(told):
     assert told() == ["shared"]
 
 
-def test_who_chooses_message_types_knows_already(told):
+def test_a_read_of_message_types_is_not_warned(told):
     NullOffsetWarning(["offset"], filtered=True).check(layout(SHARED))
     assert told() == []
 
 
-def test_who_does_not_ask_for_offsets_is_not_told(told):
+def test_a_read_without_the_offset_column_is_not_warned(told):
     NullOffsetWarning(["value", "topic"]).check(layout(SHARED))
     assert told() == []
 

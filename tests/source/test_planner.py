@@ -87,7 +87,7 @@ def test_an_idle_stream_asks_less_and_less_often(planner, cluster, clock):
 
 
 @pytest.mark.parametrize("interval_ms", [100, 5000])
-def test_how_seldom_an_idle_stream_asks_is_an_option(cluster, clock, interval_ms):
+def test_an_option_sets_how_seldom_an_idle_stream_asks(cluster, clock, interval_ms):
     planner = planner_with(**{"fetchOffset.maxIdleIntervalMs": str(interval_ms)})
     planner.snapshot(POSITIONS)
     clock[0] += 3600
@@ -244,7 +244,7 @@ def test_fixing_a_position_waits_for_every_store(planner, cluster, clock):
     assert cluster.questions == 3
 
 
-def test_fixing_a_position_gives_up_and_names_what_is_missing(planner, cluster, clock):
+def test_fixing_a_position_gives_up_and_names_the_missing_stores(planner, cluster, clock):
     cluster.failing = {1: AWAY}
     with pytest.raises(TubeMQConnectionError) as away:
         planner.complete_snapshot()
@@ -263,7 +263,7 @@ def test_fixing_a_position_does_not_wait_for_a_broker_that_refuses_for_good(plan
     assert cluster.questions == 1
 
 
-def test_fixing_a_position_waits_for_stores_that_appear_meanwhile(planner, cluster, clock):
+def test_fixing_a_position_waits_for_stores_that_appear_late(planner, cluster, clock):
     cluster.rows[3] = 4
     cluster.before_layout = [lambda: None, lambda: None, lambda: cluster.partitions.add(partition(30_000))]
 

@@ -131,7 +131,7 @@ def test_a_shared_store_is_looked_at_by_the_partition_that_has_rows(clock):
     assert len(cluster.asked) == 3
 
 
-def test_where_no_row_was_seen_the_last_size_counts_or_one_is_assumed(cluster, partition, clock):
+def test_a_store_without_rows_has_its_last_size_or_an_assumed_size(cluster, partition, clock):
     """Rows that retention removed meanwhile, or of types that are not read."""
     cluster.append(partition, *[50] * 3)
     cluster.expired[partition.store_id] = 3

@@ -20,7 +20,7 @@ def test_any_columns_in_any_order(names, count):
     check_schema(StructType([StructField(name, READ[name].type) for name in names[:count]]))
 
 
-def test_what_is_always_there_may_be_called_so():
+def test_a_column_that_is_never_null_may_be_declared_not_null():
     check_schema(StructType([StructField("value", BinaryType(), nullable=False)]))
 
 
@@ -49,7 +49,7 @@ def test_a_map_s_flag_is_not_a_type(contains_null):
         ),
     ],
 )
-def test_what_no_row_has_is_refused(field, condition, told):
+def test_a_schema_that_no_row_fits_is_refused(field, condition, told):
     with pytest.raises(OptionError) as refused:
         check_schema(StructType([] if field is None else [field]))
 

@@ -197,7 +197,7 @@ def test_a_store_whose_rows_cannot_be_looked_at_waits_for_the_next_time(cluster,
     assert rows(stream, end, stream.latestOffset(end, limit)) == {0: 5}, "without anything else that is new"
 
 
-def test_available_now_fails_when_what_it_was_to_read_is_gone(cluster, clock):
+def test_available_now_fails_when_records_before_its_target_are_gone(cluster, clock):
     """Also where losses are tolerated; started again, the query goes on with what there is."""
     options = {"failondataloss": "false", "maxoffsetspertrigger": "4"}
     stream = reader(**options)
@@ -243,7 +243,7 @@ def flushed_reader(**options):
     return reader(visibility="flushed", **options)
 
 
-def test_nothing_is_read_that_is_not_on_the_disk(cluster, clock):
+def test_a_stream_of_flushed_records_reads_no_other_records(cluster, clock):
     cluster.unflushed = {0: 2, 1: 7}
     stream = flushed_reader()
     begin = stream.initialOffset()
@@ -256,7 +256,7 @@ def test_nothing_is_read_that_is_not_on_the_disk(cluster, clock):
     assert rows(stream, end, stream.latestOffset(end, EVERYTHING)) == {0: 2, 10_000: 6}
 
 
-def test_latest_is_the_end_of_what_is_on_the_disk(cluster, clock):
+def test_latest_is_the_end_of_the_flushed_records(cluster, clock):
     """So a row that a crash may take is read when it can no longer be taken."""
     cluster.unflushed = {0: 2}
     stream = flushed_reader(startingoffsets="latest")
@@ -416,7 +416,7 @@ def test_courtesies_do_nothing(cluster):
         (StructType([StructField("body", BinaryType())]), {}, "TUBEMQ_SCHEMA_UNKNOWN_COLUMN"),
     ],
 )
-def test_what_is_wrong_is_told_at_the_first_question(schema, options, condition):
+def test_a_wrong_option_or_schema_is_refused_at_the_first_question(schema, options, condition):
     """Whatever that is; PySpark would hide what the making of a reader raises."""
     stream = reader(schema, **options)
 
@@ -467,7 +467,7 @@ def test_the_replay_of_a_micro_batch_is_the_same_in_a_new_driver(cluster, clock)
     ]
 
 
-def test_what_is_behind_retention_goes_on_at_the_first_record_that_can_be_read(cluster, clock):
+def test_a_partition_behind_retention_goes_on_at_the_first_readable_record(cluster, clock):
     stream = gone_at_the_beginning(cluster, 4, failondataloss="false")
     cluster.earliest = 56
     behind = {"v": 1, "topics": {"demo": {"1:0": 28}}}
@@ -682,7 +682,7 @@ def test_the_group_follows_finished_micro_batches(cluster, clock):
     assert cluster.moves[1:] == [{partition(0): 28 * 6}], "the others stand there already"
 
 
-def test_a_group_that_cannot_be_moved_is_told_of_once(cluster, clock, caplog):
+def test_a_group_that_cannot_be_moved_is_logged_once(cluster, clock, caplog):
     stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
     first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
     cluster.group_fails = NOT_HERE
@@ -732,7 +732,7 @@ def test_a_backlog_that_is_divided_or_small_is_not_worth_a_word(cluster, caplog)
     assert large_backlog(caplog) == []
 
 
-def test_an_answer_that_is_still_true_is_not_worked_out_again(cluster, clock, monkeypatch):
+def test_the_offset_of_an_idle_query_is_not_computed_again(cluster, clock, monkeypatch):
     """Spark asks an idle query all the time, and working it out for 10 000 partitions takes a while."""
     worked_out = []
     next_offset = stream_driver.next_offset

@@ -32,12 +32,12 @@ def ahead(batches):
     return _ahead(read, name="tubemq-read-test")
 
 
-def test_everything_comes_in_its_order():
+def test_rows_read_ahead_come_in_their_order():
     assert list(ahead(iter(range(100)))) == list(range(100))
     assert running() == []
 
 
-def test_nothing_runs_before_the_first_row_is_asked_for():
+def test_no_thread_runs_before_the_first_row_is_asked_for():
     reading = ahead(iter(range(3)))
 
     assert running() == []
@@ -61,7 +61,7 @@ def test_an_error_comes_behind_the_rows_before_it():
     assert running() == []
 
 
-def test_whoever_stops_reading_stops_the_thread():
+def test_closing_a_reading_stops_its_thread():
     """LIMIT and cancelled jobs close the generator."""
 
     def endless():
@@ -94,7 +94,7 @@ def test_the_thread_goes_only_a_little_ahead():
     reading.close()
 
 
-def test_whoever_stops_reading_does_not_wait_for_a_broker():
+def test_closing_a_reading_does_not_wait_for_a_broker():
     """What waits (for a lease, or for a broker that is away) is told."""
     waiting = threading.Event()
 
@@ -111,7 +111,7 @@ def test_whoever_stops_reading_does_not_wait_for_a_broker():
     assert running() == []
 
 
-def test_a_wait_that_nobody_cuts_short_ends():
+def test_a_wait_that_is_not_cut_short_ends():
     def patient(feed):
         feed.pause(0.001)
         feed.put(1)

@@ -64,7 +64,7 @@ def test_ids_are_those_that_the_attributes_hold(rows):
         max_size=20,
     )
 )
-def test_what_our_sink_writes_is_cut_apart(rows):
+def test_attributes_that_our_sink_writes_are_cut_apart(rows):
     prefixes = [
         encode_prefix({**(own or {}), **({"messageUid": uid} if uid else {})}, kind, "202401020304")[4:]
         for own, kind, uid in rows
@@ -77,7 +77,7 @@ def test_what_our_sink_writes_is_cut_apart(rows):
     assert split.texts.to_pylist() == [encode_prefix(own, kind, "202401020304")[4:] for own, kind, _ in rows]
 
 
-def test_an_id_that_is_not_text_becomes_one():
+def test_a_message_uid_that_is_not_text_becomes_text():
     messages = columns([(b"x", "messageUid=?")])
     odd = dataclasses.replace(messages, data=messages.data.replace(b"?", b"\xff"))
     builder = BatchBuilder(PLAIN, zoneinfo.ZoneInfo("UTC"))

@@ -46,7 +46,7 @@ def build_rows(bodies, *names, mode=ParseMode.PERMISSIVE):
     return [tuple(row.values()) for batch in made for row in batch.to_pylist(maps_as_pydicts="strict")]
 
 
-def test_each_message_is_a_row_with_what_belongs_to_it():
+def test_each_message_of_a_body_is_a_row_with_all_columns():
     (batch,) = build([(SOUND, "$msgType$=red"), (MIXED, None)])
 
     assert batch.schema == arrow_schema(ALL_COLUMNS)

@@ -38,7 +38,7 @@ def test_one_group_and_one_topic_may_be_asked_for(view, server, send):
     assert view("groups", tubemq_group="billing", subscribe="nobody_has_it") == []
 
 
-def test_who_holds_a_partition_and_what_is_in_flight(view, server, send):
+def test_the_groups_view_shows_the_consumer_and_the_rows_in_flight(view, server, send):
     send("plain", 1, 0, *"abc")
     partition = TopicPartition("plain", 1, 0)
     claim = Claim(partition, "billing", "client-7")

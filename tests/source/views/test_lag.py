@@ -57,7 +57,7 @@ def picked(row, *columns):
     return tuple(row[column] for column in columns)
 
 
-def test_what_a_query_has_not_read_is_counted(view, checkpoint, send):
+def test_rows_that_a_query_has_not_read_are_counted(view, checkpoint, send):
     send("plain", 1, 0, *"abcde", message_time=MINUTE)
     send("plain", 2, 10_000, *"ab")
     stands = offset("plain", b1_0=56, b1_10000=0, b2_0=0, b2_10000=56, b3_0=0, b3_10000=0)
@@ -92,7 +92,7 @@ def test_bytes_are_those_of_the_log(view, checkpoint, send, server):
     assert 1500 * 1000 < row["bytes"] < 1500 * 1100
 
 
-def test_no_message_is_read_when_nobody_wants_to_know(view, checkpoint, send, server):
+def test_no_message_is_read_when_no_column_needs_one(view, checkpoint, send, server):
     send("plain", 1, 0, *"ab")
     stands = checkpoint((offset("plain", b1_0=0),))
     fetches = server.faults.answer(Method.GET_MESSAGE, 500)
@@ -163,14 +163,14 @@ def test_only_the_last_two_micro_batches_count(view, checkpoint, send):
     assert picked(row, "rows", "rowsUnderWay", "offset", "batch") == (4, 1, 28, 10)
 
 
-def test_what_the_query_has_not_seen_counts_from_its_beginning(view, checkpoint, send):
+def test_a_partition_that_the_query_has_not_seen_counts_from_its_beginning(view, checkpoint, send):
     send("plain", 3, 0, *"abc")
     rows = by_place(view("lag", checkpointLocation=checkpoint((offset("plain", b1_0=0),))))
     assert picked(rows[3, 0], "rows", "offset", "rowsUnderWay") == (3, None, None)
     assert set(rows) == {(broker_id, 10_000 * store) for broker_id in (1, 2, 3) for store in (0, 1)}
 
 
-def test_of_several_sources_each_has_its_rows(view, checkpoint, send):
+def test_each_of_several_sources_has_its_rows(view, checkpoint, send):
     send("plain", 1, 0, *"ab")
     send("shared", 1, 1, *"abc")
     stands = checkpoint((KAFKA, offset("plain", b1_0=0), "-", offset("shared", b1_0=28, b1_1=28)))
@@ -200,7 +200,7 @@ def test_a_broker_that_is_away_leaves_its_own_lag_unknown(view, checkpoint, send
     assert picked(rows[1, 0], "state", "rows", "nextTime") == ("answers", 1, MADE)
 
 
-def test_what_retention_took_is_told(view, checkpoint, server, send):
+def test_rows_that_retention_took_are_counted_as_expired(view, checkpoint, server, send):
     send("plain", 1, 0, *"abcde")
     server.apply_retention("plain", older_than_ms=0)
     send("plain", 1, 0, *"fg")
@@ -219,7 +219,7 @@ def test_a_log_that_went_back_is_told(view, checkpoint, send):
     assert row["error"].startswith("[TUBEMQ_DATA_LOSS.MOVED_BACK] plain/1:0")
 
 
-def test_what_was_removed_has_a_row(view, checkpoint, send):
+def test_removed_topics_and_partitions_have_a_row(view, checkpoint, send):
     stands = checkpoint((offset("gone", b1_0=28), offset("plain", b1_0=0, b7_0=56)))
     rows = {
         (row["topic"], row["brokerId"], row["partition"]): row
@@ -259,7 +259,7 @@ def test_other_folders_are_refused(view, tmp_path, files, problem):
     assert problem in str(refused.value)
 
 
-def test_a_place_that_is_none_is_refused(view):
+def test_an_invalid_checkpoint_location_is_refused(view):
     for place in ("relative/path", "nofs://x/y"):
         with pytest.raises(OptionError, match=f"'checkpointLocation' is '{place}', but must be an absolute"):
             view("lag", checkpointLocation=place)
@@ -313,7 +313,7 @@ def test_a_group_s_broker_may_be_away(view, server, send):
     assert picked(rows[2, 0], "state", "rows", "offset") == ("away", None, None)
 
 
-def test_a_group_that_nobody_knows_is_an_error(view):
+def test_an_unknown_group_is_an_error(view):
     with pytest.raises(OptionError) as refused:
         view("lag", tubemq_group="typo")
     assert refused.value.condition == "TUBEMQ_GROUP_UNKNOWN"

@@ -24,7 +24,7 @@ def test_each_partition_has_a_row(view, server, send):
     assert set(held.values()) == {(0, 0, 0)}
 
 
-def test_partitions_of_one_store_share_what_it_holds(view, send):
+def test_partitions_of_one_store_share_its_rows(view, send):
     send("shared", 1, 0, *"ab")
     send("shared", 1, 1, *"cde")
 
@@ -37,7 +37,7 @@ def test_partitions_of_one_store_share_what_it_holds(view, send):
     assert (assigned["partition"], assigned["partitionsInStore"]) == (1, 2)
 
 
-def test_what_is_not_on_the_disk_yet_is_told_apart(view, server, send):
+def test_records_that_are_not_flushed_are_told_apart(view, server, send):
     send("plain", 1, 0, *"abc")
     server.faults.stop_broker(1, graceful=True)
     server.faults.start_broker(1)
@@ -47,7 +47,7 @@ def test_what_is_not_on_the_disk_yet_is_told_apart(view, server, send):
     assert (row["earliest"], row["latest"], row["flushedLatest"], row["rows"]) == (0, 140, 84, 5)
 
 
-def test_what_retention_removed_is_not_counted(view, server, send):
+def test_records_that_retention_removed_are_not_counted(view, server, send):
     send("plain", 1, 0, *"abc")
     server.apply_retention("plain", older_than_ms=0)
     send("plain", 1, 0, "d")
@@ -95,7 +95,7 @@ def test_topics_may_be_found_by_a_pattern(view):
         ({}, "TUBEMQ_NOTHING_SUBSCRIBED", "must be specified for the view 'partitions'"),
     ],
 )
-def test_what_does_not_exist_is_an_error(view, options, condition, words):
+def test_an_unknown_topic_or_partition_is_an_error(view, options, condition, words):
     with pytest.raises(TubeMQError) as refused:
         view("partitions", **options)
     assert refused.value.condition == condition
