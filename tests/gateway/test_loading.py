@@ -143,6 +143,6 @@ def test_secrets_are_not_shown():
     assert settings.shown()["master_tls_key_password"] == "********"
 
 
-def test_what_is_shown_can_be_loaded_again():
+def test_shown_settings_can_be_loaded_again():
     settings = load_settings(flags={**MASTERS, "metrics": "127.0.0.1:0", "node_name": "g1"})
     assert load_settings(flags=settings.shown()) == settings

@@ -42,7 +42,7 @@ def test_all_waiting_fetches_are_woken_but_the_one_that_saw_the_messages(arrival
     assert [waiter.woken for waiter in waiters] == [[], [A], [A], []]
 
 
-def test_the_next_one_is_told_when_the_first_leaves(arrivals):
+def test_the_next_waiting_fetch_is_woken_when_the_first_leaves(arrivals):
     first, second = Waiter(), Waiter()
     for waiter in (first, second):
         arrivals.wait(waiter, [A])

@@ -72,7 +72,7 @@ def in_background(call):
     return thread, found
 
 
-def test_messages_come_in_order_with_all_that_belongs_to_them(served, client):
+def test_messages_come_in_order_with_attributes_and_offsets(served, client):
     (attached,) = attach(client, place())
     assert attached.offset == 0
     publish(served, b"one", b"two", header=MessageHeader({"z": "1", "a": "2"}))
@@ -104,7 +104,7 @@ def test_a_fetch_without_messages_is_answered_after_its_wait(client):
     assert answer.reason == 407
 
 
-def test_what_is_committed_moves_the_group_and_the_rest_comes_again(served, client):
+def test_a_commit_moves_the_group_and_uncommitted_messages_come_again(served, client):
     attach(client, place())
     publish(served, b"one")
     first = fetch(client)
@@ -156,7 +156,7 @@ def test_a_parked_fetch_holds_no_thread(server):
         assert [found[0].messages[0].value for _, found in parked] == [b"for all"] * 30
 
 
-def test_what_a_broker_gave_after_the_client_had_gone_comes_again(served, client, monkeypatch):
+def test_messages_fetched_after_the_client_had_gone_come_again(served, client, monkeypatch):
     attach(client, place())
     publish(served, b"one")
     (attached,) = served.server._consuming._consumers.values()
@@ -290,7 +290,7 @@ def test_calls_that_make_no_sense_are_refused(client, name, fields):
     assert refused(client, name, **fields).status == "INVALID_ARGUMENT"
 
 
-def test_of_several_partitions_each_has_its_own_answer(client):
+def test_each_of_several_partitions_has_its_own_answer(client):
     one, unknown, unaligned = (
         pb.AttachPartitionsRequest.Wanted(partition=place(broker), offset=offset)
         for broker, offset in ((1, 0), (9, 0), (2, 1))

@@ -159,7 +159,7 @@ def test_a_group_is_used_by_those_who_may(connect):
     assert refusal(reader, "QueryGroupPositions", partitions=[place("clicks")]) == FORBIDDEN
 
 
-def test_nobody_uses_the_session_of_another_client_or_takes_its_id(connect):
+def test_a_client_can_use_neither_session_nor_id_of_another_client(connect):
     connect("reader", client_id="mine")
     other = connect(client_id="mine", token=f"Bearer {TOKENS['operator']}")
     other.session.epoch = 1

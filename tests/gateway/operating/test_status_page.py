@@ -105,7 +105,7 @@ def test_the_status_page_needs_nothing_from_elsewhere(served):
     ("method", "path", "status"),
     [("GET", "/nothing", 404), ("POST", "/", 405), ("DELETE", "/metrics", 405), ("HEAD", "/", 200)],
 )
-def test_nothing_else_is_served_and_nothing_can_be_changed(served, method, path, status):
+def test_the_status_page_has_no_other_paths_and_changes_nothing(served, method, path, status):
     assert request(served, path, method)[0] == status
 
 
@@ -125,7 +125,7 @@ def test_health_fails_while_the_gateway_drains(served):
         served.server.observer.draining = False
 
 
-def test_a_gateway_stops_although_somebody_looks(served):
+def test_a_gateway_stops_although_a_client_is_connected_to_its_page(served):
     """A client that sends no request holds a connection open."""
     with tubemq(demo=(1, 1)) as server, gateway(server, metrics=Endpoint("127.0.0.1", 0)) as running:
         host, port = running.server.metrics_address.split(":")

@@ -148,7 +148,7 @@ def test_by_default_a_gateway_creates_nothing(server, secured, connect):
     assert "new_never" not in MasterAdmin(server.master_web).topics()
 
 
-def test_a_token_that_the_masters_do_not_take_is_told_without_it(server, secured, connect):
+def test_a_token_that_masters_refuse_is_not_in_the_error(server, secured, connect):
     with gateway(server, **secured[1], master_admin_token="guessed") as served:
         _, condition, text = refusal(connect(served, "writer"), topic="new_never")
     assert condition == "TUBEMQ_ADMIN_REFUSED"

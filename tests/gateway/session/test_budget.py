@@ -24,7 +24,7 @@ def test_an_owner_has_a_limit_and_all_together_have_one():
     assert budget.used == 15
 
 
-def test_what_is_larger_than_a_limit_is_let_in_alone():
+def test_a_call_larger_than_a_limit_is_let_in_alone():
     budget = ByteBudget(per_owner=10, total=15)
     assert budget.take("a", 100, at_once)
     assert not budget.take("b", 1, at_once)
@@ -70,6 +70,6 @@ def test_the_limits_hold_whatever_comes_and_goes(wanted, data):
     assert budget.used == 0
 
 
-def test_giving_back_what_nobody_took_is_a_mistake():
+def test_giving_back_bytes_that_were_not_taken_is_a_mistake():
     with pytest.raises(KeyError):
         ByteBudget(1, 1).give("a", 1)

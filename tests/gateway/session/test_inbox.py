@@ -28,7 +28,7 @@ def test_the_newest_about_each_thing_is_pending_until_it_was_seen(steps):
         )
 
 
-def test_of_too_many_the_oldest_are_left_out_which_the_numbers_show():
+def test_of_too_many_events_the_oldest_are_left_out_which_numbers_show():
     inbox = Inbox()
     for number in range(_MOST + 5):
         put(inbox, f"t{number}")

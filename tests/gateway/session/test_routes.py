@@ -50,7 +50,7 @@ def parts():
 DEMO = TopicPartition("demo", 1, 10_001)
 
 
-def test_what_a_master_said_is_used_until_it_is_too_old(parts):
+def test_an_answer_of_a_master_is_used_until_it_is_too_old(parts):
     master, clock, routes = parts
     first = routes.find([DEMO])
     clock.now += REFRESH_S
@@ -110,7 +110,7 @@ def test_threads_that_ask_at_once_share_one_answer(parts):
     assert len(master.asked) == 1
 
 
-def test_whoever_wants_the_latest_waits_for_whoever_asks(parts):
+def test_a_call_for_the_latest_routes_waits_for_the_call_that_asks(parts):
     """A master refuses a group other topics while one of its members asks."""
     master, _, routes = parts
     master.gate = threading.Event()

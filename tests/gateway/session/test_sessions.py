@@ -88,7 +88,7 @@ def test_a_closed_session_does_not_close_its_successor():
     assert list(sessions) == [newer]
 
 
-def test_there_are_only_so_many_and_a_refusal_says_when_to_try_again():
+def test_sessions_are_limited_and_a_refusal_says_when_to_try_again():
     sessions, _ = made(sessions=2)
     opened(sessions, "a")
     opened(sessions, "b")
@@ -109,7 +109,7 @@ def test_a_client_without_a_name_is_refused():
         max_size=20,
     )
 )
-def test_only_the_newest_of_an_id_is_served(steps):
+def test_only_the_newest_session_of_an_id_is_served(steps):
     sessions, clock = made()
     model = {}
     for name, epoch, what in steps:

@@ -30,7 +30,7 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def test_so_many_run_one_waits_and_the_next_is_refused_at_once():
+def test_a_call_that_finds_no_thread_and_no_place_to_wait_is_refused_at_once():
     async def scenario(workers, gate):
         tasks = [asyncio.create_task(workers.run(gate.wait)) for _ in range(3)]
         await until(lambda: workers.running == 2)

@@ -83,7 +83,7 @@ def test_malformed_filters_are_refused_when_the_session_is_opened(fleet, types):
 
 
 @pytest.mark.parametrize("group", ["", "x" * 2_000, "ümlaut", "a b"], ids=["none", "too long", "ü", "blank"])
-def test_groups_that_cannot_be_one_are_refused_or_have_the_usual_name(fleet, group):
+def test_invalid_groups_are_refused_and_an_empty_one_has_the_default_name(fleet, group):
     client = PlainClient(fleet.served.address, fresh("client"))
     with client:
         if not group:
@@ -95,7 +95,7 @@ def test_groups_that_cannot_be_one_are_refused_or_have_the_usual_name(fleet, gro
 
 
 @pytest.mark.parametrize("client_id", ["", " ", "x" * 1_025], ids=["none", "blank", "too long"])
-def test_ids_that_cannot_be_one_are_refused(fleet, client_id):
+def test_invalid_client_ids_are_refused(fleet, client_id):
     client = PlainClient(fleet.served.address, client_id)
     with client, pytest.raises(RefusedError) as caught:
         client.open()
@@ -133,7 +133,7 @@ def test_partitions_that_are_not_owned_are_neither_read_nor_given_up(fleet):
     assert values_of(owner("Fetch", wait_ms=10_000)) == [b"for the owner"]
 
 
-def test_a_session_of_another_epoch_is_not_taken_for_this_one(fleet):
+def test_a_session_of_another_epoch_is_refused(fleet):
     client = fleet.client(epoch=5)
     for epoch, status in ((4, "ABORTED"), (6, "FAILED_PRECONDITION")):
         ref = pb.SessionRef(client_id=client.session.client_id, epoch=epoch)
@@ -164,7 +164,7 @@ def test_a_client_whose_clock_went_back_is_told_so_until_the_older_session_has_e
 
 
 @pytest.mark.parametrize("when", ["tomorrow", "209913312560", "20990101"])
-def test_times_of_messages_that_are_none_are_refused(fleet, when):
+def test_invalid_message_times_are_refused(fleet, when):
     topic = fleet.topic()
     batch = batch_to(topic, b"x")
     batch.headers[0].message_time = when

@@ -23,7 +23,7 @@ class Broken:
         raise ZeroDivisionError
 
 
-def test_hooks_see_each_call_and_one_that_fails_harms_nobody(fleet, monkeypatch):
+def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch):
     seen = Seen()
     monkeypatch.setattr(fleet.served.server._calls, "hooks", [Broken(), seen])
     topic = fleet.topic()

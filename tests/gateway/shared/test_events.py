@@ -44,7 +44,7 @@ def error_of(call):
     return parse_error(dict(call.trailing_metadata())[ERROR_TRAILER]).condition
 
 
-def test_the_other_members_of_a_group_hear_of_one_that_comes_and_goes(fleet):
+def test_members_of_a_group_hear_of_a_member_that_comes_and_goes(fleet):
     topic, group = fleet.topic(), fresh("group")
     stays = fleet.reader(topic, 1, group=group)
     stream = Stream(stays)
@@ -72,7 +72,7 @@ def test_events_come_with_heartbeats_until_they_were_seen(fleet):
     assert heard(stays) == []
 
 
-def test_what_a_broken_stream_has_told_is_not_told_again_and_the_rest_is(fleet):
+def test_a_new_stream_tells_only_events_that_a_broken_one_has_not_told(fleet):
     topic, group = fleet.topic(), fresh("group")
     stays = fleet.reader(topic, 1, group=group)
     stream = Stream(stays)
@@ -181,7 +181,7 @@ def test_a_client_that_comes_back_in_time_keeps_its_session(server):
         fleet.close()
 
 
-def test_everybody_hears_that_the_gateway_drains(server):
+def test_event_streams_hear_that_the_gateway_drains(server):
     with gateway(server) as served:
         fleet = Fleet(server, served)
         client = fleet.client()

@@ -45,7 +45,7 @@ def test_members_are_listed_page_by_page(fleet):
     assert ([one.client_id for one in rest.members], rest.more) == (ids[2:], False)
 
 
-def test_a_group_that_nobody_knows_differs_from_one_without_members(fleet):
+def test_an_unknown_group_differs_from_a_group_without_members(fleet):
     topic, group = fleet.topic(), fresh("group")
     fleet.publish(topic, b"one")
     reader = fleet.reader(topic, group=group)
@@ -105,7 +105,7 @@ def test_members_with_other_filters_are_refused(fleet):
     assert caught.value.status == "FAILED_PRECONDITION"
 
 
-def test_what_administrators_have_set_for_a_group_is_told(fleet):
+def test_members_hear_the_policy_that_administrators_set_for_their_group(fleet):
     topic, group = fleet.topic(), fresh("group")
     reader = fleet.reader(topic, group=group)
     policy = reader("ListMembers").policy

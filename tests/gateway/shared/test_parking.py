@@ -105,7 +105,7 @@ def test_another_consumer_asks_when_the_first_has_gone(fleet):
 
 
 @pytest.mark.parametrize("how", ["batch", "stream"])
-def test_what_is_published_through_the_gateway_wakes_at_once(silent, how):
+def test_messages_published_through_the_gateway_wake_fetches_at_once(silent, how):
     topic = silent.topic()
     readers = [silent.reader(topic) for _ in range(3)]
     writer = silent.client("writers")
@@ -130,7 +130,7 @@ def test_a_commit_lets_a_fetch_go_on_that_waits_for_it(silent):
     assert values_of(call.result(10)) == [b"two"]
 
 
-def test_a_partition_that_is_attached_meanwhile_is_read(silent):
+def test_a_waiting_fetch_reads_a_partition_that_is_attached_later(silent):
     topic = silent.topic()
     silent.publish(topic, b"there", broker_id=2)
     reader = silent.reader(topic, 1)

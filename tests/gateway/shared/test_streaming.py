@@ -89,7 +89,7 @@ def test_batches_come_by_themselves_and_commits_move_the_group(fleet):
     wait_until(lambda: offsets() == [2 * ROW, 0], 10)
 
 
-def test_nothing_comes_without_credit(fleet):
+def test_no_batch_comes_without_credit(fleet):
     topic = fleet.topic()
     reader = fleet.reader(topic, 1, 2)
     for broker in (1, 2):
@@ -115,7 +115,7 @@ def test_a_batch_that_is_taken_back_comes_again(fleet):
     stream.finish()
 
 
-def test_what_was_sent_when_the_client_goes_comes_again_at_once(fleet):
+def test_batches_sent_to_a_client_that_went_come_again_at_once(fleet):
     topic = fleet.topic()
     reader = fleet.reader(topic)
     fleet.publish(topic, b"one")
@@ -137,7 +137,7 @@ def test_a_seek_goes_back_and_forth(fleet):
     stream.finish()
 
 
-def test_what_a_seek_takes_back_does_not_come_once_more_before_it(fleet):
+def test_a_batch_that_a_seek_takes_back_does_not_come_before_the_seek(fleet):
     """Rolled back, the batch would be handed out again at once: the stream asks all the time."""
     topic = fleet.topic()
     fleet.publish(topic, b"one")

@@ -43,7 +43,7 @@ def test_a_topic_that_comes_later_is_told_of(fleet):
     assert any(len(answer.partitions) == 3 and not answer.missing_topics for answer in call)
 
 
-def test_what_another_session_noticed_is_told_at_once(server):
+def test_a_change_that_another_session_noticed_is_told_at_once(server):
     """Long before the gateway would ask again by itself."""
     with gateway(server, route_refresh_ms=NEVER_MS, route_expiry_ms=NEVER_MS) as served:
         fleet = Fleet(server, served)
