@@ -25,6 +25,7 @@ from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
 from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -71,7 +72,7 @@ class AssignedMachine(RuleBasedStateMachine):
         )
         self.producer = self.client.producer()
         self.consumer = self.client.assigned_consumer(TOPIC).open()
-        self.consumer._connecting._wait = lambda seconds: None
+        self.consumer._connecting._wait = Sleep(lambda seconds: None)
         self.sent = {one: [] for one in PARTITIONS}
         self.begin = {one: self.consumer.connect(one).latest for one in PARTITIONS}
         for one in PARTITIONS:

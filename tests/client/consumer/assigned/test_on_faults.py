@@ -26,6 +26,7 @@ from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -368,7 +369,7 @@ def test_a_register_that_fails_once_still_begins_where_it_should(dense):
     """With Java's client the second attempt begins with the first message instead of the last."""
     produce(dense, numbered(5), where=partition())
     with consumer_of(dense, consume_position=ConsumePosition.LATEST) as consumer:
-        consumer._connecting._wait = lambda seconds: None
+        consumer._connecting._wait = Sleep(lambda seconds: None)
         failed = dense.faults.answer(Method.PARTITION_REGISTER, 503, times=1)
         assert consumer.connect(partition()).offset == 5 * ROW
         assert failed.hits == 1
@@ -378,7 +379,7 @@ def test_a_register_that_fails_once_still_begins_where_it_should(dense):
 def test_a_register_is_repeated_only_if_that_may_help(dense, code, tries):
     """With Java's client it is always repeated."""
     with consumer_of(dense) as consumer:
-        consumer._connecting._wait = lambda seconds: None
+        consumer._connecting._wait = Sleep(lambda seconds: None)
         refused = dense.faults.answer(
             Method.PARTITION_REGISTER, code, only=lambda request: request.opType == OpType.REGISTER
         )
@@ -517,7 +518,7 @@ def test_a_refusal_for_good_gives_the_partition_up_and_is_told(dense):
 
 def test_a_broker_that_is_away_is_told_when_connecting(dense):
     with consumer_of(dense) as consumer:
-        consumer._connecting._wait = lambda seconds: None
+        consumer._connecting._wait = Sleep(lambda seconds: None)
         dense.faults.stop_broker(2)
         with pytest.raises(TubeMQConnectionError):
             consumer.connect(partition(2))

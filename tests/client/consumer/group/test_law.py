@@ -26,6 +26,7 @@ from tubemq_spark.client import ConsumePosition
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, TubeMQError
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.partition_strings import PartitionInfo
@@ -105,7 +106,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def member(self):
         member = self.client.group_consumer(TOPIC).open()
-        member._rebalancing._wait = lambda seconds: None
+        member._rebalancing._wait = Sleep(lambda seconds: None)
         member._state.cache._clock = self.clock
         return member
 

@@ -75,6 +75,7 @@ class Rebalancing:
         self._starts: dict[TopicPartition, int] = {}
         """Offsets at which partitions of the first round still have to begin."""
         self._stopped = threading.Event()
+        self._wait = Sleep(self._stopped.wait)
         name = f"tubemq-rebalance-{session.client_id}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -156,7 +157,7 @@ class Rebalancing:
         types = self._state.subscription.message_types.get(info.topic, frozenset())
         # A member is not told which other partitions are in the store.
         new = GroupPartition(self._reader, info.partition, info.endpoint, types, own_store=False)
-        pauses = FixedPauses(REGISTER_MS, _ATTEMPTS, Sleep(self._stopped.wait))
+        pauses = FixedPauses(REGISTER_MS, _ATTEMPTS, self._wait)
         deadline = Deadline.after_ms(self._reader.config.rpc_timeout_ms)
         offset, status = self._beginning(info.partition)
         with new.lock:
