@@ -66,7 +66,7 @@ def test_the_id_may_be_left_to_the_master(server):
     assert [setup(server)[name] for name in ("manageStatus", "regionId", "groupId")] == ["online", 4, 5]
 
 
-def test_a_broker_set_up_anew_has_the_clusters_defaults(server):
+def test_a_new_broker_has_the_clusters_defaults(server):
     setting = ClusterSetting(broker_tls_port=9999, properties=TopicSpec(partitions=5, cache_mib=6))
     server._state.controls.set_cluster(setting, "me")
     assert change(server, ADD, brokerIp="127.0.0.1", numPartitions=4) == (200, "Ok!")

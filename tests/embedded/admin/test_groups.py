@@ -107,7 +107,7 @@ def test_details_of_a_group_that_balances_itself(web, members):
     assert one["parInfo"][0]["partId"] == 10000
 
 
-def test_an_unknown_group_has_nobody(web):
+def test_an_unknown_group_has_no_members(web):
     answer = web("admin_query_consume_group_detail", groupName="nosuch")
     assert (answer["result"], answer["count"], answer["data"]) == (True, 0, [])
     assert answer["isBandConsume"] == "unbound"
@@ -133,7 +133,7 @@ def test_a_group_goes_on_with_the_latest_messages(web, members):
     assert members.consumer_heartbeat("one", "own").opsTaskInfo.csmFrmMaxOffsetCtrlId > order
 
 
-def test_only_groups_that_balance_themselves_can(web, members):
+def test_only_groups_that_balance_themselves_can_consume_from_max(web, members):
     members.join_group("one", "balanced")
     answer = web("admin_set_client_balance_group_consume_from_max", **TOKEN, groupName="balanced")
     assert (answer["result"], answer["errMsg"]) == (

@@ -89,7 +89,7 @@ def test_each_server_lists_its_calls(server, web, field):
     assert answer[{"data": "count", "dataSet": "totalCnt"}[field]] == len(calls)
 
 
-def test_both_tell_the_release_they_answer_like(server):
+def test_master_and_broker_tell_the_release_they_answer_like(server):
     version = {"result": True, "errCode": 0, "data": [{"version": "2.4.0"}]}
     method = "admin_query_server_version"
     assert ask(server.master_web, method=method) == {**version, "errMsg": "OK", "count": 1}

@@ -97,7 +97,7 @@ def test_times():
         Parameters({"modifyDate": "2" * 15}).date("modifyDate")
 
 
-def test_who_makes_a_call():
+def test_the_author_of_a_call_comes_from_its_user_parameters():
     both = Parameters({"createUser": "maker", "modifyUser": "changer", "cDate": "20200101000000"})
     assert author_of(both, adding=True) == Author("maker", "20200101000000")
     assert author_of(both, adding=False) == Author("changer", None)

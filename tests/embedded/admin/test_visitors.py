@@ -50,7 +50,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 @pytest.mark.parametrize("web", ["master_web", "broker_web"])
-def test_what_a_foreign_page_sends_is_refused_with_a_sentence(tubemq, web, headers):
+def test_a_call_of_a_foreign_page_is_refused_with_a_sentence(tubemq, web, headers):
     status, answer = get(getattr(tubemq, web), DELETE, **headers)
 
     assert (status, answer["result"], answer["errCode"]) == (403, False, 403)

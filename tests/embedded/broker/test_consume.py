@@ -296,7 +296,7 @@ def test_fetch_and_heartbeat_keep_a_partition_commit_does_not(start, connect, ke
     wait_until(lambda: not leases.all())
 
 
-def test_what_a_dead_consumer_fetched_is_not_consumed(start, connect, tmp_path):
+def test_messages_that_a_dead_consumer_fetched_are_not_consumed(start, connect, tmp_path):
     """Not even if the server shuts down in order before another consumer gets the partition."""
     server = start(tmp_path, settings=NEVER_SCANNED)
     dead = connect(server)
@@ -311,7 +311,7 @@ def test_what_a_dead_consumer_fetched_is_not_consumed(start, connect, tmp_path):
         assert connect(again).register().currOffset == 0
 
 
-def test_who_finds_a_dead_consumer_is_turned_away_once_more(start, connect):
+def test_a_consumer_that_finds_a_dead_owner_is_refused_once_more(start, connect):
     server = start(settings=NEVER_SCANNED)
     dead, heir = connect(server), connect(server, client="consumer-2")
     dead.register()
@@ -325,7 +325,7 @@ def test_who_finds_a_dead_consumer_is_turned_away_once_more(start, connect):
     assert heir.register().success
 
 
-def test_a_late_owner_that_nobody_replaced_goes_on(start, connect):
+def test_a_late_owner_that_was_not_replaced_goes_on(start, connect):
     """As in TubeMQ, where an expired lease counts until the next scan."""
     server = start(settings=NEVER_SCANNED)
     broker = connect(server)
@@ -530,7 +530,7 @@ def test_a_stored_offset_below_the_start_is_told_and_moved_at_the_fetch(start, c
     assert broker.register(currOffset=28).currOffset == 140, "a wish is clamped"
 
 
-def test_everything_expired_is_the_end(start, connect):
+def test_a_fetch_of_a_fully_expired_log_is_at_its_end(start, connect):
     server = start()
     broker = connect(server)
     broker.send(*numbered(5))
@@ -668,7 +668,7 @@ def test_two_connections_of_one_client_share_its_lease(tubemq, five):
 # --- details that only TubeMQ's own texts and numbers show
 
 
-def test_what_a_wrong_unregister_is_told(tubemq, five, connect):
+def test_a_wrong_unregister_is_refused_with_its_reason(tubemq, five, connect):
     other = connect(tubemq, client="consumer-2")
     assert other.unregister().errMsg == "UnRegistered Consumer consumer-2, you have to register firstly!"
     five.register()
@@ -780,7 +780,7 @@ def limited(start, connect):
     return broker
 
 
-def test_who_used_up_its_allowance_waits(limited):
+def test_a_consumer_that_used_up_its_allowance_waits(limited):
     assert len(limited.fetch(lastPackConsumed=True).messages) == 2, "a twelfth of a MiB"
     answer = limited.fetch(lastPackConsumed=True)
     assert (answer.success, answer.errCode, answer.errMsg) == (False, 452, "RpcServer consume speed limit!")
@@ -788,7 +788,7 @@ def test_who_used_up_its_allowance_waits(limited):
     assert limited.commit().currOffset == 5 * 28, "it had confirmed all the same"
 
 
-def test_who_limits_itself_passes(limited):
+def test_a_consumer_that_limits_itself_passes(limited):
     limited.fetch(lastPackConsumed=True)
     assert limited.fetch(lastPackConsumed=True).errCode == 452
     assert limited.fetch(lastPackConsumed=True, escFlowCtrl=True).success
@@ -801,7 +801,7 @@ def test_a_register_begins_with_a_free_read(limited):
     assert limited.fetch().success
 
 
-def test_who_is_at_the_end_is_told_so_first(limited):
+def test_a_limited_consumer_at_the_end_is_told_of_the_end_first(limited):
     limited.fetch(lastPackConsumed=True)
     limited.register(currOffset=12 * 28)
     assert limited.fetch().errCode == 404
@@ -810,7 +810,7 @@ def test_who_is_at_the_end_is_told_so_first(limited):
 @pytest.mark.parametrize(
     "text", ["[]", "broken", json.dumps([{"type": 0, "rule": [{**RULE, "limitInM": -1}]}])]
 )
-def test_texts_without_rules_limit_nobody(start, connect, text):
+def test_texts_without_rules_limit_no_consumer(start, connect, text):
     server = start(settings=EmbeddedSettings(max_entries=1))
     controls = server._state.controls
     controls.set_cluster(dataclasses.replace(controls.cluster, flow_control=True, flow_rules=text), "me")
@@ -820,7 +820,7 @@ def test_texts_without_rules_limit_nobody(start, connect, text):
     assert [broker.fetch(lastPackConsumed=True).errCode for _ in range(6)] == [200] * 5 + [404]
 
 
-def test_rules_that_are_switched_off_limit_nobody(limited):
+def test_rules_that_are_switched_off_limit_no_consumer(limited):
     set_rules(limited.server, RULE, on=False)
     while (answer := limited.fetch(lastPackConsumed=True)).success:
         pass

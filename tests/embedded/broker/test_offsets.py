@@ -107,7 +107,7 @@ def test_reading_at_and_beyond_the_end(committed, latest, start, after):
 
 @pytest.mark.parametrize("manual", [False, True])
 @pytest.mark.parametrize("committed", [0, 28, 84])
-def test_reading_below_the_start_moves_to_it(manual, committed):
+def test_reading_below_the_start_of_a_log_moves_to_the_start(manual, committed):
     position = standing(committed)
     assert position.begin_read(manual=manual, last_consumed=False, bounds=bounds(84, 560)) == 84
     assert state(position) == (84, 0)
@@ -326,7 +326,7 @@ def test_beyond_the_end_in_manual_mode_moves_with_the_next_commit():
     assert position.commit(consumed=True) == 56
 
 
-def test_a_forgotten_position_is_not_found_and_begins_anew(path):
+def test_a_forgotten_position_is_not_found_and_starts_again(path):
     table = OffsetTable(path)
     position = table.find_or_add(SEAT, 84)
     position.in_flight = 28

@@ -13,7 +13,7 @@ from tubemq_spark.embedded.server import EmbeddedSettings
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 3])
-def test_one_error_too_many_stops_it(allowed):
+def test_a_service_stops_with_one_error_too_many(allowed):
     service = Service(allowed)
     for _ in range(allowed):
         service.count_error(OSError(5, "Input/output error"))
@@ -27,7 +27,7 @@ def test_one_error_too_many_stops_it(allowed):
     assert not service.stopped, "counted from none"
 
 
-def test_what_is_no_error_of_the_disk_does_not_count():
+def test_only_errors_of_the_disk_count_against_a_service():
     service = Service(0)
     service.count_error(OSError(errno.ESHUTDOWN, "the store is closed"))
     service.count_error(KeyError("gone"))
@@ -58,7 +58,7 @@ def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_paus
     ]
 
 
-def test_what_an_operator_has_stopped_no_success_opens():
+def test_a_service_that_an_operator_stopped_is_not_opened_by_a_success():
     service = Service(0, now_ms=lambda: 10**9)
     service.stop()
     service.count_success()

@@ -55,7 +55,7 @@ def test_how_near_the_end_that_is(partitions, entries):
 
 
 @pytest.mark.parametrize(("lag", "size"), [(14 * GIB - 1, 300), (14 * GIB, 200)])
-def test_who_is_far_behind_gets_less_at_a_time(lag, size):
+def test_a_consumer_far_behind_gets_fewer_bytes_at_a_time(lag, size):
     assert read_bytes(300, 5, LogBounds(0, 0, 0, 0, 5 + lag), 400) == size
 
 

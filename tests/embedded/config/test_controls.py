@@ -20,7 +20,7 @@ def path(tmp_path):
     return tmp_path / "controls.json"
 
 
-def test_what_holds_while_nothing_is_set(path):
+def test_controls_have_defaults_while_none_is_set(path):
     controls = Controls(path)
     assert controls.cluster == ClusterSetting(max_message_mb=1, query_priority=301)
     assert controls.cluster.max_message_bytes == 1 << 20

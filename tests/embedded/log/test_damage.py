@@ -15,7 +15,7 @@ def test_a_record_is_counted_and_logged_once(caplog):
     assert "3 have been found" in texts[1]
 
 
-def test_only_so_many_are_remembered(monkeypatch, caplog):
+def test_only_a_limited_number_of_damaged_records_is_remembered(monkeypatch, caplog):
     monkeypatch.setattr(damage, "_MAX_REMEMBERED", 2)
     damaged = DamagedRecords("demo-0")
     assert damaged.report((0, 28, 56)) == 2

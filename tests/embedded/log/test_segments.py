@@ -42,7 +42,7 @@ def test_a_file_that_reached_its_size_is_followed_by_another(open_log, tmp_path)
 
 @settings(max_examples=30)
 @given(chunks=st.lists(st.binary(min_size=1, max_size=50), max_size=30), segment_bytes=st.integers(1, 80))
-def test_what_was_appended_is_read_also_after_reopening(tmp_path_factory, chunks, segment_bytes):
+def test_appended_bytes_are_read_also_after_reopening(tmp_path_factory, chunks, segment_bytes):
     directory = tmp_path_factory.mktemp("log")
     whole = b"".join(chunks)
     log = SegmentedLog(directory, ".tube", segment_bytes)

@@ -220,7 +220,7 @@ def test_files_that_expire_during_a_read_hide_only_what_was_in_them(open_store, 
     assert read_all(store)[0] == [bytes([number]) * 10 for number in (4, 5)]
 
 
-def test_what_lies_between_far_records_is_not_read(open_store, monkeypatch):
+def test_bytes_between_far_records_are_not_read(open_store, monkeypatch):
     store = open_store()
     store.append(
         [record(b"x" * (10 if number % 2 else 100_000), partition_id=number % 2) for number in range(10)]
@@ -352,7 +352,7 @@ def test_expiry_goes_by_whole_files_and_raises_the_earliest_offset(open_store):
     assert store.read(0, 0, limits(store)) is None
 
 
-def test_nothing_is_flushed_where_nothing_expires(open_store):
+def test_a_store_is_not_flushed_when_no_file_expires(open_store):
     """Consumers of flushed messages must not see them earlier because someone looked for expired files."""
     store = open_store()
     store.append([record(b"x")])
@@ -507,7 +507,7 @@ def test_a_damaged_record_after_the_flushed_point_is_cut_one_before_is_not(open_
     assert read_all(store)[0] == [b"flushed2"]
 
 
-def test_only_what_was_not_flushed_is_looked_at(open_store, tmp_path, monkeypatch, caplog):
+def test_only_unflushed_records_are_checked_on_opening(open_store, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     store = open_store(SMALL_FILES)
     for number in range(20):

@@ -56,11 +56,11 @@ def test_surplus_moves():
     assert wanted == {"a": parts(0, 1), "b": parts(2, 3)}
 
 
-def test_what_two_have_stays_with_one():
+def test_a_partition_that_two_members_have_stays_with_one():
     assert spread({"a": parts(0), "b": parts(0)}, parts(0)) == {"a": parts(0), "b": frozenset()}
 
 
-def test_what_is_gone_is_taken_away():
+def test_a_partition_that_is_gone_is_taken_away():
     assert spread({"a": parts(0, 7)}, parts(0)) == {"a": parts(0)}
     assert spread({"a": parts(0, 7)}, frozenset()) == {"a": frozenset()}
 
