@@ -68,15 +68,6 @@ def test_options_named_in_errors_and_advice_exist():
             assert name in known
 
 
-def test_a_wrong_value_is_shown_with_what_it_must_be():
-    with pytest.raises(OptionError) as caught:
-        NAMED["maxOffsetsPerTrigger"].read("many")
-    assert caught.value.condition == "TUBEMQ_OPTION_VALUE"
-    assert "Option 'maxOffsetsPerTrigger' is 'many', but must be a whole number from 1 to" in str(
-        caught.value
-    )
-
-
 def test_a_secret_is_never_shown():
     assert NAMED["tubemq.password"].show("hidden") == "***"
     secrets = ["tubemq.gateway.token", "tubemq.password", "tubemq.tls.keyPassword"]
