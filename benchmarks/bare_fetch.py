@@ -39,7 +39,7 @@ def only_partition(config: ClientConfig, topic: str) -> OnlyPartition:
     cluster = open_cluster(ClusterConfig(config))
     layout = cluster.layout([topic])
     ((partition, endpoint),) = layout.partitions.items()
-    end = cluster.bounds(layout).known[partition.store_id].latest
+    end = cluster.bounds(layout).by_store[partition.store_id].latest
     return OnlyPartition(partition, endpoint, layout.visit_token, end)
 
 

@@ -128,7 +128,7 @@ def count_by_client(master):
     layout = cluster.layout(["demo"])
     counts = Counter()
     for partition in layout.partitions:
-        asked = OffsetRange(partition, 0, cluster.bounds(layout).known[partition.store_id].latest)
+        asked = OffsetRange(partition, 0, cluster.bounds(layout).by_store[partition.store_id].latest)
         work = layout.request(asked)
         for batch in cluster.read_range(work, fail_on_loss):
             counts[partition.partition_id] += len(batch.columns)

@@ -104,9 +104,9 @@ class OffsetBounds(NamedTuple):
 class StoreBounds:
     """What brokers answered when they were asked where their stores begin and end."""
 
-    known: Mapping[StoreId, OffsetBounds]
+    by_store: Mapping[StoreId, OffsetBounds]
     failures: Mapping[StoreId, TubeMQError]
-    """Why there is no answer for a store now; every store asked for is either here or in ``known``."""
+    """Why there is no answer for a store now; every store asked for is either here or in ``by_store``."""
 
     def complete(self) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds of all stores.
@@ -116,7 +116,7 @@ class StoreBounds:
         """
         for error in self.failures.values():
             raise error
-        return self.known
+        return self.by_store
 
 
 class StoredOffset(NamedTuple):
@@ -138,7 +138,7 @@ class StoredOffset(NamedTuple):
 class StoredOffsets:
     """What brokers answered when they were asked for the offsets of consumer groups."""
 
-    known: tuple[StoredOffset, ...]
+    offsets: tuple[StoredOffset, ...]
     """In the order of brokers and groups; a group that never read a partition is absent there."""
     failures: Mapping[int, TubeMQError]
     """Why there is no answer of a broker, by its id."""

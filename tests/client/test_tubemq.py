@@ -53,7 +53,9 @@ def test_produced_messages_are_read(client):
     for record in records:
         assert record.topic == "plain"
         assert record.attributes == {"n": record.value.decode()}
-        assert client.bounds(client.layout("plain")).known[record.partition.store_id].latest > record.offset
+        assert (
+            client.bounds(client.layout("plain")).by_store[record.partition.store_id].latest > record.offset
+        )
     by_partition = {record.partition for record in records}
     assert len(by_partition) == 3
     for partition in by_partition:
@@ -80,7 +82,7 @@ def test_a_range_is_read_alone(client):
             producer.send(
                 "ranged", b"ranged %d" % number, partition=(partition.broker_id, partition.partition_id)
             )
-    end = client.bounds(layout).known[partition.store_id].latest
+    end = client.bounds(layout).by_store[partition.store_id].latest
 
     records = client.read_range(layout, OffsetRange(partition, end - 56, end))
 
@@ -90,7 +92,7 @@ def test_a_range_is_read_alone(client):
 def test_losses_go_to_the_policy(client):
     layout = client.layout("plain")
     partition = next(iter(layout.partitions))
-    end = client.bounds(layout).known[partition.store_id].latest
+    end = client.bounds(layout).by_store[partition.store_id].latest
     recorder = LossRecorder()
 
     with pytest.raises(DataLossError):

@@ -245,7 +245,7 @@ def test_offsets_of_a_group_are_read_without_joining_it(cluster, names):
     assert cluster.move_group(layout, moved) == {}
 
     def stored():
-        return {one.partition: one for one in cluster.stored_offsets(names.group).known}
+        return {one.partition: one for one in cluster.stored_offsets(names.group).offsets}
 
     wait_until(lambda: stored().keys() == moved.keys(), 30)
     assert {(one.group, one.committed, one.in_flight, one.consumer) for one in stored().values()} == {
@@ -267,7 +267,7 @@ def test_bounds_are_of_the_stores_asked_for(cluster, names):
 
     answer = cluster.bounds(layout, [store], timeout_ms=1_000)
 
-    assert (set(answer.known), answer.failures) == ({store}, {})
+    assert (set(answer.by_store), answer.failures) == ({store}, {})
 
 
 def test_flushed_bounds_lie_within_the_bounds_of_a_store(cluster, names):

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from tests.cluster.gateways import three_brokers
 from tests.waiting import wait_until
-from tubemq_spark.cluster.remote_ranges import LeftOfRange
+from tubemq_spark.cluster.remote_ranges import RestOfRange
 from tubemq_spark.errors import DataLossError, LocalProtocolError, OffsetFormatError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange, TopicPartition
 from tubemq_spark.net.retry import Sleep
@@ -158,7 +158,7 @@ def batch(start, end):
     st.lists(st.tuples(st.sampled_from([None, *Loss]), st.integers(0, 30), st.integers(0, 30)), max_size=12)
 )
 def test_the_rest_of_a_range_only_shrinks_and_is_never_read_twice(steps):
-    left = LeftOfRange(OffsetRange(HERE, 10, 20))
+    left = RestOfRange(OffsetRange(HERE, 10, 20))
     read = []
     for kind, one, other in steps:
         before = left.start, left.end
@@ -180,7 +180,7 @@ def test_the_rest_of_a_range_only_shrinks_and_is_never_read_twice(steps):
 
 
 def test_a_loss_moves_the_end_it_is_about():
-    left = LeftOfRange(OffsetRange(HERE, 10, 20))
+    left = RestOfRange(OffsetRange(HERE, 10, 20))
     assert left.lost(LossRecord(Loss.EXPIRED, HERE, 10, 12))
     assert not left.lost(LossRecord(Loss.EXPIRED, HERE, 10, 12))
     assert (left.start, left.end) == (12, 20)

@@ -36,7 +36,7 @@ def cluster():
 
 def resolve(cluster, spec, *, if_none=None, zone="UTC"):
     layout = cluster.layout(["demo"])
-    search = TimeSearch(cluster, layout, cluster.bounds(layout).known, zone)
+    search = TimeSearch(cluster, layout, cluster.bounds(layout).by_store, zone)
     return search.resolve(spec, option="startingTimestamp", if_none=if_none)
 
 

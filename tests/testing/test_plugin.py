@@ -126,7 +126,7 @@ def test_a_gateway_stands_before_the_server(run):
             config = ClusterConfig(ClientConfig((), "tests"), (Endpoint.parse(tubemq_gateway.address),))
             cluster = open_cluster(config.validate())
             bounds = cluster.bounds(cluster.layout([tubemq_topic]))
-            assert [one.latest for one in bounds.known.values()] == [2 * 28]
+            assert [one.latest for one in bounds.by_store.values()] == [2 * 28]
             close_process_gateways()
         """,
         passed=1,

@@ -156,7 +156,7 @@ class _Reading:
                 looked_at = time.monotonic()
                 layout = self._client.layout(self._arguments.topic)
                 partitions = chosen_partitions(layout, self._arguments.partition)
-            bounds = self._client.bounds(layout).known
+            bounds = self._client.bounds(layout).by_store
             ends = {}
             for partition in partitions:
                 span = bounds.get(partition.store_id)

@@ -58,11 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
     bounds = cluster.bounds(layout, {partition.store_id for partition in partitions})
     at = {}
     if arguments.at is not None:
-        at = offsets_at(cluster, layout, bounds.known, arguments.at, "--at")
+        at = offsets_at(cluster, layout, bounds.by_store, arguments.at, "--at")
     standing, unanswered = _standing(cluster, layout, arguments.of_group)
     rows: list[dict[str, Any]] = []
     for partition in partitions:
-        span = bounds.known.get(partition.store_id)
+        span = bounds.by_store.get(partition.store_id)
         row: dict[str, Any] = {
             "topic": partition.topic,
             "brokerId": partition.broker_id,
@@ -97,4 +97,4 @@ def _standing(
     stored = cluster.stored_offsets(group, {partition.topic for partition in layout.partitions})
     brokers = {partition.broker_id for partition in layout.partitions}
     failures = [f"broker {broker}: {error}" for broker, error in stored.failures.items() if broker in brokers]
-    return {offset.partition: offset.committed for offset in stored.known}, failures
+    return {offset.partition: offset.committed for offset in stored.offsets}, failures

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     partitions = collections.Counter(partition.store_id for partition in layout.partitions)
     stores = []
     for store, endpoint in sorted(layout.stores.items()):
-        span = bounds.known.get(store)
+        span = bounds.by_store.get(store)
         stores.append(
             {
                 "topic": store.topic,

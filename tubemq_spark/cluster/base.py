@@ -120,7 +120,7 @@ class Cluster(Protocol):
         """
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
-        """Ask the brokers where consumer groups stand, by their administration API; nobody is disturbed.
+        """Ask the brokers where consumer groups stand, by their administration API; no consumer is disturbed.
 
         Args:
             group: the only group to ask for; by default all of them.
@@ -141,7 +141,7 @@ class Cluster(Protocol):
     ) -> Generator[FetchedBatch, None, None]:
         """Yield exactly the records of a range, in offset order.
 
-        Closing the iterator gives back whatever it holds at a broker.
+        Closing the iterator gives back what it holds at a broker.
 
         Args:
             request: what to read, as a layout's ``request`` made it.
@@ -155,7 +155,7 @@ class Cluster(Protocol):
         """
 
     def refuse_unknown_topic(self, topic: str) -> None:
-        """Return when a topic exists, or when nobody can tell.
+        """Return when a topic exists, or when that cannot be known.
 
         Raises:
             ProduceError: the topic does not exist.

@@ -69,9 +69,11 @@ class DirectCluster(Cluster):
         timeout_ms: int | None = None,
     ) -> StoreBounds:
         """Ask the brokers of all these stores at once."""
-        asked = layout.stores if stores is None else {store: layout.stores[store] for store in stores}
+        endpoints = layout.stores if stores is None else {store: layout.stores[store] for store in stores}
         token = layout.visit_token
-        return store_bounds(self._config, self._pool, asked, token, flushed=flushed, timeout_ms=timeout_ms)
+        return store_bounds(
+            self._config, self._pool, endpoints, token, flushed=flushed, timeout_ms=timeout_ms
+        )
 
     def first_readable(
         self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds]
@@ -113,7 +115,7 @@ class DirectCluster(Cluster):
         await_publishable(self._config, self._pool, topic)
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
-        """Return a producer, which nobody else uses until the end of the block."""
+        """Return a producer, which no other caller uses until the end of the block."""
         if self._producers is None:
             return BatchSender(self._config, self._pool, name=name)
         return self._producers.sender(self._config, name)

@@ -75,11 +75,11 @@ class Gateways:
     def __init__(
         self, addresses: tuple[Endpoint, ...], config: ClientConfig, token: str | None = None
     ) -> None:
-        """Connect to none yet.
+        """Make no connection; the first call does.
 
         Args:
             addresses: where they are.
-            config: how they shall deal with TubeMQ, and how they are reached.
+            config: how they deal with TubeMQ, and how they are reached.
             token: what shows them who calls.
 
         Raises:
@@ -96,7 +96,7 @@ class Gateways:
         _all.add(self)
 
     def _start(self) -> None:
-        self._current = 0
+        self._current_index = 0
         self._channels: dict[int, Any] = {}
         # A client of its own, also in a forked child: two must never share an id.
         self.session = pb.SessionRef(client_id=consumer_id(self.config.group, "Pull"), epoch=time.time_ns())
@@ -121,7 +121,7 @@ class Gateways:
     def call(
         self, name: str, request: Message, answer: type[Answer], during: str, extra_ms: int = 0
     ) -> Answer:
-        """Have a gateway carry out a call that does no harm when it is repeated.
+        """Make a call, at any gateway, that does no harm when it is repeated.
 
         Args:
             name: the method.
@@ -153,7 +153,7 @@ class Gateways:
             if number:
                 wait.pause(self.config.register_retry_ms / 1000)
             for _ in self._addresses:
-                gateway = self._current
+                gateway = self._current_index
                 try:
                     return attempt(gateway)
                 except AwayError as error:
@@ -179,8 +179,8 @@ class Gateways:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        found: Answer = self.in_session(gateway, lambda: self._checked(call, request, timeout_s))
-        return found
+        result: Answer = self.in_session(gateway, lambda: self._checked(call, request, timeout_s))
+        return result
 
     def _checked(self, call: Call, request: Message, timeout_s: float) -> Answered:
         try:
@@ -254,10 +254,10 @@ class Gateways:
         """Return why a call failed: an error of TubeMQ or of the gateway, or that another may serve it."""
         trailers = dict(error.trailing_metadata() or ())
         if ERROR_TRAILER in trailers:
-            found = parse_error(trailers[ERROR_TRAILER])
-            if found.condition in _ELSEWHERE:
-                return AwayError(found)
-            return found
+            failure = parse_error(trailers[ERROR_TRAILER])
+            if failure.condition in _ELSEWHERE:
+                return AwayError(failure)
+            return failure
         code, details = error.code(), error.details() or "no details"
         what = f"{code.name}: {details}".rstrip(".")
         if code.name in _ITS_OWN_FAULT:
@@ -267,8 +267,8 @@ class Gateways:
     def leave(self, gateway: int) -> None:
         """Go on to the next gateway, unless another thread has done so."""
         with self._lock:
-            if self._current == gateway:
-                self._current = (gateway + 1) % len(self._addresses)
+            if self._current_index == gateway:
+                self._current_index = (gateway + 1) % len(self._addresses)
 
     @property
     def tried(self) -> str:
@@ -280,9 +280,9 @@ class Gateways:
         return str(self._addresses[gateway])
 
     @property
-    def current(self) -> int:
-        """The gateway that calls go to."""
-        return self._current
+    def current_index(self) -> int:
+        """The index of the gateway that calls go to."""
+        return self._current_index
 
     def _patience_ms(self) -> int:
         """Return what TubeMQ may take to answer, or not to, with these settings."""
@@ -292,10 +292,10 @@ class Gateways:
 
     def _channel(self, gateway: int) -> Call:
         with self._lock:
-            found = self._channels.get(gateway)
-            if found is None:
-                found = self._channels[gateway] = self._connect(self._addresses[gateway])
-            return found
+            channel = self._channels.get(gateway)
+            if channel is None:
+                channel = self._channels[gateway] = self._connect(self._addresses[gateway])
+            return channel
 
     def _connect(self, address: Endpoint) -> Call:
         options: list[tuple[str, int | str]] = [
@@ -362,10 +362,10 @@ def process_gateways(
         OptionError: as ``Gateways``.
     """
     with _making:
-        found = _of_settings.get((addresses, config, token))
-        if found is None:
-            found = _of_settings[addresses, config, token] = Gateways(addresses, config, token)
-        return found
+        gateways = _of_settings.get((addresses, config, token))
+        if gateways is None:
+            gateways = _of_settings[addresses, config, token] = Gateways(addresses, config, token)
+        return gateways
 
 
 def close_process_gateways() -> None:
@@ -373,8 +373,8 @@ def close_process_gateways() -> None:
     with _making:
         gateways = list(_of_settings.values())
         _of_settings.clear()
-    for one in gateways:
-        one.close()
+    for group in gateways:
+        group.close()
 
 
 def _after_fork_in_child() -> None:

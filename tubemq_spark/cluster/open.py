@@ -17,7 +17,7 @@ def open_cluster(config: ClusterConfig) -> Cluster:
             used.
     """
     if config.gateways:
-        # Without gateways, nobody needs gRPC.
+        # gRPC is needed for gateways only.
         from tubemq_spark.cluster.gateways import process_gateways
         from tubemq_spark.cluster.remote import RemoteCluster
 

@@ -1,4 +1,4 @@
-"""A look at the first records of a range, by whoever plans: the tasks that read it report what is lost."""
+"""A look at the first records of a range, to plan with: the tasks that read it report what is lost."""
 
 import contextlib
 import math
@@ -24,7 +24,7 @@ def peek(
         cluster: the cluster.
         layout: where the partition is.
         range_: what to look at.
-        patience_ms: how long this may take, whatever the cause: a broker that limits its readers asks for
+        patience_ms: how long this may take, for any cause: a broker that limits its readers asks for
             pauses without end. None for no limit but that of the cluster.
 
     Raises:

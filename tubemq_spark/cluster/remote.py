@@ -34,7 +34,7 @@ class RemoteCluster(Cluster):
         self._gateways = gateways
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
-        """Have a gateway ask a master; the layout has no visit token, which the gateway keeps."""
+        """Ask a master; the layout has no visit token, which the gateway keeps."""
         request = pb.QueryRouteRequest(
             session=self._gateways.session, topics=tuple(topics), missing_ok=missing_ok
         )
@@ -42,7 +42,7 @@ class RemoteCluster(Cluster):
         return _sound(lambda: values.layout_from_proto(answer))
 
     def topics(self) -> Collection[str]:
-        """Have a gateway ask the masters' administration API."""
+        """Ask the masters' administration API."""
         request = pb.ListTopicsRequest(session=self._gateways.session)
         answer = self._gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing the topics")
         return set(answer.topics)
@@ -55,23 +55,23 @@ class RemoteCluster(Cluster):
         flushed: bool = False,
         timeout_ms: int | None = None,
     ) -> StoreBounds:
-        """Have a gateway ask the brokers of all these stores at once."""
-        asked = list(layout.stores if stores is None else stores)
+        """Ask the brokers of all these stores at once."""
+        to_ask = list(layout.stores if stores is None else stores)
         request = pb.QueryBoundsRequest(
             session=self._gateways.session,
-            stores=values.stores_to_proto(asked),
+            stores=values.stores_to_proto(to_ask),
             flushed=flushed,
             timeout_ms=timeout_ms,
         )
         answer = self._gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
-        return _sound(lambda: values.store_bounds_from_proto(answer, asked))
+        return _sound(lambda: values.store_bounds_from_proto(answer, to_ask))
 
     def first_readable(
         self,
         layout: TopicsLayout,  # noqa: ARG002 (the gateway knows where partitions are)
         begins: Mapping[TopicPartition, OffsetBounds],
     ) -> dict[TopicPartition, int]:
-        """Have a gateway read the first records of several partitions at once."""
+        """Read the first records of several partitions at once."""
         request = pb.QueryFirstReadableRequest(session=self._gateways.session)
         for partition, bounds in begins.items():
             request.begins.add(
@@ -84,7 +84,7 @@ class RemoteCluster(Cluster):
         return values.offsets_from_proto(answer.offsets)
 
     def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
-        """Have a gateway register the group in each partition for a moment."""
+        """Register the group in each partition for a moment."""
         request = pb.QueryGroupPositionsRequest(
             session=self._gateways.session, partitions=map(values.partition_to_proto, layout.partitions)
         )
@@ -93,7 +93,7 @@ class RemoteCluster(Cluster):
         return values.offsets_from_proto(answer.offsets)
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
-        """Have a gateway ask the brokers' administration API."""
+        """Ask the brokers' administration API."""
         request = pb.QueryStoredOffsetsRequest(
             session=self._gateways.session, group=group, topics=tuple(topics)
         )
@@ -106,7 +106,7 @@ class RemoteCluster(Cluster):
         layout: TopicsLayout,  # noqa: ARG002 (the gateway knows where partitions are)
         positions: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, TubeMQError]:
-        """Have a gateway register the group in each partition at its offset, for a moment."""
+        """Register the group in each partition at its offset, for a moment."""
         request = pb.ResetOffsetsRequest(
             session=self._gateways.session, positions=values.offsets_to_proto(positions)
         )
@@ -121,11 +121,11 @@ class RemoteCluster(Cluster):
         return read_remote_range(self._gateways, request, on_loss, wait)
 
     def refuse_unknown_topic(self, topic: str) -> None:
-        """Have a gateway ask a master."""
+        """Ask a master."""
         self._check_topic(topic, publishable=False)
 
     def await_publishable(self, topic: str) -> None:
-        """Have a gateway ask a master, again and again for ``delivery_timeout_ms``."""
+        """Ask a master, again and again for ``delivery_timeout_ms``."""
         self._check_topic(topic, publishable=True)
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:

@@ -2,7 +2,7 @@
 
 **States of a reading.** What is left of the range is ``_left``; it shrinks with every batch and every loss,
 and is what the next gateway is asked for when one is lost. So no record comes twice, and none is left out. A
-loss that a gateway reports again, because the reading began anew before it, is passed over.
+loss that a gateway reports again, because the reading began again before it, is passed over.
 
 A gateway goes on behind a loss. Whether the reading does is decided here, by the policy: when that raises,
 the call is cancelled, and what came behind the loss was not looked at.
@@ -28,14 +28,13 @@ _OF_THE_END: Final = frozenset({Loss.TRUNCATED, Loss.TOPIC_REMOVED, Loss.PARTITI
 """Losses of all that is left from an offset on."""
 
 
-class LeftOfRange:
+class RestOfRange:
     """What is still to be read of a range, and which losses in it are known."""
 
-    def __init__(self, asked: OffsetRange) -> None:
-        """Begin with all of it."""
-        self._partition = asked.partition
-        self.start = asked.start
-        self.end = asked.end
+    def __init__(self, range_: OffsetRange) -> None:
+        self._partition = range_.partition
+        self.start = range_.start
+        self.end = range_.end
         self._losses: set[LossRecord] = set()
 
     def is_empty(self) -> bool:
@@ -77,45 +76,45 @@ def read_remote_range(
 def _read(
     gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
 ) -> Generator[FetchedBatch, None, None]:
-    left = LeftOfRange(request.range)
+    rest = RestOfRange(request.range)
     patience = Patience(request.range, gateways.config.fetch_timeout_ms, wait)
-    while not left.is_empty():
-        gateway = gateways.current
+    while not rest.is_empty():
+        gateway = gateways.current_index
         try:
-            with contextlib.closing(_events(gateways, gateway, request, left)) as events:
+            with contextlib.closing(_events(gateways, gateway, request, rest)) as events:
                 for event in events:
                     wait.check()
-                    batch = _take(event, left, request, on_loss)
+                    batch = _take(event, rest, request, on_loss)
                     if batch is not None:
                         patience.progress()
                         yield batch
                         patience.restart()
         except AwayError as error:
             gateways.leave(gateway)
-            if left.is_empty():
+            if rest.is_empty():
                 return
-            patience.pause(f"the gateway {gateways.name(gateway)} is away ({error})", left.start)
+            patience.pause(f"the gateway {gateways.name(gateway)} is away ({error})", rest.start)
         else:
             return
 
 
-def _events(gateways: Gateways, gateway: int, request: RangeRequest, left: LeftOfRange) -> Generator[bytes]:
+def _events(gateways: Gateways, gateway: int, request: RangeRequest, rest: RestOfRange) -> Generator[bytes]:
     """Yield what a gateway tells of what is left of a range, not parsed.
 
     Raises:
         AwayError: it is away.
         TubeMQError: that of the gateway, or of TubeMQ.
     """
-    asked = pb.ReadRangeRequest(
+    read_request = pb.ReadRangeRequest(
         session=gateways.session,
         partition=values.partition_to_proto(request.range.partition),
-        start=left.start,
-        end=left.end,
+        start=rest.start,
+        end=rest.end,
         own_store=request.own_store,
     )
 
     def begin() -> tuple[Any, bytes | None]:
-        call = gateways.stream(gateway, "ReadRange", asked, parsed=False)
+        call = gateways.stream(gateway, "ReadRange", read_request, parsed=False)
         return call, gateways.next_of(call)
 
     call, first = gateways.in_session(gateway, begin)
@@ -129,18 +128,18 @@ def _events(gateways: Gateways, gateway: int, request: RangeRequest, left: LeftO
         call.cancel()
 
 
-def _take(data: bytes, left: LeftOfRange, request: RangeRequest, on_loss: LossPolicy) -> FetchedBatch | None:
+def _take(data: bytes, rest: RestOfRange, request: RangeRequest, on_loss: LossPolicy) -> FetchedBatch | None:
     partition = request.range.partition
     try:
         event, bodies = range_events.parse(data)
         which = event.WhichOneof("event")
         if which == "batch":
             batch = batches.from_proto(event.batch, bodies, partition)
-            left.read(batch)
+            rest.read(batch)
             return batch
         if which == "loss":
             loss = wire.loss_from_proto(event.loss, partition)
-            if left.lost(loss):
+            if rest.lost(loss):
                 on_loss(loss)
     except MalformedMessageError as error:
         raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error

@@ -237,7 +237,7 @@ class RemoteSender(Sender):
     def _open(self, deadline: Deadline) -> _Stream:
         backoff = Backoff(wait=self._wait)
         while True:
-            gateway = self._gateways.current
+            gateway = self._gateways.current_index
             try:
                 return _Stream(self._gateways, gateway, self._name)
             except AwayError as error:

@@ -30,7 +30,7 @@ _NUMBERS: Final = (
 
 
 def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
-    """Return the settings that a gateway shall use for this client; how it is reached is not among them.
+    """Return the settings that a gateway uses for this client; how it is reached is not among them.
 
     Raises:
         OptionError: messages are to be distributed by an object of the user's, which a gateway does not have.

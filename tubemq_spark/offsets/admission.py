@@ -5,7 +5,7 @@ stores. With both, every store gets the smaller of its two shares, so neither is
 fewer rows than the minimum, none is admitted.
 
 How large rows are is not known before they are read. Bytes are reckoned with one size per store, which
-whoever calls this gives as a function: it is asked only for stores with a backlog.
+the caller gives as a function: it is asked only for stores with a backlog.
 
 Rows are counted per store, since a store's log holds the messages of all its partitions and only their sum is
 known: ``(end - start) / 28``. Partitions of a store that have the same offset therefore move together. Those
@@ -28,7 +28,7 @@ read yet. A store that the answer lacks is not admitted anything."""
 
 
 def no_row_bytes(_: Mapping[StoreId, OffsetBounds]) -> Mapping[StoreId, int]:
-    """Know no sizes: the ``RowBytes`` where nothing limits bytes."""
+    """Return no sizes: the ``RowBytes`` where nothing limits bytes."""
     return {}
 
 
@@ -84,12 +84,12 @@ def _within_bytes(
     row_bytes: Mapping[StoreId, int],
 ) -> Mapping[StoreOffset, int]:
     """Return the shares, or the part of the backlog that the bytes allow where that is less."""
-    known = {place: rows for place, rows in backlog.items() if place[0] in row_bytes}
-    total = sum(rows * row_bytes[store] for (store, _), rows in known.items())
+    sized = {place: rows for place, rows in backlog.items() if place[0] in row_bytes}
+    total = sum(rows * row_bytes[store] for (store, _), rows in sized.items())
     if total <= max_bytes:
-        return {place: shares[place] for place in known}
+        return {place: shares[place] for place in sized}
     # The same part of every store's rows: its bytes are the same part of its bytes.
-    return {place: min(shares[place], max(1, rows * max_bytes // total)) for place, rows in known.items()}
+    return {place: min(shares[place], max(1, rows * max_bytes // total)) for place, rows in sized.items()}
 
 
 def _not_read_yet(

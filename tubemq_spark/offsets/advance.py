@@ -43,8 +43,8 @@ def next_offset(
             beyond that stays there. None where it goes on to the log's end.
         target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every partition
             that existed then. Stores that did not exist then are not read; those whose broker does not answer
-            now are read nevertheless: their tasks wait for it. What it includes must still be there, whatever
-            the policy: otherwise the run could not do what it began to. None for the other triggers.
+            now are read nevertheless: their tasks wait for it. What it includes must still be there,
+            under any policy: otherwise the run could not do what it began to. None for the other triggers.
         chosen_one_by_one: see ``audit``.
 
     Raises:
@@ -55,19 +55,19 @@ def next_offset(
     first: Mapping[TopicPartition, int] = {}
     if isinstance(start, StartToken):
         first = resolve(start.spec, partitions, bounds, option="startingOffsets", on_loss=on_loss, ends=ends)
-    found = audit(first or start.next_offsets, partitions, bounds, chosen_one_by_one=chosen_one_by_one)
-    for loss in found.losses:
+    comparison = audit(first or start.next_offsets, partitions, bounds, chosen_one_by_one=chosen_one_by_one)
+    for loss in comparison.losses:
         on_loss(loss)
-    latest = {store: held.latest if ends is None else ends[store] for store, held in bounds.items()}
+    latest = {store: span.latest if ends is None else ends[store] for store, span in bounds.items()}
     if target is not None:
         _check_target(target, set(partitions), latest)
         ends = {partition.store_id: end for partition, end in target.items()}
         # Including stores without bounds: the run is not over before it has read them too.
         latest = {store: min(end, latest.get(store, end)) for store, end in ends.items()}
-    next_offsets = admit(found.positions, latest, max_rows, min_rows, max_bytes, row_bytes)
+    next_offsets = admit(comparison.positions, latest, max_rows, min_rows, max_bytes, row_bytes)
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
-    return SourceOffset(next_offsets, {**first, **found.appeared})
+    return SourceOffset(next_offsets, {**first, **comparison.appeared})
 
 
 def _check_target(

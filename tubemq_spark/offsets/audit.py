@@ -21,7 +21,7 @@ class Audit:
 
 
 def audit(
-    known: Mapping[TopicPartition, int],
+    next_offsets: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
     bounds: Mapping[StoreId, OffsetBounds],
     *,
@@ -33,42 +33,47 @@ def audit(
     stays at its offset, and a new one is added once it can be read.
 
     A partition that appears in a store of which other partitions are known begins at the highest offset of
-    these: nobody could write to it before it existed, so records below belong to the others. In a new store
+    these: nothing was written to it before it existed, so records below belong to the others. In a new store
     it begins at the earliest offset.
 
     Args:
-        known: the next offset of every partition the stream knows, in index bytes.
+        next_offsets: the next offset of every partition the stream knows, in index bytes.
         partitions: all partitions that exist now, including those that cannot be read now. They were asked
-            for after the ends of the stores that ``known`` was planned with.
+            for after the ends of the stores that ``next_offsets`` was planned with.
         bounds: what the stores hold, as far as brokers answered.
         chosen_one_by_one: whether the user names each partition. One that is new to the stream was there
             before, so it begins at its store's earliest offset.
     """
     positions: dict[TopicPartition, int] = {}
-    losses = removals(known, partitions)
+    losses = removals(next_offsets, partitions)
     reached: dict[StoreId, int] = {}
-    for partition in known.keys() & set(partitions):
-        offset = positions[partition] = known[partition]
+    for partition in next_offsets.keys() & set(partitions):
+        offset = positions[partition] = next_offsets[partition]
         store = partition.store_id
         reached[store] = max(offset, reached.get(store, 0))
-        held = bounds.get(store)
-        if held is not None and not held.earliest <= offset <= held.latest:
-            positions[partition], loss = _compare(partition, offset, held)
+        span = bounds.get(store)
+        if span is not None and not span.earliest <= offset <= span.latest:
+            positions[partition], loss = _compare(partition, offset, span)
             losses.append(loss)
-    new = set(partitions) - known.keys()
+    new = set(partitions) - next_offsets.keys()
     if chosen_one_by_one:
         appeared, expired = _begin_new(new, {}, {}, bounds)
     else:
-        appeared, expired = _begin_new(new, known, reached, bounds)
+        appeared, expired = _begin_new(new, next_offsets, reached, bounds)
     losses += expired
     losses.sort(key=lambda loss: loss.partition)
     return Audit(positions | appeared, appeared, tuple(losses))
 
 
-def removals(known: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]) -> list[LossRecord]:
+def removals(
+    next_offsets: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]
+) -> list[LossRecord]:
     """Return a loss for every known partition that no longer exists."""
-    gone = known.keys() - set(partitions)
-    return [removal(partition, known[partition], known[partition], partitions) for partition in sorted(gone)]
+    gone = next_offsets.keys() - set(partitions)
+    return [
+        removal(partition, next_offsets[partition], next_offsets[partition], partitions)
+        for partition in sorted(gone)
+    ]
 
 
 def removal(
@@ -81,50 +86,50 @@ def removal(
 
 
 def stores_resumed_at_earliest(
-    known: Mapping[TopicPartition, int],
+    next_offsets: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
     bounds: Mapping[StoreId, OffsetBounds],
 ) -> set[StoreId]:
     """Return the stores whose earliest offset is where reading would begin, or resume after a loss."""
     needed = {
         store
-        for partition, offset in known.items()
-        if (held := bounds.get(store := partition.store_id)) is not None and offset < held.earliest
+        for partition, offset in next_offsets.items()
+        if (span := bounds.get(store := partition.store_id)) is not None and offset < span.earliest
     }
-    new = set(partitions) - known.keys()
+    new = set(partitions) - next_offsets.keys()
     if new:
-        stores_known = {partition.store_id for partition in known}
+        stores_known = {partition.store_id for partition in next_offsets}
         needed |= {partition.store_id for partition in new}.intersection(bounds) - stores_known
     return needed
 
 
-def _compare(partition: TopicPartition, offset: int, held: OffsetBounds) -> tuple[int, LossRecord]:
-    if offset < held.earliest:
-        return held.earliest, LossRecord(Loss.EXPIRED, partition, offset, held.earliest)
-    return held.latest, LossRecord(Loss.MOVED_BACK, partition, held.latest, offset)
+def _compare(partition: TopicPartition, offset: int, span: OffsetBounds) -> tuple[int, LossRecord]:
+    if offset < span.earliest:
+        return span.earliest, LossRecord(Loss.EXPIRED, partition, offset, span.earliest)
+    return span.latest, LossRecord(Loss.MOVED_BACK, partition, span.latest, offset)
 
 
 def _begin_new(
     new: Collection[TopicPartition],
-    known: Mapping[TopicPartition, int],
+    next_offsets: Mapping[TopicPartition, int],
     reached: Mapping[StoreId, int],
     bounds: Mapping[StoreId, OffsetBounds],
 ) -> tuple[dict[TopicPartition, int], list[LossRecord]]:
     """Return where new partitions begin, and which of their records expired before the stream saw them.
 
-    Nobody has asked for older records of a topic that is new to the stream (added to ``subscribe``); of a
+    No one has asked for older records of a topic that is new to the stream (added to ``subscribe``); of a
     store that is new in a known topic, all records were asked for.
     """
-    topics = {partition.topic for partition in known} if new else set()
+    topics = {partition.topic for partition in next_offsets} if new else set()
     appeared: dict[TopicPartition, int] = {}
     losses = []
     for partition in sorted(new):
         store = partition.store_id
-        held = bounds.get(store)
-        if held is None:
+        span = bounds.get(store)
+        if span is None:
             continue
-        expected = reached.get(store, 0 if partition.topic in topics else held.earliest)
-        appeared[partition] = min(max(expected, held.earliest), held.latest)
-        if expected < held.earliest:
-            losses.append(LossRecord(Loss.EXPIRED, partition, expected, held.earliest))
+        expected = reached.get(store, 0 if partition.topic in topics else span.earliest)
+        appeared[partition] = min(max(expected, span.earliest), span.latest)
+        if expected < span.earliest:
+            losses.append(LossRecord(Loss.EXPIRED, partition, expected, span.earliest))
     return appeared, losses

@@ -46,14 +46,14 @@ def read_log(text: str) -> dict[str, StreamOffset]:
     lines = text.split("\n")
     if lines[0].strip() not in _VERSIONS:
         raise UnknownLogError(f"which begins with {lines[0][:20]!r}, not with {' or '.join(_VERSIONS)}")
-    found = {}
+    ends = {}
     for number, line in enumerate(lines[_HEAD_LINES:]):
         named = _NAMED.fullmatch(line.strip())
         name, offset = (str(number), line) if named is None else (named[1], named[2])
         data = _ours(offset)
         if data is not None:
-            found[name] = read_stream_offset(data)
-    return found
+            ends[name] = read_stream_offset(data)
+    return ends
 
 
 def progress(
@@ -76,7 +76,9 @@ def _progress(before: StreamOffset | None, end: StreamOffset, *, finished: bool)
     if finished or not isinstance(end, SourceOffset):
         return Progress(end.next_offsets, end.next_offsets)
     start = before or SourceOffset({})
-    return Progress({one: start_of(one, start, end) for one in end.next_offsets}, end.next_offsets)
+    return Progress(
+        {partition: start_of(partition, start, end) for partition in end.next_offsets}, end.next_offsets
+    )
 
 
 def _ours(line: str) -> dict[str, Any] | None:

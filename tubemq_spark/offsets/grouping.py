@@ -44,13 +44,13 @@ def _shared(requests: Iterable[RangeRequest], most_ranges: int, most_rows: int) 
     filling: dict[int, tuple[list[RangeRequest], int]] = {}
     for request in requests:
         rows = rows_between(request.range.start, request.range.end)
-        task, held = filling.get(request.range.partition.broker_id, ([], most_rows))
+        task, rows_in_task = filling.get(request.range.partition.broker_id, ([], most_rows))
         if rows > SMALL_RANGE_ROWS:
             tasks.append([request])
             continue
-        if held + rows > most_rows or len(task) >= most_ranges:
-            task, held = [], 0
+        if rows_in_task + rows > most_rows or len(task) >= most_ranges:
+            task, rows_in_task = [], 0
             tasks.append(task)
         task.append(request)
-        filling[request.range.partition.broker_id] = task, held + rows
+        filling[request.range.partition.broker_id] = task, rows_in_task + rows
     return tasks

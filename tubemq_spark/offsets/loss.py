@@ -1,6 +1,6 @@
 """Records that can no longer be read: the kinds of loss, and what is done about them.
 
-Nothing is skipped silently. Whoever finds a gap passes it to the query's one ``LossPolicy``, which raises
+Nothing is skipped silently. Every gap is passed to the query's one ``LossPolicy``, which raises
 (``failOnDataLoss=true``) or records the loss and lets reading continue.
 """
 
@@ -51,7 +51,7 @@ class Loss(enum.Enum):
 class LossRecord:
     """One loss: why records of a partition are missing, and their offsets ``[start, end)`` (see ``Loss``).
 
-    It is the same loss whoever finds it, whether they can count its records or not.
+    Two records of a loss are equal even if only one of them counts its records.
     """
 
     loss: Loss
@@ -59,7 +59,7 @@ class LossRecord:
     start: int
     end: int
     rows: int | None = dataclasses.field(default=None, compare=False)
-    """How many records of the partition are missing; None where nobody can tell."""
+    """How many records of the partition are missing; None where that is unknown."""
 
     def __str__(self) -> str:
         return f"{self.loss.value} {self.partition} [{self.start}, {self.end})"

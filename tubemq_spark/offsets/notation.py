@@ -47,9 +47,9 @@ class OffsetReader:
         # Only made here: writing the text of ten thousand partitions takes longer than reading them.
         text = self.text if isinstance(self.text, str) else json.dumps(self.text)
         shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-        seen = f", in {shown}" if shown else ""
+        excerpt = f", in {shown}" if shown else ""
         raise OffsetFormatError(
-            "TUBEMQ_OFFSETS_MALFORMED", source=self.source, problem=problem, seen=seen, advice=self.advice
+            "TUBEMQ_OFFSETS_MALFORMED", source=self.source, problem=problem, seen=excerpt, advice=self.advice
         )
 
     def load(self) -> dict[str, Any]:
@@ -100,10 +100,10 @@ class OffsetReader:
 
     def offsets(self, data: object) -> dict[TopicPartition, int]:
         """Read topic, partition and offset of every entry."""
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for topic, inner in self.mapping(data, "the topics' value").items():
-            found |= self.partitions(topic, inner, self.offset)
-        return found
+            offsets |= self.partitions(topic, inner, self.offset)
+        return offsets
 
     def partitions(
         self, topic: str, data: object, read_value: Callable[[object, TopicPartition], Value]
@@ -130,12 +130,12 @@ class OffsetReader:
 
     def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # JSON parsers keep the last of two equal keys, which would skip or repeat records.
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        data = dict(pairs)
+        if len(data) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             self.fail(f"it names {twice!r} twice")
-        return found
+        return data
 
 
 def write_offsets(offsets: Mapping[TopicPartition, Value]) -> dict[str, dict[str, Value]]:
@@ -147,7 +147,7 @@ def write_offsets(offsets: Mapping[TopicPartition, Value]) -> dict[str, dict[str
 
 
 def listed(names: Sequence[object]) -> str:
-    """List names for a message, but not more of them than somebody would read."""
+    """List names for a message, but not more of them than a person would read."""
     more = len(names) - _SHOWN_NAMES
     shown = ", ".join(str(name) for name in names[:_SHOWN_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown

@@ -108,13 +108,13 @@ def timestamps(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[T
         return dict.fromkeys(partitions, spec)
     if not isinstance(spec, Specific):
         return {}
-    wanted = set(partitions)
+    chosen = set(partitions)
     return {
         partition: value
         for inner in spec.topics.values()
         if not isinstance(inner, Edge)
         for partition, value in inner.items()
-        if isinstance(value, Timestamp) and (not wanted or partition in wanted)
+        if isinstance(value, Timestamp) and (not chosen or partition in chosen)
     }
 
 
@@ -125,17 +125,17 @@ def option_of(spec: OffsetSpec, edge: str) -> str:
     return f"{edge}OffsetsByTimestamp" if timestamps(spec, ()) else f"{edge}Offsets"
 
 
-def with_timestamps_resolved(spec: OffsetSpec, found: Mapping[TopicPartition, int | Edge]) -> OffsetSpec:
+def with_timestamps_resolved(spec: OffsetSpec, offsets: Mapping[TopicPartition, int | Edge]) -> OffsetSpec:
     """Return a spec with offsets in place of the times of some partitions."""
     if isinstance(spec, Timestamp):
-        return specific_offsets(found)
+        return specific_offsets(offsets)
     if not isinstance(spec, Specific):
         return spec
     return Specific(
         {
             topic: value
             if isinstance(value, Edge)
-            else {partition: found.get(partition, wanted) for partition, wanted in value.items()}
+            else {partition: offsets.get(partition, time) for partition, time in value.items()}
             for topic, value in spec.topics.items()
         }
     )
@@ -183,13 +183,13 @@ def mentions(spec: OffsetSpec, edge: Edge) -> str:
     """Name what a spec puts at an end of the log: ``every partition``, topics, partitions; or nothing."""
     if not isinstance(spec, Specific):
         return "every partition" if spec is edge else ""
-    found = []
+    names = []
     for topic, value in sorted(spec.topics.items()):
         if isinstance(value, Edge):
-            found += [f"topic {topic}"] if value is edge else []
+            names += [f"topic {topic}"] if value is edge else []
         else:
-            found += [str(partition) for partition in sorted(value) if value[partition] is edge]
-    return listed(found)
+            names += [str(partition) for partition in sorted(value) if value[partition] is edge]
+    return listed(names)
 
 
 def resolve(
@@ -224,12 +224,12 @@ def resolve(
     unreachable = [partition for partition in ordered if partition.store_id not in bounds]
     if unreachable:
         raise TubeMQConnectionError("TUBEMQ_BOUNDS_UNKNOWN", option=option, partitions=listed(unreachable))
-    wanted = _spread(spec, ordered, option)
-    latest = {store: held.latest for store, held in bounds.items()} | dict(ends or {})
+    values = _spread(spec, ordered, option)
+    latest = {store: span.latest for store, span in bounds.items()} | dict(ends or {})
     return {
         partition: latest[partition.store_id]
-        if wanted[partition] is Edge.LATEST
-        else _resolve_one(partition, wanted[partition], bounds[partition.store_id], option, on_loss)
+        if values[partition] is Edge.LATEST
+        else _resolve_one(partition, values[partition], bounds[partition.store_id], option, on_loss)
         for partition in ordered
     }
 
@@ -250,8 +250,8 @@ def stores_started_at_earliest(
     return {
         partition.store_id
         for partition in partitions
-        if (held := bounds.get(partition.store_id)) is not None
-        and _is_at_the_beginning(_wanted(spec, partition), held)
+        if (span := bounds.get(partition.store_id)) is not None
+        and _is_at_the_beginning(_wanted(spec, partition), span)
     }
 
 
@@ -262,36 +262,36 @@ def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Stored 
     return of_topic if of_topic is None or isinstance(of_topic, Edge) else of_topic.get(partition)
 
 
-def _is_at_the_beginning(wanted: int | Edge | Stored | Timestamp | None, held: OffsetBounds) -> bool:
-    return wanted is Edge.EARLIEST or (isinstance(wanted, int) and wanted < held.earliest)
+def _is_at_the_beginning(value: int | Edge | Stored | Timestamp | None, span: OffsetBounds) -> bool:
+    return value is Edge.EARLIEST or (isinstance(value, int) and value < span.earliest)
 
 
 def _resolve_one(
     partition: TopicPartition,
-    wanted: int | Edge | Stored | Timestamp,
+    value: int | Edge | Stored | Timestamp,
     bounds: OffsetBounds,
     option: str,
     on_loss: LossPolicy,
 ) -> int:
-    if isinstance(wanted, Stored | Timestamp):
-        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{partition} has no offset yet: {wanted}")
-    if wanted is Edge.EARLIEST:
+    if isinstance(value, Stored | Timestamp):
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{partition} has no offset yet: {value}")
+    if value is Edge.EARLIEST:
         return bounds.earliest
-    if wanted is Edge.LATEST:
+    if value is Edge.LATEST:
         return bounds.latest
-    if wanted > bounds.latest:
+    if value > bounds.latest:
         raise OptionError(
             "TUBEMQ_OFFSET_BEYOND_LOG",
             option=option,
             partition=partition,
-            offset=wanted,
+            offset=value,
             earliest=bounds.earliest,
             latest=bounds.latest,
         )
-    if wanted < bounds.earliest:
-        on_loss(LossRecord(Loss.EXPIRED, partition, wanted, bounds.earliest))
+    if value < bounds.earliest:
+        on_loss(LossRecord(Loss.EXPIRED, partition, value, bounds.earliest))
         return bounds.earliest
-    return wanted
+    return value
 
 
 def _spread(
@@ -300,16 +300,16 @@ def _spread(
     """Return each partition's part of a spec, which must name exactly these partitions."""
     if not isinstance(spec, Specific):
         return dict.fromkeys(partitions, spec)
-    wanted: dict[TopicPartition, int | Edge | Stored | Timestamp] = {}
+    values: dict[TopicPartition, int | Edge | Stored | Timestamp] = {}
     for topic, value in spec.topics.items():
         if isinstance(value, Edge):
-            wanted |= dict.fromkeys((known for known in partitions if known.topic == topic), value)
+            values |= dict.fromkeys((each for each in partitions if each.topic == topic), value)
         else:
-            wanted |= value
+            values |= value
     topics = {partition.topic for partition in partitions}
     unknown = [
         *(f"topic {topic}" for topic in sorted(spec.topics.keys() - topics)),
-        *(partition for partition in sorted(wanted.keys() - set(partitions)) if partition.topic in topics),
+        *(partition for partition in sorted(values.keys() - set(partitions)) if partition.topic in topics),
     ]
     if unknown:
         raise OptionError(
@@ -319,13 +319,13 @@ def _spread(
             known=listed(partitions),
             advice="Name all of these, and no others",
         )
-    missing = [partition for partition in partitions if partition not in wanted]
+    missing = [partition for partition in partitions if partition not in values]
     if missing:
         how = _how_to_add(spec, option)
         raise OptionError(
             "TUBEMQ_OFFSETS_MISSING_PARTITIONS", option=option, missing=listed(missing), how=how
         )
-    return wanted
+    return values
 
 
 def _how_to_add(spec: OffsetSpec, option: str) -> str:

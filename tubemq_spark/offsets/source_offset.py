@@ -65,7 +65,7 @@ class SourceOffset:
                 require_aligned(offset, partition)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the one JSON form; equal offsets give equal text, whatever the order of their maps."""
+        """Return the one JSON form; equal offsets give equal text, in any order of their maps."""
         data: dict[str, Any] = {VERSION_KEY: FORMAT_VERSION, "topics": write_offsets(self.next_offsets)}
         if self.first_offsets:
             data["from"] = write_offsets(self.first_offsets)

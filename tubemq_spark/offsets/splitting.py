@@ -35,16 +35,16 @@ def split_ranges(
     return _split_in_proportion(whole, min_partitions)
 
 
-def _split_in_proportion(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:
+def _split_in_proportion(ranges: Sequence[OffsetRange], parts: int) -> list[OffsetRange]:
     total = sum(map(_rows, ranges))
-    small = {range_ for range_ in ranges if _share(_rows(range_), total, wanted) == 1}
+    small = {range_ for range_ in ranges if _share(_rows(range_), total, parts) == 1}
     # Small ranges would otherwise count twice: as tasks, and as records that large ranges divide by.
     rest = total - sum(map(_rows, small))
-    left = max(wanted - len(small), 1)
+    others = max(parts - len(small), 1)
     return [
-        part
+        piece
         for range_ in ranges
-        for part in ([range_] if range_ in small else _cut(range_, _share(_rows(range_), rest, left)))
+        for piece in ([range_] if range_ in small else _cut(range_, _share(_rows(range_), rest, others)))
     ]
 
 

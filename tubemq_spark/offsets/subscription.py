@@ -119,13 +119,13 @@ class Assignment(Subscription):
 
     def of(self, layout: TopicsLayout) -> TopicsLayout:
         """Return a layout of these partitions that remembers the others of their topics."""
-        wanted = {
+        chosen = {
             partition: endpoint
             for partition, endpoint in layout.partitions.items()
             if partition in self.partitions
         }
-        others = frozenset(layout.partitions.keys() - wanted.keys())
-        return dataclasses.replace(layout, partitions=wanted, unread=others)
+        others = frozenset(layout.partitions.keys() - chosen.keys())
+        return dataclasses.replace(layout, partitions=chosen, unread=others)
 
     def refuse_missing(self, layout: TopicsLayout) -> None:
         """See ``Subscription``."""
@@ -151,17 +151,17 @@ def parse_assignment(text: str) -> Assignment:
         OffsetFormatError: the text is not that; the error shows it and an example.
     """
     reader = OffsetReader(f"Option '{ASSIGN}'", text.strip(), f"write for example {ASSIGN_EXAMPLE}")
-    found: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for topic, keys in reader.load().items():
         if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
             reader.fail(f"the value of topic {topic!r} is not a list of brokerId:partitionId")
-        found += [reader.partition(topic, key) for key in keys]
-    if not found:
+        partitions += [reader.partition(topic, key) for key in keys]
+    if not partitions:
         reader.fail("it names no partition")
-    twice = [partition for partition, count in collections.Counter(found).items() if count > 1]
+    twice = [partition for partition, count in collections.Counter(partitions).items() if count > 1]
     if twice:
         reader.fail(f"it names {twice[0]} twice")
-    return Assignment(frozenset(found))
+    return Assignment(frozenset(partitions))
 
 
 def format_assignment(assignment: Assignment) -> str:

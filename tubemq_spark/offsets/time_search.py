@@ -24,35 +24,35 @@ class Look(NamedTuple):
     """Where the first of these is, if that is known."""
 
 
-def first_at(held: OffsetBounds, look: Callable[[int], Look]) -> int | None:
+def first_at(bounds: OffsetBounds, look: Callable[[int], Look]) -> int | None:
     """Return the offset from which on records are of the wanted time or later, as far as they are in order.
 
     Args:
-        held: what the store holds.
+        bounds: what the store holds.
         look: looks at the first records from an offset on.
 
     Returns:
         None when all records are earlier.
     """
     # All records before ``low`` are earlier; none between ``high`` and what was found later is earlier.
-    low, high = held
-    found, span = False, 0
+    low, high = bounds
+    some_later, span = False, 0
     while low < high:
         # What one look shows of whole need not be divided.
         begin = low if high - low <= span else _between(low, high)
-        seen = look(begin)
-        found |= seen.later
-        if not seen.earlier:
+        records = look(begin)
+        some_later |= records.later
+        if not records.earlier:
             high = begin
-        elif not seen.later:
-            low = seen.end
-        elif seen.first_later is not None:
-            return seen.first_later
+        elif not records.later:
+            low = records.end
+        elif records.first_later is not None:
+            return records.first_later
         else:
-            low, high = begin + INDEX_ENTRY_BYTES, min(high, seen.end)
+            low, high = begin + INDEX_ENTRY_BYTES, min(high, records.end)
         # Where places are not known, looking from ``low`` on would find them one by one.
-        span = seen.end - begin if seen.first_later is not None or not seen.later else 0
-    return high if found else None
+        span = records.end - begin if records.first_later is not None or not records.later else 0
+    return high if some_later else None
 
 
 def _between(low: int, high: int) -> int:

@@ -156,15 +156,15 @@ class _Constants:
     """The last array of each column whose value rarely changes."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[object, pa.Array]] = {}
+        self._arrays: dict[str, tuple[object, pa.Array]] = {}
 
     def repeat(self, name: str, value: object, kind: pa.DataType, count: int) -> pa.Array:
         """Return a value so many times."""
-        last, made = self._made.get(name, (None, None))
-        if made is None or last != value or len(made) < count:
-            made = pa.repeat(pa.scalar(value, kind), max(count, TARGET_ROWS))
-            self._made[name] = value, made
-        return made.slice(0, count)
+        last, array = self._arrays.get(name, (None, None))
+        if array is None or last != value or len(array) < count:
+            array = pa.repeat(pa.scalar(value, kind), max(count, TARGET_ROWS))
+            self._arrays[name] = value, array
+        return array.slice(0, count)
 
 
 class _Rows:
@@ -178,11 +178,11 @@ class _Rows:
         *,
         whole_texts: bool,
     ) -> None:
-        """Build nothing yet; ``whole_texts``: whether a column shows all attributes, ids among them."""
         self.fetches = fetches
         self._parser = parser
         self._constants = constants
         self._whole_texts = whole_texts
+        """Whether a column shows all attributes, ids among them."""
 
     @functools.cached_property
     def count(self) -> int:
@@ -199,7 +199,7 @@ class _Rows:
 
     @functools.cached_property
     def _runs(self) -> list[int] | None:
-        """Where runs of rows with equal texts begin; None where there are many, or nobody can tell soon."""
+        """Where runs of rows with equal texts begin; None where there are many, or counting takes long."""
         return runs(self._pieces, _FEW_RUNS + self.count // _ROWS_PER_RUN)
 
     @functools.cached_property
@@ -217,7 +217,7 @@ class _Rows:
         """The ids of the messages."""
         if self._split is None:
             return self.of_attributes(
-                "messageUid", lambda found: found.pairs.get(MESSAGE_UID_KEY), pa.string()
+                "messageUid", lambda attributes: attributes.pairs.get(MESSAGE_UID_KEY), pa.string()
             )
         return _texts_of(self._split.uids)
 
@@ -234,10 +234,10 @@ class _Rows:
     def of_attributes(self, name: str, value: Callable[[_Attributes], object], kind: pa.DataType) -> pa.Array:
         """Return a column, with its name, of something that the attributes say."""
         distinct, indices = self.attributes
-        found = [None if one is None else value(one) for one in distinct]
-        if len(found) == 1:
-            return self._constants.repeat(name, found[0], kind, self.count)
-        return pa.array(found, kind).take(indices)
+        values = [None if attributes is None else value(attributes) for attributes in distinct]
+        if len(values) == 1:
+            return self._constants.repeat(name, values[0], kind, self.count)
+        return pa.array(values, kind).take(indices)
 
     def of_partition(
         self, name: str, value: Callable[[TopicPartition], object], kind: pa.DataType
@@ -266,7 +266,7 @@ def _texts_of(column: pa.Array) -> pa.Array:
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
-        decoded = [None if one is None else one.decode(errors="replace") for one in column.to_pylist()]
+        decoded = [None if text is None else text.decode(errors="replace") for text in column.to_pylist()]
         return pa.array(decoded, pa.string())
 
 
@@ -304,7 +304,9 @@ def _timestamp(rows: _Rows) -> pa.Array:
 
 
 def _message_type(rows: _Rows) -> pa.Array:
-    return rows.of_attributes("messageType", lambda found: found.pairs.get(payload.MSG_TYPE_KEY), pa.string())
+    return rows.of_attributes(
+        "messageType", lambda attributes: attributes.pairs.get(payload.MSG_TYPE_KEY), pa.string()
+    )
 
 
 def _attribute_map(rows: _Rows) -> pa.Array:

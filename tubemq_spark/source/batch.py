@@ -44,7 +44,7 @@ class TubeMQReader(DataSourceReader):
         types = options.cluster.client.message_types
         planner = Planner(options)
         snapshot = planner.complete_snapshot()
-        known = snapshot.layout.partitions.keys()
+        partitions = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names, filtered=bool(types)).check(snapshot.layout)
         starting = planner.with_offsets(
             options.starting, snapshot, edge="starting", if_none=options.if_no_record
@@ -52,17 +52,17 @@ class TubeMQReader(DataSourceReader):
         ending = planner.with_offsets(
             options.ending or Edge.LATEST, snapshot, edge="ending", if_none=Edge.LATEST
         )
-        begins = stores_started_at_earliest(starting, known, snapshot.bounds)
+        begins = stores_started_at_earliest(starting, partitions, snapshot.bounds)
         readable = planner.readable_bounds(snapshot, begins, patient=True)
         starts = resolve(
-            starting, known, readable, option="startingOffsets", on_loss=on_loss, ends=snapshot.ends
+            starting, partitions, readable, option="startingOffsets", on_loss=on_loss, ends=snapshot.ends
         )
         ends = resolve(
-            ending, known, snapshot.bounds, option="endingOffsets", on_loss=on_loss, ends=snapshot.ends
+            ending, partitions, snapshot.bounds, option="endingOffsets", on_loss=on_loss, ends=snapshot.ends
         )
         _refuse_invisible(ends, snapshot.ends)
         ranges = batch_ranges(_not_beyond(ends, starts, snapshot, readable), ends)
-        tasks = planner.partitions(ranges, known, on_loss)
+        tasks = planner.partitions(ranges, partitions, on_loss)
         on_loss.write(() if types else snapshot.layout.alone_in_store)
         return list(tasks)
 

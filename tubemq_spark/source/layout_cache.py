@@ -1,6 +1,6 @@
 """The layout of what a query reads, asked for rarely, and kept while no master answers.
 
-Brokers serve without a master; only the visit token needs one, now and then. And nobody adds a partition
+Brokers serve without a master; only the visit token needs one, now and then. And no partition is added
 without a master. So while no master answers, the layout there is remains right, and a running query continues
 with it for up to ten minutes.
 

@@ -1,6 +1,6 @@
 """Writing losses to the ledger that the user asks for with ``lossLedger``.
 
-Whoever passes over a loss writes it down, and goes on only when it is written:
+A loss that is passed over is written down before reading goes on behind it:
 
 - a task, before it hands on the first row behind the loss, and before it ends;
 - the driver, before it returns the offset or the tasks that pass over the loss.
@@ -48,13 +48,12 @@ class LossLedger:
     """The ledger as one process sees it; without ``lossLedger`` it does nothing."""
 
     def __init__(self, options: ReadOptions) -> None:
-        """Ask no file system yet."""
         folder = options.loss_ledger
         self._files = None if folder is None else TextFiles(folder, "lossLedger", SUFFIX)
         self._written: dict[str, None] = {}
 
     @property
-    def wanted(self) -> bool:
+    def is_configured(self) -> bool:
         """Whether there is one."""
         return self._files is not None
 
@@ -108,7 +107,7 @@ class LossesOfDriver:
     def __call__(self, record: LossRecord) -> None:
         """Raise, or take a loss."""
         self._policy(record)
-        if self._ledger.wanted and not (record.loss in _REMOVALS and record.start < record.end):
+        if self._ledger.is_configured and not (record.loss in _REMOVALS and record.start < record.end):
             self._losses.append(record)
 
     def write(
@@ -147,9 +146,9 @@ class LossesOfTask:
     def __call__(self, record: LossRecord) -> None:
         """Raise, or take a loss."""
         self._policy(record)
-        if not self._ledger.wanted:
+        if not self._ledger.is_configured:
             return
-        # What is before that was read, and what is behind it is for whoever reads the next range.
+        # What is before that was read, and what is behind it belongs to the task of the next range.
         start, end = max(record.start, self._reached), min(record.end, self._end)
         if start < end:
             self._losses.append(dataclasses.replace(record, start=start, end=end))
@@ -178,9 +177,9 @@ def _counted(record: LossRecord, alone: Collection[StoreId]) -> LossRecord:
     """Return a loss with its rows, if the offsets tell them.
 
     They do not tell what a topic that is gone had beyond them, nor which records a log that went back had
-    that nobody has read.
+    that were never read.
     """
-    known = record.loss is not Loss.MOVED_BACK and record.start < record.end
-    if record.rows is not None or not known or record.partition.store_id not in alone:
+    countable = record.loss is not Loss.MOVED_BACK and record.start < record.end
+    if record.rows is not None or not countable or record.partition.store_id not in alone:
         return record
     return dataclasses.replace(record, rows=rows_between(record.start, record.end))

@@ -78,15 +78,15 @@ class Outages:
         for store in answer.failures:
             failures[store.broker_id].append(store)
         answered: dict[int, list[StoreId]] = collections.defaultdict(list)
-        for store in answer.known:
+        for store in answer.by_store:
             answered[store.broker_id].append(store)
         for broker_id, stores in failures.items():
             self._begin_outage(broker_id, stores, answer.failures[stores[0]], layout, now)
             self._away[broker_id].stores = stores
             if broker_id not in answered:
                 self._away[broker_id].postpone(now)
-        for broker_id in [known for known in self._away if known in answered and known not in failures]:
-            self._end_outage(broker_id, answered[broker_id], answer.known, positions, now)
+        for broker_id in self._away.keys() & answered.keys() - failures.keys():
+            self._end_outage(broker_id, answered[broker_id], answer.by_store, positions, now)
 
     def _forget_unlisted(self, layout: TopicsLayout) -> None:
         """Forget brokers whose stores without an answer no longer exist, as after a topic was removed.
@@ -151,7 +151,7 @@ def may_be_gone(error: TubeMQError) -> bool:
 def brokers_away(
     unanswered: Sequence[StoreId], failures: Mapping[StoreId, TubeMQError], stores: int, waited_ms: int
 ) -> TubeMQConnectionError:
-    """Return the error about stores of which nobody could say within ``waited_ms`` where they end."""
+    """Return the error about stores whose brokers did not say within ``waited_ms`` where they end."""
     cause = failures.get(unanswered[0])
     away = TubeMQConnectionError(
         "TUBEMQ_BROKERS_AWAY",

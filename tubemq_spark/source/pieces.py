@@ -31,7 +31,7 @@ def runs(pieces: Sequence[Pieces], most: int) -> list[int] | None:
     """Return the rows whose piece differs from the one before, the first row among them.
 
     Returns:
-        None when there are more than ``most``, or nobody can tell soon: only the compiled twin does.
+        None when there are more than ``most``, or without the compiled twin: counting takes too long then.
     """
     return None if speedups.compiled is None else speedups.compiled.runs(_buffers(pieces), most)
 

@@ -74,7 +74,7 @@ from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
 logger = logging.getLogger(__name__)
 
 _MAX_AGE_SECONDS: Final = 0.02
-"""How old a snapshot may be while data flows: every micro-batch looks anew, as it takes longer than this."""
+"""How old a snapshot may be while data flows: every micro-batch asks again, as it takes longer than this."""
 _IDLE_SHARE: Final = 0.1
 """A snapshot may be as old as this share of the time for which nothing has changed."""
 _REMOVAL_PAUSE_SECONDS: Final = 0.25
@@ -153,7 +153,7 @@ class Planner:
     ) -> Mapping[StoreId, OffsetBounds]:
         """Return bounds in which these stores begin at the first record that can still be read.
 
-        Stores that several partitions share are left as they are: there nobody can say what is missing.
+        Stores that several partitions share are left as they are: there it cannot be known what is missing.
 
         Args:
             snapshot: the bounds.
@@ -175,10 +175,8 @@ class Planner:
         def ask() -> dict[TopicPartition, int]:
             return self.cluster.first_readable(snapshot.layout, begins)
 
-        found = self._with_retries(ask) if patient else ask()
-        lifted = {
-            partition.store_id: held._replace(earliest=found[partition]) for partition, held in begins.items()
-        }
+        offsets = self._with_retries(ask) if patient else ask()
+        lifted = {place.store_id: span._replace(earliest=offsets[place]) for place, span in begins.items()}
         return {**snapshot.bounds, **lifted}
 
     def with_offsets(
@@ -197,8 +195,8 @@ class Planner:
             TubeMQError: a broker does not answer, or refuses.
         """
         if spec is Stored.GROUP:
-            found = self._with_retries(lambda: self.cluster.group_positions(snapshot.layout))
-            return specific_offsets(found)
+            positions = self._with_retries(lambda: self.cluster.group_positions(snapshot.layout))
+            return specific_offsets(positions)
         zone = self._options.message_time_zone
         search = TimeSearch(self.cluster, snapshot.layout, visible(snapshot.bounds, snapshot.ends), zone)
         option = option_of(spec, edge)
@@ -225,8 +223,8 @@ class Planner:
         options, listed, gone = self._options, [], []
         layout = self._with_retries(lambda: self.layouts.recent(missing_ok=True))
         layout = self._settled_layout(layout, {range_.partition for range_ in ranges})
-        # Of partitions that nobody reads, those of now: no offset tells which there were. Where messages are
-        # passed over for their type, nobody knows the offsets of the others, as in a shared store.
+        # Of partitions that are not read, those of now: no offset tells which there were. Where messages are
+        # passed over for their type, the offsets of the others are unknown, as in a shared store.
         filtered = options.cluster.client.message_types
         alone = {} if filtered else alone_in_store({*planned, *layout.unread})
         for range_ in ranges:
@@ -266,7 +264,7 @@ class Planner:
             return last
         self._changed_at = time.monotonic()
         layout = self.layouts.ask(missing_ok=True)
-        emptied = _emptied_topics(answer.held.known, positions)
+        emptied = _emptied_topics(answer.bounds.by_store, positions)
         return self._new_snapshot(answer, self._settled_layout(layout, positions.keys(), emptied))
 
     def _settled_layout(
@@ -274,7 +272,7 @@ class Planner:
     ) -> TopicsLayout:
         """Return the layout once topics whose removal has begun are removed, if that happens soon.
 
-        A broker deletes a topic before the master does, and creates an empty store if it is asked meanwhile.
+        A broker deletes a topic before the master does, and creates an empty store if it is asked in between.
         The master then drops the topic's partitions, one broker after the other, and the topic last.
 
         Args:
@@ -293,15 +291,15 @@ class Planner:
         layout = self.layouts.ask(missing_ok=missing_ok)
         # Where the query stands is not known: anywhere.
         answer = ask_bounds(self.cluster, self._options.visibility, layout)
-        held = answer.held
-        self._outages.update(held, layout, {}, time.monotonic())
+        bounds = answer.bounds
+        self._outages.update(bounds, layout, {}, time.monotonic())
         later = self.layouts.ask(missing_ok=missing_ok)
-        unanswered = [store for store in later.stores if store not in held.known]
+        unanswered = [store for store in later.stores if store not in bounds.by_store]
         if unanswered:
-            for error in held.failures.values():
+            for error in bounds.failures.values():
                 if isinstance(error, TlsError | OptionError):
                     raise error  # not a matter of waiting, so not one of brokers that are away
-            raise brokers_away(unanswered, held.failures, len(later.stores), self._patience_ms)
+            raise brokers_away(unanswered, bounds.failures, len(later.stores), self._patience_ms)
         self._changed_at = time.monotonic()
         return self._new_snapshot(answer, later)
 
@@ -314,8 +312,8 @@ class Planner:
         answer = ask(answering)
         if due:
             answer = answer.with_others(ask(due, timeout_ms=RETRY_TIMEOUT_MS))
-        self._outages.update(answer.held, layout, positions, time.monotonic())
-        self.layouts.suspect = any(may_be_gone(error) for error in answer.held.failures.values())
+        self._outages.update(answer.bounds, layout, positions, time.monotonic())
+        self.layouts.suspect = any(may_be_gone(error) for error in answer.bounds.failures.values())
         return answer
 
     def _new_snapshot(self, answer: VisibleBounds, layout: TopicsLayout) -> Snapshot:
@@ -324,7 +322,7 @@ class Planner:
         A store that the master has stopped listing is being deleted: what it holds says nothing.
         """
         stores = layout.stores
-        bounds = {store: held for store, held in answer.held.known.items() if store in stores}
+        bounds = {store: span for store, span in answer.bounds.by_store.items() if store in stores}
         ends = {store: answer.ends[store] for store in bounds}
         self._latest = {**{store: end for store, end in self._latest.items() if store in stores}, **ends}
         return Snapshot(layout, bounds, ends)
@@ -350,5 +348,5 @@ def _emptied_topics(
     return {
         partition.topic
         for partition, offset in positions.items()
-        if offset > 0 and (held := bounds.get(partition.store_id)) is not None and held.latest == 0
+        if offset > 0 and (span := bounds.get(partition.store_id)) is not None and span.latest == 0
     }

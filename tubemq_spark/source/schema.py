@@ -21,8 +21,8 @@ def message_columns(payload: PayloadFormat) -> Mapping[str, Column]:
 def default_schema(*, include_attributes: bool, payload: PayloadFormat = PayloadFormat.RAW) -> StructType:
     """Return the schema of a frame whose user gave none."""
     columns = message_columns(payload).values()
-    asked = {"attributes"} if include_attributes else ()
-    return schema_of(column for column in columns if column.by_default or column.name in asked)
+    optional = {"attributes"} if include_attributes else ()
+    return schema_of(column for column in columns if column.by_default or column.name in optional)
 
 
 def schema_of(columns: Iterable[Column]) -> StructType:
@@ -30,26 +30,26 @@ def schema_of(columns: Iterable[Column]) -> StructType:
     return StructType([StructField(column.name, column.type, nullable=True) for column in columns])
 
 
-def check_schema(schema: StructType, known: Mapping[str, Column] = READ) -> None:
+def check_schema(schema: StructType, columns: Mapping[str, Column] = READ) -> None:
     """Refuse a user's schema that names unknown columns, or known ones with another type.
 
     Args:
         schema: what the user wants.
-        known: the columns that there are; by default those of messages.
+        columns: the columns that there are; by default those of messages.
 
     Raises:
         OptionError: the column and what it may be.
     """
     if not schema.fields:
-        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(known))
+        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(columns))
     for field in schema.fields:
-        column = known.get(field.name)
+        column = columns.get(field.name)
         if column is None:
             raise OptionError(
                 "TUBEMQ_SCHEMA_UNKNOWN_COLUMN",
                 column=field.name,
-                suggestion=suggestion(field.name, known),
-                known=", ".join(f"{one.name} {one.type.simpleString()}" for one in known.values()),
+                suggestion=suggestion(field.name, columns),
+                known=", ".join(f"{each.name} {each.type.simpleString()}" for each in columns.values()),
             )
         if not _same_type(field.dataType, column.type):
             raise OptionError(
@@ -62,6 +62,6 @@ def check_schema(schema: StructType, known: Mapping[str, Column] = READ) -> None
             raise OptionError("TUBEMQ_SCHEMA_NOT_NULL", column=field.name)
 
 
-def _same_type(given: DataType, expected: DataType) -> bool:
+def _same_type(actual: DataType, expected: DataType) -> bool:
     # A map's "values may be null" flag is the only part of our types a DDL string can vary.
-    return given.simpleString() == expected.simpleString()
+    return actual.simpleString() == expected.simpleString()

@@ -20,7 +20,7 @@ class Snapshot:
     def is_unchanged(self, answer: VisibleBounds, layout: TopicsLayout) -> bool:
         """Tell whether newer answers say the same."""
         return (
-            answer.held.known == self.bounds
+            answer.bounds.by_store == self.bounds
             and answer.ends == self.ends
             and layout.partitions == self.layout.partitions
         )

@@ -86,7 +86,7 @@ class StreamDriver:
     """Lives in the driver for the life of a query; is never pickled."""
 
     def __init__(self, options: ReadOptions, columns: Iterable[str]) -> None:
-        """Ask no server yet; ``columns`` are those of the frame."""
+        """``columns``: those of the frame."""
         self._options = options
         self._null_offsets = NullOffsetWarning(columns, filtered=bool(options.cluster.client.message_types))
         self._planner = Planner(options)
@@ -155,17 +155,17 @@ class StreamDriver:
 
     def report(self) -> dict[str, Any] | None:
         """Return where what may be read ends, as far as known; None before the first snapshot."""
-        seen = self._planner.last_snapshot
-        if seen is None:
+        snapshot = self._planner.last_snapshot
+        if snapshot is None:
             return None
-        if self._report is None or self._report[0] is not seen:
+        if self._report is None or self._report[0] is not snapshot:
             latest = self._planner.latest_known
             ends = {
                 partition: latest[store]
-                for partition in seen.layout.partitions
+                for partition in snapshot.layout.partitions
                 if (store := partition.store_id) in latest
             }
-            self._report = seen, SourceOffset(ends).to_json()
+            self._report = snapshot, SourceOffset(ends).to_json()
         return self._report[1]
 
     def fix_target(self) -> None:
@@ -207,9 +207,9 @@ class StreamDriver:
 
     def _row_bytes(self, snapshot: Snapshot, unread: Mapping[StoreId, OffsetBounds]) -> Mapping[StoreId, int]:
         # A run of AvailableNow is not over before it has read every store.
-        found = self._row_sizes.of(snapshot.layout, unread, assume=self._target is not None)
-        self._is_held_back = len(found) < len(unread)
-        return found
+        sizes = self._row_sizes.of(snapshot.layout, unread, assume=self._target is not None)
+        self._is_held_back = len(sizes) < len(unread)
+        return sizes
 
     def _losses_from(self, start: Mapping[str, Any]) -> LossesOfDriver:
         """Return what takes the losses of a micro-batch that begins there."""
@@ -229,8 +229,8 @@ class StreamDriver:
         waited_s = time.monotonic() - self._triggered_at
         over = waited_s >= self._options.max_trigger_delay_ms / 1000
         last = self._last_end
-        told = last is not None and last.start == start and last.end != start
-        return 0 if over or told or self._target is not None else self._options.min_offsets_per_trigger
+        is_planned = last is not None and last.start == start and last.end != start
+        return 0 if over or is_planned or self._target is not None else self._options.min_offsets_per_trigger
 
     def _parsed(self, offset: Mapping[str, Any]) -> StreamOffset:
         last = self._last_end
@@ -262,7 +262,7 @@ class StreamDriver:
         except TubeMQError as error:
             # A running stream does not end because a broker goes away: these stores wait for the next time.
             logger.info("stores wait until it is known where they can be read: %s", error)
-            return {store: held for store, held in snapshot.bounds.items() if store not in stores}
+            return {store: span for store, span in snapshot.bounds.items() if store not in stores}
 
     def _subscribed(self, offset: StreamOffset) -> StreamOffset:
         """Leave out what the query no longer reads; none of its records is lost.
@@ -279,10 +279,10 @@ class StreamDriver:
         if self._options.fail_on_data_loss:
             raise OptionError("TUBEMQ_CHECKPOINT_TOPICS", topics=names, option=subscription.option)
         self._warn_once(names)
-        left = offset.next_offsets.keys() - others
+        remaining = offset.next_offsets.keys() - others
         return SourceOffset(
             *(
-                {partition: offsets[partition] for partition in offsets if partition in left}
+                {partition: offsets[partition] for partition in offsets if partition in remaining}
                 for offsets in (offset.next_offsets, offset.first_offsets)
             )
         )

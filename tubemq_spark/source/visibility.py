@@ -5,7 +5,7 @@ beyond that is one whose records are lost. *What is visible* ends where the disk
 beyond. A query may stand between the two: it was started with offsets from elsewhere, or the option was set
 for a query that has read from memory. Then nothing is lost, and the query waits there.
 
-So brokers are asked for the visible end, and for the other one only where somebody may stand beyond it.
+So brokers are asked for the visible end, and for the other one only where the query may stand beyond it.
 """
 
 import dataclasses
@@ -20,18 +20,18 @@ from tubemq_spark.options import Visibility
 class VisibleBounds:
     """What brokers answered."""
 
-    held: StoreBounds
+    bounds: StoreBounds
     """What the stores hold, at least as far as the query has read."""
     ends: Mapping[StoreId, int]
-    """Where what is visible ends, in index bytes, of every store in ``held.known``."""
+    """Where what is visible ends, in index bytes, of every store in ``bounds.by_store``."""
 
     def with_others(self, others: "VisibleBounds") -> "VisibleBounds":
         """Return these answers and those for other stores."""
-        known, failures = (
-            {**self.held.known, **others.held.known},
-            {**self.held.failures, **others.held.failures},
+        by_store, failures = (
+            {**self.bounds.by_store, **others.bounds.by_store},
+            {**self.bounds.failures, **others.bounds.failures},
         )
-        return VisibleBounds(StoreBounds(known, failures), {**self.ends, **others.ends})
+        return VisibleBounds(StoreBounds(by_store, failures), {**self.ends, **others.ends})
 
 
 def ask_bounds(
@@ -54,24 +54,24 @@ def ask_bounds(
         timeout_ms: how long the answers may take.
     """
     if visibility is Visibility.MEMORY:
-        held = cluster.bounds(layout, stores, timeout_ms=timeout_ms)
-        return VisibleBounds(held, {store: bounds.latest for store, bounds in held.known.items()})
+        bounds = cluster.bounds(layout, stores, timeout_ms=timeout_ms)
+        return VisibleBounds(bounds, {store: span.latest for store, span in bounds.by_store.items()})
     on_disk = cluster.bounds(layout, stores, flushed=True, timeout_ms=timeout_ms)
-    beyond = on_disk.known.keys() if positions is None else _read_beyond(positions, on_disk.known)
+    beyond = on_disk.by_store.keys() if positions is None else _read_beyond(positions, on_disk.by_store)
     if not beyond:
-        held = on_disk
+        bounds = on_disk
     else:
         in_memory = cluster.bounds(layout, beyond, timeout_ms=timeout_ms)
-        known = {store: held for store, held in on_disk.known.items() if store not in beyond}
-        held = StoreBounds({**known, **in_memory.known}, {**on_disk.failures, **in_memory.failures})
-    return VisibleBounds(held, {store: on_disk.known[store].latest for store in held.known})
+        flushed = {store: span for store, span in on_disk.by_store.items() if store not in beyond}
+        bounds = StoreBounds({**flushed, **in_memory.by_store}, {**on_disk.failures, **in_memory.failures})
+    return VisibleBounds(bounds, {store: on_disk.by_store[store].latest for store in bounds.by_store})
 
 
 def visible(
     bounds: Mapping[StoreId, OffsetBounds], ends: Mapping[StoreId, int]
 ) -> dict[StoreId, OffsetBounds]:
     """Return what is visible of what stores hold."""
-    return {store: held._replace(latest=max(held.earliest, ends[store])) for store, held in bounds.items()}
+    return {store: span._replace(latest=max(span.earliest, ends[store])) for store, span in bounds.items()}
 
 
 def _read_beyond(
@@ -81,5 +81,5 @@ def _read_beyond(
     return {
         store
         for partition, offset in positions.items()
-        if (held := on_disk.get(store := partition.store_id)) is not None and offset > held.latest
+        if (span := on_disk.get(store := partition.store_id)) is not None and offset > span.latest
     }

@@ -120,7 +120,7 @@ def test_a_broker_that_does_not_have_the_topic_refuses():
     with ModelBroker({store_id(0): store_of(1)}) as broker:
         found = ask(broker, [store_id(0), StoreId("other", BROKER_ID, 0)])
 
-    assert found.known == {store_id(0): OffsetBounds(0, 28)}
+    assert found.by_store == {store_id(0): OffsetBounds(0, 28)}
     assert found.failures[StoreId("other", BROKER_ID, 0)].code == 403
     with pytest.raises(RpcError):
         found.complete()
@@ -139,7 +139,7 @@ def test_brokers_that_are_not_there_or_silent_do_not_hold_up_the_others():
         }
         found = store_bounds(config(), pool, places, TOKEN, timeout_ms=100)
 
-    assert found.known == {store_id(0, 1): OffsetBounds(0, 84)}
+    assert found.by_store == {store_id(0, 1): OffsetBounds(0, 84)}
     assert {store: error.condition for store, error in found.failures.items()} == {
         store_id(0, 2): "TUBEMQ_CONNECT_FAILED",
         store_id(0, 3): "TUBEMQ_TIMEOUT",

@@ -69,7 +69,7 @@ def test_bounds_and_failures_arrive_for_their_stores(found):
     assert values.stores_from_proto(map(sent, values.stores_to_proto(asked))) == asked
     again = values.store_bounds_from_proto(sent(values.store_bounds_to_proto(answer, asked)), asked)
 
-    assert again.known == known
+    assert again.by_store == known
     assert {store: str(error) for store, error in again.failures.items()} == dict.fromkeys(
         answer.failures, str(FAILURE)
     )
@@ -111,7 +111,7 @@ def test_where_groups_stand_arrives(known):
         sent(values.stored_offsets_to_proto(StoredOffsets(tuple(known), {7: error})))
     )
 
-    assert again.known == tuple(known)
+    assert again.offsets == tuple(known)
     assert {broker: str(one) for broker, one in again.failures.items()} == {7: str(error)}
 
 

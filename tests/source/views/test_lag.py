@@ -290,7 +290,7 @@ def move(server, group, topic, **offsets):
     )
     wanted = offset(topic, **offsets).next_offsets
     assert cluster.move_group(cluster.layout([topic]), wanted) == {}
-    wait_until(lambda: {one.partition for one in cluster.stored_offsets(group).known} >= wanted.keys())
+    wait_until(lambda: {one.partition for one in cluster.stored_offsets(group).offsets} >= wanted.keys())
 
 
 def test_the_lag_of_a_group(view, server, send):

@@ -353,7 +353,7 @@ class BrokerAdmin(_WebApi):
         Unlike ``group_offset`` on a partition that exists, asking this opens no store.
         """
         try:
-            self.group_offset(topic, "nobody", _NO_PARTITION)
+            self.group_offset(topic, "none", _NO_PARTITION)
         except AdminError as error:
             return "topicName configure" not in error.reason
         return True

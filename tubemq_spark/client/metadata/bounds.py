@@ -1,9 +1,9 @@
 """Where stores begin and end now, asked of many brokers at once.
 
 The protocol has no request for that, but registering at offset 0 is answered with the store's earliest offset
-(the position is moved there) and its end. This is done under a reader group, so that nobody's position is
-touched, and the lease is released at once without waiting for the answer. So asking costs one round trip for
-all stores of all brokers, and one more request per store that nobody waits for.
+(the position is moved there) and its end. This is done under a reader group, so that no consumer's position
+is touched, and the lease is released at once without waiting for the answer. So asking costs one round trip
+for all stores of all brokers, and one more request per store whose answer is not awaited.
 
 A broker that does not answer must not hold up the others: errors are part of the answer.
 """
@@ -61,7 +61,7 @@ def store_bounds(
         dataclasses.replace(config, rpc_timeout_ms=patience_ms), pool, stores, visit_token, flushed=flushed
     )
     probe.ask()
-    return StoreBounds(probe.known, probe.failures)
+    return StoreBounds(probe.by_store, probe.failures)
 
 
 class _Probe:
@@ -82,7 +82,7 @@ class _Probe:
         self._visit_token = visit_token
         self._priority = FLUSHED_ONLY if flushed else None
         self._channels: dict[Endpoint, RpcChannel] = {}
-        self.known: dict[StoreId, OffsetBounds] = {}
+        self.by_store: dict[StoreId, OffsetBounds] = {}
         self.failures: dict[StoreId, TubeMQError] = {}
 
     def ask(self) -> None:
@@ -120,19 +120,19 @@ class _Probe:
                 (store, Claim(_first_partition(store), group, client_id)) for store in stores
             )
         ]
-        taken = []
+        occupied = []
         for store, claim, register in started:
             try:
                 if register is not None:
-                    self.known[store] = _bounds(store, register.result(), self._stores[store])
+                    self.by_store[store] = _bounds(store, register.result(), self._stores[store])
             except TubeMQError as error:
                 if isinstance(error, RpcError) and error.code == ErrCode.PARTITION_OCCUPIED:
-                    taken.append(store)
+                    occupied.append(store)
                     continue
                 self.failures[store] = error
             # Also after an error: the broker may have carried the request out.
             self._release(store, claim)
-        return taken
+        return occupied
 
     def _start_register(self, store: StoreId, claim: Claim) -> Started[Position] | None:
         try:

@@ -24,7 +24,7 @@ def first_readable(
     pool: ChannelPool,
     partition: TopicPartition,
     route: Route,
-    held: OffsetBounds,
+    bounds: OffsetBounds,
     wait: Wait = SLEEP,
 ) -> int:
     """Return the offset of the first record of a log that can be read, in index bytes.
@@ -34,28 +34,28 @@ def first_readable(
         pool: the channels.
         partition: the only partition of its store.
         route: its broker and a visit token.
-        held: what the store's index holds.
+        bounds: what the store's index holds.
         wait: how to wait when the broker has no answer yet.
 
     Returns:
-        ``held.latest`` when no record before it can be read.
+        ``bounds.latest`` when no record before it can be read.
 
     Raises:
         TubeMQError: the broker does not answer, or refuses.
     """
-    if held.earliest >= held.latest:
-        return held.latest
+    if bounds.earliest >= bounds.latest:
+        return bounds.latest
     with ReaderGroupHolder(config, pool, partition, route, query_priority=MEMORY_TOO, wait=wait) as holder:
-        return _search(Cursor(holder, partition), partition, held, config.rpc_timeout_ms, wait)
+        return _search(Cursor(holder, partition), partition, bounds, config.rpc_timeout_ms, wait)
 
 
 def _search(
-    cursor: Cursor, partition: TopicPartition, held: OffsetBounds, timeout_ms: int, wait: Wait
+    cursor: Cursor, partition: TopicPartition, bounds: OffsetBounds, timeout_ms: int, wait: Wait
 ) -> int:
     deadline = Deadline.after_ms(timeout_ms)
     backoff = Backoff(wait=wait)
-    cursor.seek(held.earliest)
-    while cursor.position < held.latest:
+    cursor.seek(bounds.earliest)
+    while cursor.position < bounds.latest:
         cursor.fetch()
         step = cursor.confirm()
         if step.fetched.count:
@@ -67,11 +67,11 @@ def _search(
                 "TUBEMQ_NO_PROGRESS",
                 partition=partition,
                 position=step.start,
-                end=held.latest,
+                end=bounds.latest,
                 timeout_ms=timeout_ms,
                 trouble="the broker has nothing to read there",
             )
-    return held.latest
+    return bounds.latest
 
 
 def _behind_the_gap(cursor: Cursor, step: Step) -> int:

@@ -32,10 +32,10 @@ def group_positions(
         RpcError: a consumer of the group holds a partition (410), or a broker refuses for another reason.
         TubeMQConnectionError: a broker cannot be reached.
     """
-    found, failures = _register(config, pool, layout, dict.fromkeys(layout.partitions))
+    positions, failures = _register(config, pool, layout, dict.fromkeys(layout.partitions))
     for error in failures.values():
         raise error
-    return {partition: position.current for partition, position in found.items()}
+    return {partition: position.current for partition, position in positions.items()}
 
 
 def move_group(
@@ -45,9 +45,9 @@ def move_group(
 
     Partitions that the layout does not list are left out.
     """
-    listed = {one: offset for one, offset in positions.items() if one in layout.partitions}
-    found, failures = _register(config, pool, layout, listed)
-    for partition, position in found.items():
+    listed = {partition: offset for partition, offset in positions.items() if partition in layout.partitions}
+    answers, failures = _register(config, pool, layout, listed)
+    for partition, position in answers.items():
         if position.current != listed[partition]:
             failures[partition] = RemoteProtocolError(
                 "TUBEMQ_POSITION_MOVED",
@@ -65,18 +65,18 @@ def _register(
     offsets: Mapping[TopicPartition, int | None],
 ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
     """Register partitions and give them up again; return the answers and the failures."""
-    found, failures = _register_with(config, pool, layout, offsets)
-    refused = {one: offsets[one] for one, error in failures.items() if is_token_refused(error)}
+    positions, failures = _register_with(config, pool, layout, offsets)
+    refused = {place: offsets[place] for place, error in failures.items() if is_token_refused(error)}
     if refused:
         try:
             token = fresh_visit_token(config, pool)
         except TubeMQError as error:
-            return found, failures | dict.fromkeys(refused, error)
+            return positions, failures | dict.fromkeys(refused, error)
         renewed = dataclasses.replace(layout, visit_token=token)
         found_now, failures_now = _register_with(config, pool, renewed, refused)
-        kept = {one: error for one, error in failures.items() if one not in refused}
-        return found | found_now, kept | failures_now
-    return found, failures
+        permanent = {partition: error for partition, error in failures.items() if partition not in refused}
+        return positions | found_now, permanent | failures_now
+    return positions, failures
 
 
 def _register_with(
@@ -92,21 +92,21 @@ def _register_with(
     sessions = _sessions(config, pool, layout, offsets, failures)
     registers = _collect(
         {
-            one: functools.partial(session.start_register, claims[one], offsets[one])
-            for one, session in sessions.items()
+            partition: functools.partial(session.start_register, claims[partition], offsets[partition])
+            for partition, session in sessions.items()
         },
         failures,
     )
-    found = _collect({one: register.result for one, register in registers.items()}, failures)
+    positions = _collect({partition: register.result for partition, register in registers.items()}, failures)
     # Also after an error: the broker may have carried the request out. A lease that is not given up ends by
     # itself; the position is set all the same.
     unimportant: dict[TopicPartition, TubeMQError] = {}
     releases = _collect(
-        {one: functools.partial(sessions[one].start_unregister, claims[one]) for one in registers},
+        {place: functools.partial(sessions[place].start_unregister, claims[place]) for place in registers},
         unimportant,
     )
-    _collect({one: release.result for one, release in releases.items()}, unimportant)
-    return found, failures
+    _collect({partition: release.result for partition, release in releases.items()}, unimportant)
+    return positions, failures
 
 
 def _sessions(
@@ -119,10 +119,10 @@ def _sessions(
     """Connect to each broker once."""
     endpoints = {partition: layout.partitions[partition] for partition in partitions}
     channels, away = connect_to_all(config, pool, set(endpoints.values()))
-    failures.update({one: away[endpoint] for one, endpoint in endpoints.items() if endpoint in away})
+    failures.update({place: away[endpoint] for place, endpoint in endpoints.items() if endpoint in away})
     return {
-        one: BrokerSession(channels[endpoint], config, layout.visit_token)
-        for one, endpoint in endpoints.items()
+        partition: BrokerSession(channels[endpoint], config, layout.visit_token)
+        for partition, endpoint in endpoints.items()
         if endpoint in channels
     }
 

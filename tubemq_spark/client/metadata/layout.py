@@ -36,13 +36,13 @@ def topics_layout(
         RpcError: a topic does not exist (431), or the group may not read it (450, 455).
         TubeMQConnectionError: no master answered.
     """
-    wanted = tuple(topics)
+    names = tuple(topics)
     try:
-        return _ask(config, pool, wanted)
+        return _ask(config, pool, names)
     except RpcError as error:
         if error.code != ErrCode.TOPIC_NOT_DEPLOYED or not missing_ok:
             raise
-    return _ask_one_by_one(config, pool, wanted)
+    return _ask_one_by_one(config, pool, names)
 
 
 def _ask_one_by_one(config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]) -> TopicsLayout:
@@ -51,14 +51,14 @@ def _ask_one_by_one(config: ClientConfig, pool: ChannelPool, topics: tuple[str, 
     visit_token, missing = UNDEFINED, set()
     for topic in topics:
         try:
-            found = _ask(config, pool, (topic,))
+            layout = _ask(config, pool, (topic,))
         except RpcError as error:
             if error.code != ErrCode.TOPIC_NOT_DEPLOYED:
                 raise
             missing.add(topic)
         else:
-            partitions |= found.partitions
-            visit_token = found.visit_token
+            partitions |= layout.partitions
+            visit_token = layout.visit_token
     return TopicsLayout(partitions, visit_token, frozenset(missing))
 
 

@@ -76,7 +76,7 @@ def publishable(config: ClientConfig, pool: ChannelPool, topic: str) -> tuple[To
 
 
 def refuse_unknown_topic(config: ClientConfig, pool: ChannelPool, topic: str) -> None:
-    """Return when a topic exists, or when nobody can tell.
+    """Return when a topic exists, or when that cannot be known.
 
     Raises:
         ProduceError: the topic does not exist, or its name cannot be one.

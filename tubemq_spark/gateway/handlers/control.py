@@ -185,6 +185,6 @@ def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsRes
         {store.topic for store, error in bounds.failures.items() if isinstance(error, _PROVES_OLD)}
     )
     for store in stores:
-        if store not in bounds.known and store not in failures:
+        if store not in bounds.by_store and store not in failures:
             failures[store] = OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=store)
-    return values.store_bounds_to_proto(StoreBounds(bounds.known, failures), stores)
+    return values.store_bounds_to_proto(StoreBounds(bounds.by_store, failures), stores)

@@ -112,7 +112,7 @@ class Members:
 
         report = ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
         # A master answers for a group that it does not know as for one without members.
-        if not report["data"] and not access.cluster.stored_offsets(group).known:
+        if not report["data"] and not access.cluster.stored_offsets(group).offsets:
             raise GatewayError("TUBEMQ_GROUP_NOT_FOUND", group=group)
         return report
 

@@ -101,7 +101,7 @@ def store_bounds_to_proto(answer: StoreBounds, stores: Sequence[StoreId]) -> pb.
     """
     proto = pb.QueryBoundsResponse()
     for store in stores:
-        if (bounds := answer.known.get(store)) is not None:
+        if (bounds := answer.by_store.get(store)) is not None:
             proto.answers.add(bounds=bounds_to_proto(bounds))
         else:
             proto.answers.add(error=error_to_proto(answer.failures[store]))
@@ -145,7 +145,7 @@ def offsets_from_proto(messages: Iterable[pb.PartitionOffset]) -> dict[TopicPart
 def stored_offsets_to_proto(offsets: StoredOffsets) -> pb.QueryStoredOffsetsResponse:
     """Return where groups stand as a message."""
     proto = pb.QueryStoredOffsetsResponse()
-    for item in offsets.known:
+    for item in offsets.offsets:
         proto.known.add(
             group=item.group,
             partition=partition_to_proto(item.partition),

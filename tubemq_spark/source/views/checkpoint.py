@@ -27,7 +27,7 @@ class Checkpoint:
 
 
 def read_checkpoint(location: FolderUri) -> Checkpoint:
-    """Read what a query has written to its checkpoint, its ``checkpointLocation``; it may run meanwhile.
+    """Read what a query has written to its checkpoint, its ``checkpointLocation``; it may be running.
 
     Raises:
         OptionError: there is no such checkpoint, it cannot be read, or its query does not read from TubeMQ.
@@ -45,9 +45,9 @@ def _read(location: FolderUri) -> Checkpoint:
     system, path = fs.FileSystem.from_uri(location.text)
     root = path.rstrip("/")
     offsets = f"{root}/{_OFFSETS}"
-    found = system.get_file_info(fs.FileSelector(offsets))
+    files = system.get_file_info(fs.FileSelector(offsets))
     # Others are checksums, and files that are not complete yet.
-    batches = sorted(int(info.base_name) for info in found if info.base_name.isdecimal())
+    batches = sorted(int(info.base_name) for info in files if info.base_name.isdecimal())
     if not batches:
         raise _unreadable(location, "its query has not planned a micro-batch yet")
     last = batches[-1]
@@ -58,8 +58,8 @@ def _read(location: FolderUri) -> Checkpoint:
     before: Mapping[str, StreamOffset] = {}
     if not finished and last - 1 in batches:
         before = read_log(_text(system, f"{offsets}/{last - 1}"))
-    done = last if finished else last - 1
-    return Checkpoint(done if done >= 0 else None, progress(before, ends, finished=finished))
+    number = last if finished else last - 1
+    return Checkpoint(number if number >= 0 else None, progress(before, ends, finished=finished))
 
 
 def _text(system: fs.FileSystem, path: str) -> str:

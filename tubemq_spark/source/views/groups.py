@@ -29,7 +29,7 @@ COLUMNS: Final = (
     Column(
         "rowsInFlight",
         LongType(),
-        read="How many of these the broker has handed out, and nobody has confirmed.",
+        read="How many of these the broker has handed out, and no consumer has confirmed.",
         nullable=True,
     ),
     Column(
@@ -55,18 +55,18 @@ def rows(options: ViewOptions) -> Iterator[Row]:
         AdminError: a master refuses.
     """
     stored = open_cluster(options.cluster).stored_offsets(options.group, _topics(options))
-    is_wanted = _filter(options, [one.partition for one in stored.known])
-    for one in sorted(stored.known, key=lambda one: (one.group, one.partition)):
-        if is_wanted(one.partition):
-            yield _row(one)
+    is_wanted = _filter(options, [offset.partition for offset in stored.offsets])
+    for offset in sorted(stored.offsets, key=lambda offset: (offset.group, offset.partition)):
+        if is_wanted(offset.partition):
+            yield _row(offset)
     for broker_id, error in sorted(stored.failures.items()):
         yield {"brokerId": broker_id, **state(error)}
 
 
 def _topics(options: ViewOptions) -> tuple[str, ...]:
     """Return the topics to ask for, if the user names them."""
-    wanted = options.subscription
-    return () if wanted is None or wanted.finds_topics else wanted.topics(tuple)
+    subscription = options.subscription
+    return () if subscription is None or subscription.finds_topics else subscription.topics(tuple)
 
 
 def _filter(options: ViewOptions, partitions: list[TopicPartition]) -> Callable[[TopicPartition], bool]:
@@ -74,17 +74,17 @@ def _filter(options: ViewOptions, partitions: list[TopicPartition]) -> Callable[
     return lambda partition: partition not in others
 
 
-def _row(one: StoredOffset) -> Row:
-    partition = one.partition
+def _row(offset: StoredOffset) -> Row:
+    partition = offset.partition
     return {
-        "group": one.group,
+        "group": offset.group,
         "topic": partition.topic,
         "brokerId": partition.broker_id,
         "partition": partition.partition_id,
-        "rows": None if one.latest is None else rows_between(one.committed, one.latest),
-        "rowsInFlight": rows_between(one.committed, one.committed + one.in_flight),
-        "offset": one.committed,
-        "latest": one.latest,
-        "consumer": one.consumer,
+        "rows": None if offset.latest is None else rows_between(offset.committed, offset.latest),
+        "rowsInFlight": rows_between(offset.committed, offset.committed + offset.in_flight),
+        "offset": offset.committed,
+        "latest": offset.latest,
+        "consumer": offset.consumer,
         **state(None),
     }

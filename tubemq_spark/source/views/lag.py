@@ -1,6 +1,6 @@
 """The view ``lag``: how far a streaming query, or a consumer group, is behind the end of what it reads.
 
-Where somebody stands comes from a checkpoint or from the brokers' administration API; where the stores begin
+Where a reader stands comes from a checkpoint or from the brokers' administration API; where the stores begin
 and end from the brokers; how old the next message is from reading it. Each of them may be unknown on its own.
 """
 
@@ -24,7 +24,7 @@ from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.views.checkpoint import read_checkpoint
 from tubemq_spark.source.views.next_message import Next, next_messages
-from tubemq_spark.source.views.places import DETAILS, PLACE, Found, look
+from tubemq_spark.source.views.places import DETAILS, PLACE, Places, look
 from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
 
@@ -126,16 +126,16 @@ def _of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
 
 
 def _of_group(options: ViewOptions) -> Iterator[Row]:
-    # Whoever asks for the layout under the group itself gets in the way of its consumers.
+    # Asking for the layout under the group itself would get in the way of its consumers.
     client = options.cluster.client
     visitor = dataclasses.replace(client, group=client.reader_groups[0])
     cluster = open_cluster(dataclasses.replace(options.cluster, client=visitor))
     stored = cluster.stored_offsets(options.group)
-    if not stored.known:
+    if not stored.offsets:
         for error in stored.failures.values():
             raise error
         raise OptionError("TUBEMQ_GROUP_UNKNOWN", group=options.group)
-    reached = {one.partition: one.committed for one in stored.known}
+    reached = {offset.partition: offset.committed for offset in stored.offsets}
     unknown = {broker_id: str(error) for broker_id, error in stored.failures.items()}
     reader = _reader(options.subscription, reached, None, unknown)
     return iter(()) if reader is None else _rows(cluster, reader, options)
@@ -152,52 +152,53 @@ def _reader(
         topics = sorted({partition.topic for partition in reached})
         return _Reader(Topics(tuple(topics)), reached, planned, unknown) if topics else None
     others = set(subscription.others(reached.keys()))
-    wanted = {partition: offset for partition, offset in reached.items() if partition not in others}
-    return _Reader(subscription, wanted, planned, unknown) if wanted else None
+    positions = {partition: offset for partition, offset in reached.items() if partition not in others}
+    return _Reader(subscription, positions, planned, unknown) if positions else None
 
 
 def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[Row]:
-    found = look(cluster, reader.subscription, missing_ok=True)
-    compared = _compared(reader, found)
+    places = look(cluster, reader.subscription, missing_ok=True)
+    spans = places.bounds.by_store
+    compared = _compared(reader, places)
     waiting = {
-        partition: (position, held.latest)
+        partition: (position, span.latest)
         for partition, position in compared.positions.items()
-        if (held := found.bounds.known.get(partition.store_id)) is not None and position < held.latest
+        if (span := spans.get(partition.store_id)) is not None and position < span.latest
     }
     zone = zoneinfo.ZoneInfo(options.message_time_zone)
     looked_at = waiting if options.wants("bytes", "nextTime", "ageSeconds") else {}
     patience_ms = options.cluster.client.fetch_timeout_ms
-    first = next_messages(cluster, found.layout, looked_at, zone, patience_ms)
+    first = next_messages(cluster, places.layout, looked_at, zone, patience_ms)
     losses = {loss.partition: loss for loss in compared.losses}
     now = datetime.datetime.now(datetime.UTC)
-    for partition in sorted(reader.reached.keys() | found.layout.partitions.keys()):
+    for partition in sorted(reader.reached.keys() | places.layout.partitions.keys()):
         loss, ahead = losses.get(partition), first.get(partition, Next())
         trouble = ahead.error or reader.unknown.get(partition.broker_id)
         yield {
             "error": trouble if loss is None else str(data_loss(loss)),
-            **_place(found, partition),
+            **_place(places, partition),
             **_numbers(reader, partition),
-            **_distances(compared.positions.get(partition), found.bounds.known.get(partition.store_id), loss),
+            **_distances(compared.positions.get(partition), spans.get(partition.store_id), loss),
             **_ahead(ahead, now),
         }
 
 
-def _compared(reader: _Reader, found: Found) -> Audit:
+def _compared(reader: _Reader, places: Places) -> Audit:
     """Compare where it stands with what is there; a group begins new partitions as its consumers choose."""
-    partitions = set(found.layout.partitions)
+    partitions = set(places.layout.partitions)
     if reader.planned is None:
         partitions &= reader.reached.keys()
     return audit(
         reader.reached,
         partitions,
-        found.bounds.known,
+        places.bounds.by_store,
         chosen_one_by_one=reader.subscription.chosen_one_by_one,
     )
 
 
-def _place(found: Found, partition: TopicPartition) -> Row:
-    if partition in found.layout.partitions:
-        return {name: value for name, value in found.place(partition).items() if value is not None}
+def _place(places: Places, partition: TopicPartition) -> Row:
+    if partition in places.layout.partitions:
+        return {name: value for name, value in places.place(partition).items() if value is not None}
     return {
         "topic": partition.topic,
         "brokerId": partition.broker_id,
@@ -214,18 +215,18 @@ def _numbers(reader: _Reader, partition: TopicPartition) -> Row:
     return {"offset": offset, "rowsUnderWay": rows_between(offset, reader.planned.get(partition, offset))}
 
 
-def _distances(position: int | None, held: OffsetBounds | None, loss: LossRecord | None) -> Row:
+def _distances(position: int | None, span: OffsetBounds | None, loss: LossRecord | None) -> Row:
     """Return how far a position is from both ends of a store."""
-    if held is None:
+    if span is None:
         return {}
-    ends = {"earliest": held.earliest, "latest": held.latest}
+    ends = {"earliest": span.earliest, "latest": span.latest}
     if position is None:
         return ends
     expired = loss is not None and loss.loss is Loss.EXPIRED
     return {
         **ends,
-        "rows": rows_between(position, held.latest),
-        "rowsUntilExpiry": rows_between(held.earliest, position),
+        "rows": rows_between(position, span.latest),
+        "rowsUntilExpiry": rows_between(span.earliest, position),
         "rowsExpired": rows_between(loss.start, loss.end) if loss is not None and expired else 0,
     }
 

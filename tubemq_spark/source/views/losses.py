@@ -21,7 +21,7 @@ COLUMNS: Final = (
         "endOffset",
         LongType(),
         read="The offset behind the last one. It equals `startOffset` where a topic or a partition is gone, "
-        "and nobody knows what it still had.",
+        "and what it still had is unknown.",
     ),
     Column(
         "rows",
@@ -56,12 +56,12 @@ def rows(options: LossesOptions) -> Iterator[Row]:
         LedgerFormatError: a file in it is something else, or of a later release.
     """
     files = TextFiles(options.ledger, "lossLedger", SUFFIX)
-    found = [
+    observations = [
         observation
         for name, text in files.read()
         for observation in observations_of(text, f"{options.ledger}/{name}")
     ]
-    for gap in gaps(found):
+    for gap in gaps(observations):
         yield {
             "topic": gap.loss.partition.topic,
             "brokerId": gap.loss.partition.broker_id,

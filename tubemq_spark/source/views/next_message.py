@@ -46,7 +46,7 @@ def next_messages(
         layout: where the partitions are.
         unread: offsets from which on and up to which they were not read; not empty.
         zone: the time zone of message times.
-        patience_ms: how long a message may take, whatever the cause.
+        patience_ms: how long a message may take, for any cause.
     """
 
     def look(partition: TopicPartition) -> Next:

@@ -40,14 +40,14 @@ def rows(options: ViewOptions) -> Iterator[Row]:
     if options.subscription is None:
         raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what="a view of no topics")
     cluster = open_cluster(options.cluster)
-    found = look(cluster, options.subscription)
-    asked = found.bounds.known if options.wants(_FLUSHED) else ()
-    on_disk = cluster.bounds(found.layout, asked, flushed=True).known
-    for partition in found.layout.partitions:
+    places = look(cluster, options.subscription)
+    stores = places.bounds.by_store if options.wants(_FLUSHED) else ()
+    on_disk = cluster.bounds(places.layout, stores, flushed=True).by_store
+    for partition in places.layout.partitions:
         store = partition.store_id
-        row = dict(found.place(partition))
-        if store in found.bounds.known:
-            earliest, latest = found.bounds.known[store]
+        row = dict(places.place(partition))
+        if store in places.bounds.by_store:
+            earliest, latest = places.bounds.by_store[store]
             row |= {"earliest": earliest, "latest": latest, "rows": rows_between(earliest, latest)}
         if store in on_disk:
             row[_FLUSHED] = on_disk[store].latest

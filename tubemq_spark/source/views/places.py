@@ -49,7 +49,7 @@ DETAILS: Final = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Places:
     """What the cluster says about some partitions at one moment."""
 
     layout: TopicsLayout
@@ -57,7 +57,8 @@ class Found:
 
     @functools.cached_property
     def _partitions_in_stores(self) -> Mapping[StoreId, int]:
-        return collections.Counter(one.store_id for one in (*self.layout.partitions, *self.layout.unread))
+        partitions = (*self.layout.partitions, *self.layout.unread)
+        return collections.Counter(partition.store_id for partition in partitions)
 
     def place(self, partition: TopicPartition) -> Row:
         """Return the columns ``PLACE`` and ``DETAILS`` of a partition that the layout lists."""
@@ -73,7 +74,7 @@ class Found:
         }
 
 
-def look(cluster: Cluster, subscription: Subscription, *, missing_ok: bool = False) -> Found:
+def look(cluster: Cluster, subscription: Subscription, *, missing_ok: bool = False) -> Places:
     """Ask a master and all brokers, once; a broker that does not answer is part of the answer.
 
     Args:
@@ -89,7 +90,7 @@ def look(cluster: Cluster, subscription: Subscription, *, missing_ok: bool = Fal
     layout = LayoutCache(cluster, subscription).ask(missing_ok=missing_ok)
     if not missing_ok:
         subscription.refuse_missing(layout)
-    return Found(layout, cluster.bounds(layout))
+    return Places(layout, cluster.bounds(layout))
 
 
 def state(error: TubeMQError | None) -> Row:

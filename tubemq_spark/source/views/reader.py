@@ -52,8 +52,7 @@ class ViewReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Make the rows (driver)."""
         names = self._schema.names
-        made = VIEWS[self._view].rows(self._options)
-        rows = [tuple(row.get(name) for name in names) for row in made]
+        rows = [tuple(map(row.get, names)) for row in VIEWS[self._view].rows(self._options)]
         return [RowsPartition(rows)] if rows else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
