@@ -9,29 +9,29 @@ import pytest
 
 from tubemq_spark.embedded.broker import services
 from tubemq_spark.embedded.broker.services import Service
+from tubemq_spark.embedded.clock import monotonic_ms
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 3])
 def test_a_service_stops_with_one_error_too_many(allowed):
-    service = Service(allowed)
+    service = Service(allowed, now_ms=lambda: 0)
     for _ in range(allowed):
         service.count_error(OSError(5, "Input/output error"))
-    assert not service.stopped
+    assert service.admits()
     service.count_error(OSError(5, "Input/output error"))
-    assert service.stopped
-    service.open()
-    assert not service.stopped
+    assert not service.admits()
+    service.count_success()
     for _ in range(allowed):
         service.count_error(OSError(5, "Input/output error"))
-    assert not service.stopped, "counted from none"
+    assert service.admits(), "counted from none"
 
 
 def test_only_errors_of_the_disk_count_against_a_service():
     service = Service(0)
     service.count_error(OSError(errno.ESHUTDOWN, "the store is closed"))
     service.count_error(KeyError("gone"))
-    assert not service.stopped
+    assert service.admits()
 
 
 def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_pause(caplog):
@@ -56,14 +56,6 @@ def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_paus
         ),
         "Writing works again",
     ]
-
-
-def test_a_service_that_an_operator_stopped_is_not_opened_by_a_success():
-    service = Service(0, now_ms=lambda: 10**9)
-    service.stop()
-    service.count_success()
-    service.count_error(OSError(5, "Input/output error"))
-    assert not service.admits()
 
 
 @contextlib.contextmanager
@@ -101,6 +93,10 @@ def broken(*_):
     raise OSError(5, "Input/output error")
 
 
+def end_pause(service, monkeypatch):
+    monkeypatch.setattr(service, "_now_ms", lambda: monotonic_ms() + services.RETRY_MS)
+
+
 def test_a_broker_that_cannot_write_refuses_sends_only(tubemq, broker, monkeypatch):
     broker.send(b"x")
     broker.register()
@@ -111,7 +107,7 @@ def test_a_broker_that_cannot_write_refuses_sends_only(tubemq, broker, monkeypat
     answer = broker.try_send()
     assert (answer.errCode, answer.errMsg) == (503, "Write StoreService temporary unavailable!")
     assert [broker.fetch().errCode, broker.commit().errCode, broker.heartbeat().errCode] == [200] * 3
-    tubemq._state.writes.open()
+    end_pause(tubemq._state.writes, monkeypatch)
     assert broker.try_send().success
 
 
@@ -129,16 +125,18 @@ def test_a_broker_that_cannot_read_refuses_fetches_only(start, connect, monkeypa
     assert (answer.currOffset, answer.currDataDlt) == (-1, -1)
     assert broker.try_send().success
     assert [broker.register().errCode, broker.commit().errCode] == [200] * 2
-    server._state.reads.open()
+    end_pause(server._state.reads, monkeypatch)
     assert broker.fetch().success
 
 
-@pytest.mark.parametrize("nobody", ["", " "])
-def test_a_stopped_service_is_told_before_anything_else(tubemq, broker, nobody):
-    tubemq._state.reads.stop()
-    tubemq._state.writes.stop()
-    assert broker.fetch(clientId=nobody, topicName="nosuch").errCode == 503
-    assert broker.try_send(client=nobody, topic="nosuch").errCode == 503
+@pytest.mark.parametrize("client", ["", " "])
+def test_a_stopped_service_is_told_before_anything_else(start, connect, client):
+    server = start(settings=EmbeddedSettings(allowed_io_errors=0))
+    broker = connect(server)
+    for service in (server._state.reads, server._state.writes):
+        service.count_error(OSError(5, "Input/output error"))
+    assert broker.fetch(clientId=client, topicName="nosuch").errCode == 503
+    assert broker.try_send(client=client, topic="nosuch").errCode == 503
 
 
 def test_a_store_that_is_full_takes_no_more_until_it_is_flushed(start, connect):

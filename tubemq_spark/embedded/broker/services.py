@@ -1,8 +1,8 @@
 """Whether a broker reads and writes: too many I/O errors stop one or the other (ServiceStatusHolder).
 
-A service runs, or has been stopped by an operator or by errors. One that was stopped by errors is retried
-after a pause: the next request is let through, and if it succeeds, so are all others. TubeMQ leaves that to
-the operator; here a disk that was full for a moment must not end a test.
+A service that errors have stopped is retried after a pause: the next request is let through, and if it
+succeeds, so are all others. TubeMQ leaves that to the operator; here a disk that was full for a moment must
+not end a test.
 """
 
 import errno
@@ -16,7 +16,7 @@ from tubemq_spark.embedded.clock import monotonic_ms
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 5_000
-"""How long a service that was stopped by errors pauses before it is retried."""
+"""How long a stopped service pauses before it is retried."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -27,7 +27,7 @@ class Service:
     def __init__(
         self, allowed_errors: int, name: str = "service", now_ms: Callable[[], int] = monotonic_ms
     ) -> None:
-        """Run until there is one more error than allowed since the last ``open`` or successful retry.
+        """Run until there is one more error than allowed since the start or the last successful retry.
 
         ``name`` is the name in the log.
         """
@@ -36,44 +36,35 @@ class Service:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._errors = 0
-        self._stopped = False
         self._retry_at_ms: int | None = None
-
-    @property
-    def stopped(self) -> bool:
-        """Whether requests get 503."""
-        return self._stopped
+        """None while the service runs."""
 
     def admits(self) -> bool:
-        """Whether a request is let through: all while the service runs, one as a retry after a pause."""
-        return not self._stopped or self._may_retry()
-
-    def stop(self) -> None:
-        """Refuse requests (503) until ``open``."""
+        """Tell whether a request is let through: all while the service runs, one after each pause."""
+        if self._retry_at_ms is None:
+            return True
+        now_ms = self._now_ms()
         with self._lock:
-            self._stopped = True
-            self._retry_at_ms = None
-
-    def open(self) -> None:
-        """Run again, as when an operator releases a broker; the count of errors restarts at 0."""
-        with self._lock:
-            self._errors = 0
-            self._stopped = False
+            if self._retry_at_ms is not None:
+                if now_ms < self._retry_at_ms:
+                    return False
+                self._retry_at_ms = now_ms + RETRY_MS
+            return True
 
     def count_success(self) -> None:
-        """Note a read or write that succeeded: a service that was stopped by errors runs again."""
-        if not self._stopped:
+        """Count a read or write that succeeded: a stopped service runs again."""
+        if self._retry_at_ms is None:
             return
         with self._lock:
-            by_errors = self._stopped_by_errors()
-            if by_errors:
+            resumes = self._retry_at_ms is not None
+            if resumes:
                 self._errors = 0
-                self._stopped = False
-        if by_errors:
+                self._retry_at_ms = None
+        if resumes:
             logger.warning("%s works again", self._name)
 
     def count_error(self, error: Exception) -> None:
-        """Note a read or write that failed; one disk error too many stops the service.
+        """Count a read or write that failed; one disk error too many stops the service.
 
         A store that was closed because its topic was removed is not a disk error. TubeMQ has a time window
         for this in its configuration but does not use it, and there is none here.
@@ -84,26 +75,13 @@ class Service:
             self._errors += 1
             first = self._errors == 1
             stops = self._errors > self._allowed_errors
-            known = self._stopped
-            if stops and (not known or self._stopped_by_errors()):
-                self._stopped = True
+            runs = self._retry_at_ms is None
+            if stops:
                 self._retry_at_ms = self._now_ms() + RETRY_MS
-        if first or (stops and not known):
+        if first or (stops and runs):
             self._tell(error, stops=stops)
 
     def _tell(self, error: OSError, *, stops: bool) -> None:
         cure = "free some space" if error.errno in _FULL else "check the disk"
         state = "requests are refused (503)" if stops else "the request was refused"
         logger.error("%s failed: %s; %s; %s; it is retried automatically", self._name, error, state, cure)
-
-    def _may_retry(self) -> bool:
-        """Let one request through when the pause is over; the others are refused until it has succeeded."""
-        now_ms = self._now_ms()
-        with self._lock:
-            if self._retry_at_ms is None or now_ms < self._retry_at_ms:
-                return False
-            self._retry_at_ms = now_ms + RETRY_MS
-            return True
-
-    def _stopped_by_errors(self) -> bool:
-        return self._stopped and self._retry_at_ms is not None
