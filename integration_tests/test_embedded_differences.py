@@ -211,6 +211,14 @@ def test_no_row_hides_a_wrong_code():
             assert explained(call, embedded, {"success": True, "errCode": 200}) == {None}
 
 
+def test_the_history_of_offsets_is_empty_here_and_may_be_read_from_java():
+    nothing, something = {"success": False, "errCode": 404}, {"success": True, "errCode": 200}
+
+    assert explained(fetch(topicName="__offset_history__"), nothing, something) == {"offset-history"}
+    assert explained(fetch(topicName="__offset_history__"), something, nothing) == {None}
+    assert explained(fetch(), nothing, something) == {None}
+
+
 def test_a_missing_partition_is_one_that_the_topic_does_not_have():
     said = {"success": False, "errCode": 500}
     for partition_id, is_missing in {0: False, 1: True, 10_000: True, -1: True}.items():

@@ -289,8 +289,17 @@ ALLOWED: Final[Sequence[Allowed]] = (
     Allowed(
         "offset-history",
         calls=lambda call: call.topic == HISTORY_TOPIC,
-        path="currOffset|maxOffset|currDataDlt|messages.*",
+        path="currOffset|maxOffset",
         embedded=_SUCCEEDED,
+        real=_SUCCEEDED,
+        by_time=True,
+        parts=True,
+    ),
+    Allowed(
+        "offset-history",
+        calls=lambda call: call.topic == HISTORY_TOPIC,
+        methods=_FETCH,
+        embedded={"success": "False", "errCode": "404"},
         real=_SUCCEEDED,
         by_time=True,
         parts=True,
