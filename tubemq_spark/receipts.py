@@ -46,8 +46,8 @@ def merged(receipts: Iterable[Receipt]) -> list[Receipt]:
     """Return one receipt per partition for what several producers sent, in the partitions' order."""
     by_partition: dict[TopicPartition, Receipt] = {}
     for receipt in receipts:
-        known = by_partition.get(receipt.partition)
-        by_partition[receipt.partition] = receipt if known is None else _merged(known, receipt)
+        total = by_partition.get(receipt.partition)
+        by_partition[receipt.partition] = receipt if total is None else _merged(total, receipt)
     return [by_partition[partition] for partition in sorted(by_partition)]
 
 
@@ -68,15 +68,15 @@ def describe_message(number: int, sender: str, value: bytes) -> str:
     return f"message {number} of {sender} ({excerpt(value)})"
 
 
-def _merged(one: Receipt, other: Receipt) -> Receipt:
-    known = one.checksum is not None and other.checksum is not None
+def _merged(total: Receipt, receipt: Receipt) -> Receipt:
+    have_checksums = total.checksum is not None and receipt.checksum is not None
     return Receipt(
-        one.partition,
-        one.count + other.count,
-        min(one.first_offset, other.first_offset),
-        max(one.last_offset, other.last_offset),
-        one.retried + other.retried,
-        one.unanswered + other.unanswered,
-        one.bytes + other.bytes,
-        ((one.checksum or 0) + (other.checksum or 0)) % CHECKSUM_MODULUS if known else None,
+        total.partition,
+        total.count + receipt.count,
+        min(total.first_offset, receipt.first_offset),
+        max(total.last_offset, receipt.last_offset),
+        total.retried + receipt.retried,
+        total.unanswered + receipt.unanswered,
+        total.bytes + receipt.bytes,
+        ((total.checksum or 0) + (receipt.checksum or 0)) % CHECKSUM_MODULUS if have_checksums else None,
     )

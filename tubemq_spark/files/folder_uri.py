@@ -28,7 +28,7 @@ _SHAPE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.+)", re.DOTALL)
 _UNFIT: Final = re.compile(r"[\x00-\x20\x7f#]")
 """Blanks and control characters must be escaped, and a fragment means nothing here."""
 _BEFORE_AT: Final = re.compile(r"(?<=://).*@", re.DOTALL)
-"""Up to the last ``@``: a password whose slashes nobody escaped must not be shown either."""
+"""Up to the last ``@``: a password with unescaped slashes must not be shown either."""
 _QUERY: Final = re.compile(r"\?.*", re.DOTALL)
 _HIDDEN: Final = "***"
 
@@ -54,7 +54,7 @@ class FolderUri:
         return cls(uri) if _is_complete(scheme, uri) else None
 
     def hide_in(self, text: str) -> str:
-        """Return somebody else's words about this place, without its credentials."""
+        """Return a text about this place, such as another library's error, without its credentials."""
         text = text.replace(self.text, str(self))
         for secret in self._secrets():
             text = text.replace(secret, _HIDDEN)

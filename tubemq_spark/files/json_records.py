@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tubemq_spark.errors import TubeMQError
 
-Made = TypeVar("Made")
+Record = TypeVar("Record")
 
 
 def canonical(value: object) -> str:
@@ -21,16 +21,16 @@ def read_record(
     text: str,
     source: str,
     version: int,
-    make: Callable[[dict[str, Any]], Made],
+    make: Callable[[dict[str, Any]], Record],
     malformed: Callable[[str], TubeMQError],
-) -> Made:
+) -> Record:
     """Return what an object in a file stands for.
 
     Args:
         text: the object as JSON.
         source: where it is, for errors.
         version: the latest version that is understood.
-        make: takes the object apart; whatever it raises means that the object is malformed.
+        make: takes the object apart; what it raises means that the object is malformed.
         malformed: makes the error of a problem.
 
     Raises:
@@ -39,13 +39,15 @@ def read_record(
     """
     try:
         data = json.loads(text)
-        found = int(data["v"])
-        made = make(data) if found <= version else None
+        data_version = int(data["v"])
+        record = make(data) if data_version <= version else None
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         raise malformed(f"{type(error).__name__}: {error}") from None
-    if made is None:
-        raise type(malformed(""))("TUBEMQ_OFFSETS_VERSION", source=source, version=found, supported=version)
-    return made
+    if record is None:
+        raise type(malformed(""))(
+            "TUBEMQ_OFFSETS_VERSION", source=source, version=data_version, supported=version
+        )
+    return record
 
 
 def optional_int(value: str | int | None) -> int | None:

@@ -3,10 +3,10 @@
 A manifest is about one *write*: a micro-batch of a streaming query, or one run of a batch write. It has the
 receipts of the brokers, one per partition, and the driver makes it when all tasks have ended.
 
-- ``written``: the write is complete. The name of its file says which write it is, so that whoever repeats a
-  micro-batch sees that it was written before. Such a file never changes.
-- ``aborted``: the write failed. The manifest has what the tasks that ended well had stored; nobody knows what
-  the others had sent. A micro-batch may have several of these, and a complete one besides.
+- ``written``: the write is complete. The name of its file says which write it is, so that a query that
+  repeats a micro-batch sees that it was written before. Such a file never changes.
+- ``aborted``: the write failed. The manifest has what the tasks that ended well had stored; what the
+  others had sent is unknown. A micro-batch may have several of these, and a complete one besides.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ class Manifest:
         return sum(receipt.checksum or 0 for receipt in self.receipts) % CHECKSUM_MODULUS
 
     def uid_prefix_in(self, topic: str) -> str | None:
-        """Return how the ids of all messages of a topic begin; None when nobody knows."""
+        """Return how the ids of all messages of a topic begin; None when that is unknown."""
         return None if topic == self.options.get(_DEAD_LETTER_TOPIC) else self.uid_prefix
 
     @property
@@ -139,7 +139,7 @@ def _manifest(data: dict[str, Any]) -> Manifest:
         datetime.datetime.fromisoformat(data["time"]).astimezone(datetime.UTC),
         {str(name): str(value) for name, value in dict(data["options"]).items()},
         int(data["rows"]),
-        tuple(_receipt(one) for one in data["partitions"]),
+        tuple(_receipt(receipt) for receipt in data["partitions"]),
         optional_text(data["uidPrefix"]),
     )
 

@@ -3,8 +3,8 @@
 Tasks, the driver and later readers share the folder and cannot talk to each other. So:
 
 - A file is written whole under a temporary name, and then renamed: a reader sees all of it or nothing.
-- A file never changes. Its name is derived from its content, or from what it is about: whoever has the same
-  to say has the same name for it, once is enough, and it does not matter who comes first.
+- A file never changes. Its name is derived from its content, or from what it is about: two writers of
+  the same content write the same name, so one file is enough, and either may be first.
 - Temporary names begin with ``_``, and readers pass over them: a writer that was killed may leave one.
 
 Folders come from the user, so every error names the option, and no error shows credentials.
@@ -30,16 +30,16 @@ _PAUSE_SECONDS: Final = 0.5
 _PERMANENT: Final = (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError, pa.ArrowInvalid)
 """What does not pass by waiting: a folder or a right that is missing, a URI that makes no sense."""
 _READERS: Final = 8
-"""An object store answers in tens of milliseconds, whoever asks."""
+"""An object store answers in tens of milliseconds, so files are read at the same time."""
 
 
 class TextFiles:
-    """The files of one folder; not picklable, and made anew in each process."""
+    """The files of one folder; not picklable: each process makes its own."""
 
     def __init__(
         self, folder: FolderUri, option: str, suffix: str, wait: Callable[[float], object] = time.sleep
     ) -> None:
-        """Ask nobody yet.
+        """Create it; the file system is opened at the first call.
 
         Args:
             folder: where the files are.
@@ -110,8 +110,8 @@ class TextFiles:
 
     def _names(self) -> list[str]:
         system, path = self._open()
-        found = system.get_file_info(fs.FileSelector(path))
-        names = (info.base_name for info in found if info.type is fs.FileType.File)
+        infos = system.get_file_info(fs.FileSelector(path))
+        names = (info.base_name for info in infos if info.type is fs.FileType.File)
         return sorted(name for name in names if name.endswith(self._suffix) and not name.startswith("_"))
 
     def _text(self, name: str) -> str:
@@ -138,19 +138,19 @@ class TextFiles:
             self._opened = system, path.rstrip("/")
         return self._opened
 
-    def _insist(self, done: str, action: Callable[[], Result]) -> Result:
+    def _insist(self, verb: str, action: Callable[[], Result]) -> Result:
         """Do something, again if it fails; most of what file systems fail with passes."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return action()
             except (OSError, pa.ArrowException) as error:
                 if isinstance(error, _PERMANENT) or attempt == _ATTEMPTS:
-                    raise self._failure(done, error) from None
+                    raise self._failure(verb, error) from None
             self._wait(_PAUSE_SECONDS * attempt)
         raise AssertionError
 
-    def _failure(self, done: str, error: Exception) -> FolderError:
+    def _failure(self, verb: str, error: Exception) -> FolderError:
         cause = self._folder.hide_in(" ".join(str(error).split()))
         return FolderError(
-            "TUBEMQ_FOLDER_UNUSABLE", folder=self._folder, option=self._option, done=done, cause=cause
+            "TUBEMQ_FOLDER_UNUSABLE", folder=self._folder, option=self._option, done=verb, cause=cause
         )

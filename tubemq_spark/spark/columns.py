@@ -42,10 +42,10 @@ class Written:
     """Those types, for an error."""
     meaning: str
 
-    def accepts(self, given: DataType) -> bool:
+    def accepts(self, data_type: DataType) -> bool:
         """Tell whether a frame's column may have this type."""
-        texts = (given.keyType, given.valueType) if isinstance(given, MapType) else ()
-        return isinstance(given, self.types) and all(isinstance(one, _TEXT) for one in texts)
+        parts = (data_type.keyType, data_type.valueType) if isinstance(data_type, MapType) else ()
+        return isinstance(data_type, self.types) and all(isinstance(part, _TEXT) for part in parts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ ORIGIN: Final = frozenset(UNPACKED) - frozenset(WRITTEN)
 """What only says where a row was read: a frame that was read from TubeMQ can be written back."""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, columns: Iterable[str]) -> str:
     """Return how an error about an unknown column ends: with the column that was meant, if one is close."""
-    closest = did_you_mean(name, known)
+    closest = did_you_mean(name, columns)
     return f"; {closest}" if closest else "."

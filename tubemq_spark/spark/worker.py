@@ -17,7 +17,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 @functools.cache
 def spare_collector() -> None:
-    """Let the garbage collector pass over what is there when the first task begins.
+    """Make the garbage collector pass over what is there when the first task begins.
 
     PySpark collects all garbage after each task of a reused worker (pyspark/daemon.py). Most of what it walks
     through are the modules that its and our imports have made: about 25 ms of CPU per task, and next to
