@@ -19,9 +19,9 @@ class FailureLog:
     def failed(self, name: str, cause: object) -> None:
         """Log that something failed, unless it has been failing since that was last logged."""
         with self._lock:
-            known = name in self._failing
+            failing = name in self._failing
             self._failing.add(name)
-        if not known:
+        if not failing:
             logger.error("%s failed: %s", name, cause)
 
     def succeeded(self, name: str) -> None:
@@ -29,9 +29,9 @@ class FailureLog:
         if name not in self._failing:
             return
         with self._lock:
-            known = name in self._failing
+            failing = name in self._failing
             self._failing.discard(name)
-        if known:
+        if failing:
             logger.warning("%s works again", name)
 
     @contextlib.contextmanager

@@ -82,7 +82,7 @@ class Rule:
             self._changed.notify_all()
 
     def pause(self, is_down: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Let a request wait (None: for ever), until the rule ends or its server stops.
+        """Pause a request for a time (None: for ever), until the rule ends or its server stops.
 
         Returns:
             Whether the server runs; ``is_down`` is called again at each ``wake``.
@@ -92,7 +92,7 @@ class Rule:
             return not is_down()
 
     def wake(self) -> None:
-        """Let waiting requests check again whether their server runs."""
+        """Make waiting requests check again whether their server runs."""
         with self._changed:
             self._changed.notify_all()
 

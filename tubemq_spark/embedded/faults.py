@@ -20,7 +20,7 @@ from tubemq_spark.protocol.messages import MESSAGES
 __all__ = ["Faults", "Held", "Rule", "Script"]
 
 _NO_OFFSET: Final = -1
-_NOBODY: Final = "somebody-else"
+_OTHER_CLIENT: Final = "another-client"
 
 
 class Faults:
@@ -72,14 +72,14 @@ class Faults:
     def delay(
         self, method: Method, delay_ms: int, *, carried_out: bool = False, **script: Unpack[Script]
     ) -> Rule:
-        """Let requests wait."""
+        """Delay requests."""
         return self._add(Rule(method, _waiting(delay_ms / 1000, carried_out=carried_out), script))
 
     def hold(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Held:
-        """Let requests wait until they are released, or the server ends."""
-        held = Held(method, _waiting(None, carried_out=carried_out), script)
-        self._rules.add(held)
-        return held
+        """Hold requests until they are released, or the server ends."""
+        rule = Held(method, _waiting(None, carried_out=carried_out), script)
+        self._rules.add(rule)
+        return rule
 
     def drop_connection(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Rule:
         """Close the connection of a request without an answer."""
@@ -142,7 +142,7 @@ class Faults:
 
         By default this is like killing its process: acknowledged messages are kept, batches that were not
         committed are delivered again, offsets are those that were last saved (``offsets_save_ms``), and
-        nobody holds a partition after the start. The master lists the broker until it has been silent for
+        partitions have no holder after the start. The master lists the broker until it has been silent for
         ``broker_timeout_ms``.
 
         Args:
@@ -167,7 +167,7 @@ class Faults:
         self._stop(broker_id, Ending.POWER_CUT)
 
     def freeze_broker(self, broker_id: int) -> None:
-        """Let a broker hang until ``start_broker``: connecting succeeds, but nothing is read or answered.
+        """Freeze a broker until ``start_broker``: connecting succeeds, but nothing is read or answered.
 
         The master lists it until it has been silent for ``broker_timeout_ms``.
 
@@ -189,11 +189,11 @@ class Faults:
         self._rules.allow_holding(broker_id)
 
     def become_standby(self) -> None:
-        """Let the master answer like one that does not lead its group."""
+        """Make the master answer like one that does not lead its group."""
         self._master.standby.set()
 
     def become_active(self) -> None:
-        """Let the master lead again."""
+        """Make the master lead again."""
         self._master.standby.clear()
 
     def apply_retention(self, topic: str) -> None:
@@ -224,10 +224,10 @@ class Faults:
         spec = state.catalog.get(topic)
         if spec is None or not 0 <= store < spec.stores:
             raise KeyError(f"{topic}-{store}")
-        found = state.stores.open(topic, store)
-        bounds = found.bounds
+        log = state.stores.open(topic, store)
+        bounds = log.bounds
         end = bounds.flushed if count is None else bounds.latest - count * INDEX_ENTRY_BYTES
-        latest = found.lose_from(end)
+        latest = log.lose_from(end)
         self.forget_leases(topic, broker=broker)
         return latest
 
@@ -236,14 +236,14 @@ class Faults:
         self._master.tokens.expire()
 
     def forget_clients(self) -> None:
-        """Let the master forget all clients, as a restart does; their heartbeats get 411."""
+        """Make the master forget all clients, as a restart does; their heartbeats get 411."""
         with self._master.lock:
             self._master.members.forget_all()
 
     def forget_leases(
         self, topic: str | None = None, group: str | None = None, *, broker: int | None = None
     ) -> int:
-        """Let brokers forget leases, as a restart does; fetches get 411.
+        """Make brokers forget leases, as a restart does; fetches get 411.
 
         What was in flight is fetched again. Without a topic, group or broker: the leases of all.
 
@@ -260,7 +260,7 @@ class Faults:
         Returns:
             The number of leases.
         """
-        return self._change_leases(topic, group, broker, _NOBODY)
+        return self._change_leases(topic, group, broker, _OTHER_CLIENT)
 
     def _change_leases(
         self, topic: str | None, group: str | None, broker: int | None, holder: str | None
@@ -300,7 +300,7 @@ def _change_lease(state: BrokerState, seat: Seat, holder: str | None) -> None:
 def refusal(method: Method, code: int, text: str) -> bytes:
     """Return the answer to a method with a result code and nothing else."""
     response = MESSAGES[method].response()
-    known = response.DESCRIPTOR.fields_by_name
+    fields = response.DESCRIPTOR.fields_by_name
     values = {
         "success": code == ErrCode.SUCCESS,
         "errCode": code,
@@ -308,10 +308,10 @@ def refusal(method: Method, code: int, text: str) -> bytes:
         "currOffset": _NO_OFFSET,
     }
     for name, value in values.items():
-        if name in known:
+        if name in fields:
             setattr(response, name, value)
     for name in response.FindInitializationErrors():  # type: ignore[attr-defined]  # the stubs lack it
-        setattr(response, name, known[name].default_value)
+        setattr(response, name, fields[name].default_value)
     return rpc.serialize_message(response)
 
 
@@ -325,6 +325,6 @@ def _waiting(seconds: float | None, *, carried_out: bool) -> Action:
     return act
 
 
-def _last_of(wanted: bytes, frame: bytes) -> int | None:
-    start = frame.find(wanted)
-    return None if start < 0 else start + len(wanted) - 1
+def _last_of(part: bytes, frame: bytes) -> int | None:
+    start = frame.find(part)
+    return None if start < 0 else start + len(part) - 1

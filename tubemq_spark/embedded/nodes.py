@@ -234,8 +234,8 @@ class BrokerNodes:
             OptionError: there is no such broker.
         """
         if (node := self._by_id.get(broker_id)) is None:
-            known = ", ".join(map(str, self._by_id))
-            raise OptionError("TUBEMQ_NO_SUCH_BROKER", broker_id=broker_id, known=known)
+            broker_ids = ", ".join(map(str, self._by_id))
+            raise OptionError("TUBEMQ_NO_SUCH_BROKER", broker_id=broker_id, known=broker_ids)
         return node
 
     def open_next(self) -> BrokerNode:
@@ -299,9 +299,9 @@ class BrokerNodes:
             return first
         host = nth_host(first.host, first.advertised, number)
         # All use the same ports, like the hosts of a real cluster.
-        known = self._by_id[1].known
+        broker = self._by_id[1].known
         directory = _directory(first.directory, number)
-        return BrokerLocation(number, directory, host, host, known.endpoint.port, known.web_port)
+        return BrokerLocation(number, directory, host, host, broker.endpoint.port, broker.web_port)
 
 
 def nth_host(host: str, advertised: str, number: int) -> str:

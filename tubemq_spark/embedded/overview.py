@@ -36,13 +36,14 @@ def take_overview(nodes: BrokerNodes, running: RunningMaster) -> Overview:
         producers = running.state.members.producer_count
         consumers = sum(len(group.members) for group in running.state.members.groups.values())
     brokers = [broker for node in nodes if (broker := node.running) is not None]
+    servers = [running.master, *(broker.broker for broker in brokers)]
     return Overview(
         traffic=nodes.traffic(),
-        connections=running.master.connection_count + sum(one.broker.connection_count for one in brokers),
+        connections=sum(server.connection_count for server in servers),
         producers=producers,
         consumers=consumers,
-        leases=sum(len(one.state.leases.all()) for one in brokers),
-        stores={place: held for node in nodes for place, held in _bounds(node)},
+        leases=sum(len(broker.state.leases.all()) for broker in brokers),
+        stores={store: bounds for node in nodes for store, bounds in _bounds(node)},
         brokers={node.id: node.condition for node in nodes},
     )
 
@@ -53,5 +54,5 @@ def _bounds(node: BrokerNode) -> Iterator[tuple[StoreId, OffsetBounds]]:
     for (topic, number), store in running.state.stores.all().items():
         # The topic may just be removed, or the broker stopped.
         with contextlib.suppress(OSError):
-            held = store.bounds
-            yield StoreId(topic, node.id, number), OffsetBounds(held.earliest, held.latest)
+            bounds = store.bounds
+            yield StoreId(topic, node.id, number), OffsetBounds(bounds.earliest, bounds.latest)

@@ -53,7 +53,7 @@ class GroupCalls:
             return self._detail(name, group) if group else _no_members(name)
 
     def consume_from_max(self, parameters: Parameters) -> dict[str, Any]:
-        """Let client-balanced groups continue with the latest messages."""
+        """Move client-balanced groups on to the latest messages."""
         who = author_of(parameters, adding=False)
         names = parameters.required_items("groupName")
         with self._state.lock:
@@ -105,11 +105,11 @@ class GroupCalls:
     def _member(self, group: Group, consumer: RegisteredConsumer) -> dict[str, Any]:
         parts = [
             {
-                "partId": held.partition_id,
-                "brokerAddr": str(self._state.brokers.get(held.broker_id) or held.broker_id),
-                "topicName": held.topic,
+                "partId": partition.partition_id,
+                "brokerAddr": str(self._state.brokers.get(partition.broker_id) or partition.broker_id),
+                "topicName": partition.topic,
             }
-            for held in group.held(consumer)
+            for partition in group.held(consumer)
         ]
         return {
             "consumerId": consumer.client_id,

@@ -206,12 +206,12 @@ def _check_change(key: str, old: TopicSpec, new: TopicSpec) -> None:
     """Refuse invalid changes of properties (AbsTopicDeployMapperImpl.isValidValuesChange)."""
     if new == old:
         raise ItemError(ItemCode.UNCHANGED, "Topic deploy configure not changed!")
-    for name, now, asked in (
+    for name, current, count in (
         ("Partition", old.partitions, new.partitions),
         ("TopicStores", old.stores, new.stores),
     ):
-        if asked < now:
-            what = f"{name} number less than before, new value is {asked}, current value is {now}"
+        if count < current:
+            what = f"{name} number less than before, new value is {count}, current value is {current}"
             raise ItemError(ItemCode.ILLEGAL_VALUE, f"{what}in brokerId-topicName({key}) record!")
     if old.status is not TopicStatus.NORMAL:
         what = "Softly deleted record cannot be changed, please resume or hard remove"

@@ -49,7 +49,7 @@ class Broker(RpcServer):
     def close(self) -> None:
         """Refuse new requests, and close the port.
 
-        The state stays open: whoever opened it closes it.
+        The state stays open; the caller that opened it closes it.
         """
         self.state.stopping.set()
         self._disk.close()

@@ -11,7 +11,7 @@ A *seat* is one partition as one group sees it. The broker keeps two things for 
 ========== ============ ================================================= ===============
 Request    Seat free    Held by the caller                                Held by another
 ========== ============ ================================================= ===============
-register   granted      granted anew, what was in flight is dropped       410
+register   granted      granted again, what was in flight is dropped      410
 heartbeat  411          lease renewed                                     412
 fetch      411          lease renewed; the position moves, and is         412
                         committed first where the mode is automatic
@@ -175,7 +175,8 @@ class ConsumerHandlers:
         """Lock a seat that a consumer holds.
 
         Raises:
-            RefusedError: ``if_free`` when nobody holds it, what ``if_other`` makes when someone else does.
+            RefusedError: ``if_free`` when the seat is free, what ``if_other`` makes when another client
+                holds it.
         """
         if self._state.leases.find(seat) is None:
             raise if_free
@@ -191,7 +192,7 @@ class ConsumerHandlers:
         self, seat: Seat, client_id: str, request: pb.RegisterRequestC2B
     ) -> pb.RegisterResponseB2C:
         types = {trimmed("filterCondStr", item) for item in request.filterCondStr} - {""}
-        asked = request.currOffset if request.HasField("currOffset") else NO_OFFSET
+        offset = request.currOffset if request.HasField("currOffset") else NO_OFFSET
         with self._state.offsets.locked(seat) as position:
             self._refuse_if_other_holds(seat, position, client_id)
             # Before the store is opened: a consumer of a partition that does not exist holds it nevertheless.
@@ -202,8 +203,8 @@ class ConsumerHandlers:
             except RefusedError:
                 self._state.leases.limit_refused(seat, lease)
                 raise
-            start = position.register(request.readStatus, asked, bounds)
-        logger.info("%s registered by %s, from %d (asked for %d)", seat, client_id, start, asked)
+            start = position.register(request.readStatus, offset, bounds)
+        logger.info("%s registered by %s, from %d (asked for %d)", seat, client_id, start, offset)
         return pb.RegisterResponseB2C(
             success=True,
             errCode=ErrCode.SUCCESS,

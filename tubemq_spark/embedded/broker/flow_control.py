@@ -62,11 +62,10 @@ class Allowance:
     """What one consumer of one partition may still read (ConsumerNodeInfo). Its owner does the locking.
 
     Once per minute it is decided which rule applies. The bytes are limited per minute, and to a twelfth of
-    that per 5 s.
+    that per 5 s. The first read is not limited, and returns up to ``first_read_bytes``.
     """
 
     def __init__(self, first_read_bytes: int = 320 << 10) -> None:
-        """Start for a consumer that has not read yet; its first read is not limited, and is of this size."""
         self.limit = NO_LIMIT
         self.read_bytes = first_read_bytes
         """How many bytes its next read may return."""

@@ -43,7 +43,7 @@ class LeaseTable:
         return self._leases.get(seat)
 
     def grant(self, seat: Seat, lease: GrantedLease) -> None:
-        """Give a seat to a consumer, and take it from whoever had it."""
+        """Give a seat to a consumer, also when another one holds it."""
         self.renew(lease)
         self._leases[seat] = lease
 

@@ -49,12 +49,12 @@ class GroupPosition:
             self.recorded = True
 
     def forget(self) -> None:
-        """Have no position any more."""
+        """Forget the position."""
         self.recorded = False
         self.committed = 0
         self.in_flight = 0
 
-    def register(self, read_status: int, asked: int, bounds: LogBounds) -> int:
+    def register(self, read_status: int, offset: int, bounds: LogBounds) -> int:
         """Prepare the position for a new consumer; return where it starts.
 
         What is in flight is dropped. A group without a position starts at the beginning of the store with
@@ -65,8 +65,8 @@ class GroupPosition:
         self.in_flight = 0
         if read_status == ReadStatus.LATEST_ALWAYS:
             self._set(bounds.latest)
-        elif asked >= 0:
-            self._set(bounds.clamp(asked))
+        elif offset >= 0:
+            self._set(bounds.clamp(offset))
         return self.committed
 
     def begin_read(
@@ -200,20 +200,20 @@ class OffsetTable:
 
     def find(self, seat: Seat) -> GroupPosition | None:
         """Return a group's position, if it has one."""
-        found = self._positions.get(seat)
-        return found if found is not None and found.recorded else None
+        position = self._positions.get(seat)
+        return position if position is not None and position.recorded else None
 
     def find_or_add(self, seat: Seat, start: int) -> GroupPosition:
         """Return a group's position; a new one begins at ``start``."""
-        with self.locked(seat) as found:
-            found.record(start)
-        return found
+        with self.locked(seat) as position:
+            position.record(start)
+        return position
 
     def all(self) -> dict[Seat, GroupPosition]:
         """Return all positions that are recorded."""
         # A copy is made in one step; making the pairs of `items` may run the garbage collector, and during
         # that other threads.
-        return {seat: found for seat, found in self._positions.copy().items() if found.recorded}
+        return {seat: position for seat, position in self._positions.copy().items() if position.recorded}
 
     def forget_topic(self, topic: str) -> None:
         """Forget the positions in a removed topic, so that a new topic of the same name starts afresh."""
@@ -222,8 +222,8 @@ class OffsetTable:
     def forget(self, seats: Iterable[Seat]) -> None:
         """Forget positions."""
         for seat in seats:
-            with self.locked(seat) as found:
-                found.forget()
+            with self.locked(seat) as position:
+                position.forget()
 
     def forget_idle(self, expiry_ms: int, busy: Container[str]) -> list[str]:
         """Forget groups that have not moved for longer than ``expiry_ms``; return their names.
@@ -250,8 +250,8 @@ class OffsetTable:
         """
         with self._file.lock:
             positions = self.all()
-            current = {seat: found.committed for seat, found in positions.items()}
-            changes = {seat: found.changes for seat, found in positions.items()}
+            current = {seat: position.committed for seat, position in positions.items()}
+            changes = {seat: position.changes for seat, position in positions.items()}
             if current == self._file.value.offsets and changes == self._changes:
                 return
             now_ms = self._now_ms()

@@ -40,8 +40,8 @@ _LONGEST_KNOWN_TYPE: Final = 256
 
 def _key_code(message_type: str | bytes) -> int:
     """Return the index's code for a message's type; RemoteProtocolError: it is not UTF-8."""
-    known = len(message_type) <= _LONGEST_KNOWN_TYPE
-    return _known_key_code(message_type) if known else _new_key_code(message_type)
+    is_short = len(message_type) <= _LONGEST_KNOWN_TYPE
+    return _known_key_code(message_type) if is_short else _new_key_code(message_type)
 
 
 def _new_key_code(message_type: str | bytes) -> int:
@@ -124,8 +124,8 @@ class SendHandler:
         windows: dict[StoreKey, _Window] = {}
         checks = _Checks(self._state)
         # All have the same method, so their service alone decides whether they belong here.
-        one_of_each = {request.service: request for request in requests}
-        faults = {service: self._dispatcher.misdirected(one) for service, one in one_of_each.items()}
+        by_service = {request.service: request for request in requests}
+        faults = {service: self._dispatcher.misdirected(request) for service, request in by_service.items()}
         for place, request in enumerate(requests):
             if (fault := faults[request.service]) is not None:
                 answers[place] = fault

@@ -50,7 +50,7 @@ class EmbeddedSettings:
     """The query priority of consumers that do not state one. 303: they see everything at once. TubeMQ's
     default is 301, with which consumers with a filter see messages only after they were flushed."""
     halving_quirk: bool = False
-    """Let a fetch examine only half of the entries, as TubeMQ does when it reads from files."""
+    """Whether a fetch examines only half of the entries, as TubeMQ does when it reads from files."""
     moving_404: bool = False
     """Answer 404 if a fetch passed entries but none was for the consumer, as TubeMQ does when it reads from
     memory; the position moves nevertheless."""

@@ -63,13 +63,13 @@ class Block:
 
         A record that claims to have attributes but has none is omitted, as by the Java broker.
         """
-        kept = self.sound.copy()
+        deliverable = self.sound.copy()
         prefixed = (self.heads["flag"] & FLAG_ATTRIBUTES) != 0
-        for row in np.flatnonzero(kept & prefixed).tolist():
-            kept[row] = _has_attributes(self.payloads[row])
+        for row in np.flatnonzero(deliverable & prefixed).tolist():
+            deliverable[row] = _has_attributes(self.payloads[row])
         heads, payloads = self.heads, self.payloads
-        if not kept.all():
-            heads, payloads = heads[kept], list(itertools.compress(payloads, kept))
+        if not deliverable.all():
+            heads, payloads = heads[deliverable], list(itertools.compress(payloads, deliverable))
         return Records(
             payloads,
             heads["length"].astype(np.int64) - (RECORD_HEADER.size - LENGTH_BYTES),

@@ -57,11 +57,11 @@ def read_batch(
         entries = entries[: -(-len(entries) // 2)]
     if not len(entries):
         return None
-    wanted = _wanted(entries, partition_id, limits.key_codes)
+    matching = _matching(entries, partition_id, limits.key_codes)
     # int64 sums: sizes are 32 bits wide.
-    sizes = np.cumsum(np.where(wanted, entries["size"], 0), dtype=np.int64)
+    sizes = np.cumsum(np.where(matching, entries["size"], 0), dtype=np.int64)
     count = min(int(np.searchsorted(sizes, limits.max_bytes)) + 1, len(entries))
-    chosen = np.flatnonzero(wanted[:count])
+    chosen = np.flatnonzero(matching[:count])
     offsets = start + chosen * _ENTRY_BYTES
     block = read_block(data, entries[chosen], offsets)
     records = block.deliverable()
@@ -73,8 +73,8 @@ def read_batch(
     return Batch(records, start + count * _ENTRY_BYTES, int(last["position"]) + int(last["size"]), damaged)
 
 
-def _wanted(entries: Entries, partition_id: int, key_codes: frozenset[int]) -> Bools:
-    wanted: Bools = entries["partition"] == partition_id
+def _matching(entries: Entries, partition_id: int, key_codes: frozenset[int]) -> Bools:
+    matching: Bools = entries["partition"] == partition_id
     if key_codes:
-        wanted &= np.isin(entries["key"], sorted(key_codes))
-    return wanted
+        matching &= np.isin(entries["key"], sorted(key_codes))
+    return matching

@@ -20,7 +20,7 @@ def first_readable(index: SegmentedLog, data: SegmentedLog) -> int:
 def newest_message_id(index: SegmentedLog, data: SegmentedLog) -> int:
     """Return the id of the last message, 0 when there is none.
 
-    Ids continue from there, so that they rise after a restart whatever the clock does.
+    Ids continue from there, so that they rise after a restart even if the clock was set back.
     """
     raw = index.read(index.end - INDEX_ENTRY.size, INDEX_ENTRY.size)
     if not raw:

@@ -13,7 +13,7 @@ Invariants:
    cutting hold it, so there is one writer at a time.
 2. ``_flushing`` is held during a flush, and taken before ``_lock``. A flush holds ``_lock`` only to take the
    point that it flushes and to publish it, so appends continue while the disk works.
-3. Reads hold no lock while they read: they are counted in ``_readers``. Whoever cuts or closes the logs waits
+3. Reads hold no lock while they read: they are counted in ``_readers``. What cuts or closes the logs waits
    until the count is 0. Retention does not wait: dropped files stay open for a while.
 4. Data is written before its index entry, and cut after it: an entry never points to data that does not
    exist.

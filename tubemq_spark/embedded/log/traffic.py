@@ -14,10 +14,10 @@ class Traffic:
     damaged: int = 0
     """Records found damaged and not delivered, each counted once."""
 
-    def add(self, other: "Traffic") -> None:
-        """Add the counts of another part."""
-        self.messages_in += other.messages_in
-        self.bytes_in += other.bytes_in
-        self.messages_out += other.messages_out
-        self.bytes_out += other.bytes_out
-        self.damaged += other.damaged
+    def add(self, part: "Traffic") -> None:
+        """Add the counts of one part."""
+        self.messages_in += part.messages_in
+        self.bytes_in += part.bytes_in
+        self.messages_out += part.messages_out
+        self.bytes_out += part.bytes_out
+        self.damaged += part.damaged

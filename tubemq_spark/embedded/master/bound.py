@@ -19,8 +19,8 @@ def parse_starts(text: str, topics: AbstractSet[str]) -> dict[TopicPartition, in
     Raises:
         RefusedError: the text has a different form, or names a topic that is not subscribed (400).
     """
-    given = trimmed("requiredPartition", text)
-    return dict(_start(item, topics) for item in given.split(",")) if given else {}
+    text = trimmed("requiredPartition", text)
+    return dict(_start(item, topics) for item in text.split(",")) if text else {}
 
 
 def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPartition, str]:
@@ -36,8 +36,8 @@ def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPart
     best: dict[TopicPartition, tuple[int, str]] = {}
     for member, named in starts.items():
         for partition, offset in named.items():
-            held = best.get(partition)
-            if held is None or (offset >= held[0] if select_big else offset < held[0]):
+            winner = best.get(partition)
+            if winner is None or (offset >= winner[0] if select_big else offset < winner[0]):
                 best[partition] = (offset, member)
     return {partition: member for partition, (_, member) in best.items()}
 

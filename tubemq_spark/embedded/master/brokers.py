@@ -134,8 +134,8 @@ class Brokers:
 
     def deployments(self, topic: str) -> list[tuple[KnownBroker, TopicSpec]]:
         """Return the brokers that a topic is deployed on, and its specification there."""
-        found = ((broker, broker.catalog.get(topic)) for broker in self)
-        return [(broker, spec) for broker, spec in found if spec is not None]
+        specs = ((broker, broker.catalog.get(topic)) for broker in self)
+        return [(broker, spec) for broker, spec in specs if spec is not None]
 
     def topics(self) -> list[str]:
         """Return the names of all topics except system topics, sorted."""

@@ -82,13 +82,13 @@ class ClientBalanceHandlers:
         name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         state.check_leads(client_id)
         report = request.subRepInfo
-        held = _held(report)
+        partitions = _held(report)
         with state.lock:
             group, consumer = state.members.record_consumer_heartbeat(name, client_id, client_balanced=True)
             if report.HasField("lstAssignedTime"):
                 consumer.assigned_at_ms = report.lstAssignedTime
-            if held is not None:
-                group.record_heartbeat(consumer, held)
+            if partitions is not None:
+                group.record_heartbeat(consumer, partitions)
             if request.opsTaskInfo.HasField("csmFrmMaxOffsetCtrlId"):
                 consumer.from_max_id = _from_max_id(request.opsTaskInfo)
             stale = bool(group.held(consumer)) and 0 <= consumer.assigned_at_ms < wall_ms() - _STALE_LAYOUT_MS
@@ -136,9 +136,9 @@ class ClientBalanceHandlers:
             self._state.members.remove_consumer(group, client_id)
         return pb.CloseResponseM2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!")
 
-    def _ops_task(self, group: str, known: pb.OpsTaskInfo, from_max_id: int, done_id: int) -> pb.OpsTaskInfo:
+    def _ops_task(self, group: str, info: pb.OpsTaskInfo, from_max_id: int, done_id: int) -> pb.OpsTaskInfo:
         """Return what a client is told about flow control, and whether to start from the latest message."""
-        task = ops_task(self._state.controls, group, known)
+        task = ops_task(self._state.controls, group, info)
         if from_max_id not in (UNDEFINED, done_id):
             task.csmFrmMaxOffsetCtrlId = from_max_id
         return task
@@ -169,7 +169,9 @@ def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
     """Return what a client reports to hold, or None if it does not report."""
     if not report.reportSubInfo:
         return None
-    return tuple(held for text in report.partSubInfo for held in partition_strings.parse_part_sub_info(text))
+    return tuple(
+        partition for text in report.partSubInfo for partition in partition_strings.parse_part_sub_info(text)
+    )
 
 
 def _assigned_at(report: pb.ClientSubRepInfo) -> int:

@@ -35,17 +35,17 @@ def flow_fields(
     return fields
 
 
-def ops_task(controls: Controls, group: str, known: pb.OpsTaskInfo) -> pb.OpsTaskInfo:
+def ops_task(controls: Controls, group: str, info: pb.OpsTaskInfo) -> pb.OpsTaskInfo:
     """Return what a client-balanced consumer is told, without what does not apply."""
     cluster, own = controls.cluster, controls.group(group)
     task = pb.OpsTaskInfo()
     if cluster.flow_control:
         task.defFlowCheckId = cluster.flow_id
-        if known.defFlowCheckId != cluster.flow_id:
+        if info.defFlowCheckId != cluster.flow_id:
             task.defFlowControlInfo = cluster.flow_rules
     if own is not None and own.flow_control:
         task.groupFlowCheckId = own.flow_id
         task.qryPriorityId = own.query_priority
-        if known.groupFlowCheckId != own.flow_id:
+        if info.groupFlowCheckId != own.flow_id:
             task.groupFlowControlInfo = own.flow_rules
     return task

@@ -101,22 +101,22 @@ class Group:
         return list(consumer.held) if self.client_balanced else sorted(self.events.held(consumer.client_id))
 
     def record_heartbeat(
-        self, consumer: RegisteredConsumer, held: Iterable[TopicPartition] | None, answered: int = 0
+        self, consumer: RegisteredConsumer, partitions: Iterable[TopicPartition] | None, answered: int = 0
     ) -> None:
         """Record a member's heartbeat.
 
         Args:
             consumer: the member.
-            held: all the partitions it has, if it reports them.
+            partitions: all the partitions it has, if it reports them.
             answered: the id of the event that it has finished; 0 or below: none.
         """
         if answered > 0:
             self.not_allocated = False
         if self.client_balanced:
-            consumer.held = consumer.held if held is None else tuple(held)
+            consumer.held = consumer.held if partitions is None else tuple(partitions)
         else:
             self.events.record_heartbeat(
-                consumer.client_id, None if held is None else frozenset(held), answered
+                consumer.client_id, None if partitions is None else frozenset(partitions), answered
             )
 
     def next_event(self, consumer: RegisteredConsumer) -> RebalanceEvent | None:
@@ -149,11 +149,11 @@ class Group:
 
     def _check_node(self, terms: GroupTerms, consumer: RegisteredConsumer) -> None:
         _check_same("sourceCount", self.terms.source_count, terms.source_count, _SOURCE_COUNT, consumer)
-        for other in self.members.values():
-            if other.node_id == consumer.node_id and other.client_id != consumer.client_id:
+        for member in self.members.values():
+            if member.node_id == consumer.node_id and member.client_id != consumer.client_id:
                 text = (
                     f"{_prefix(consumer)}'s nodeId value({consumer.node_id}) is occupied by "
-                    f"{other.client_id}'s nodeId value({other.node_id}) in the group!"
+                    f"{member.client_id}'s nodeId value({member.node_id}) in the group!"
                 )
                 raise RefusedError(ErrCode.CLIENT_DUPLICATE_INDEXID, text)
 

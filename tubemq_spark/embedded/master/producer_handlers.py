@@ -88,12 +88,12 @@ class ProducerHandlers:
         routes = tuple(RouteItem(broker_id, spec.partitions, spec.stores) for broker_id, spec in open_to_all)
         return format_topic_route(TopicRoute(topic, routes, limit))
 
-    def _client_config(self, known: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:
+    def _client_config(self, config_info: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:
         """Return the cluster's size limit, if the client does not know it yet."""
         cluster = self._state.controls.cluster
         config = common_pb2.ApprovedClientConfig(configId=cluster.stamp.serial_id)
         # A client that states no id at all, not even "none known", gets the limit too.
-        if known.configId != cluster.stamp.serial_id:
+        if config_info.configId != cluster.stamp.serial_id:
             config.maxMsgSize = cluster.max_message_bytes
         return config
 

@@ -10,7 +10,7 @@ Invariants:
 
 1. No member is told to connect a partition that another member may still have: one that it reports, that it
    was told to connect, or that an abandoned event may have made it connect (``_Share.claimed``).
-2. Nobody is told to connect anything while any member of the group still has to disconnect.
+2. No member is told to connect anything while any member of the group still has to disconnect.
 3. A member has at most one event at a time, and gets each event once.
 """
 
@@ -70,11 +70,11 @@ class GroupEvents:
         self._shares: dict[str, _Share] = {}
         self._unfinished_rounds = 0
 
-    def join(self, member: str, held: Partitions = NONE) -> None:
+    def join(self, member: str, partitions: Partitions = NONE) -> None:
         """Add a member, or add it again; without partitions it takes part from its first heartbeat on."""
         share = self._shares.setdefault(member, _Share())
-        if held:
-            share.held = held
+        if partitions:
+            share.held = partitions
             share.present = True
 
     def leave(self, member: str) -> None:
@@ -86,12 +86,12 @@ class GroupEvents:
         share = self._shares.get(member)
         return share.held if share else NONE
 
-    def record_heartbeat(self, member: str, held: Partitions | None = None, answered: int = 0) -> None:
+    def record_heartbeat(self, member: str, partitions: Partitions | None = None, answered: int = 0) -> None:
         """Record a heartbeat.
 
         Args:
             member: the member that sent it.
-            held: all the partitions it has, if it reports them.
+            partitions: all the partitions it has, if it reports them.
             answered: the id of the event that it has finished; 0 or below: none. An answer to an event before
                 its present one, which was abandoned, is ignored.
         """
@@ -104,8 +104,8 @@ class GroupEvents:
             share.held = share.held - event.partitions if event.disconnects else share.held | event.partitions
             # In a pair, the answer to the disconnect says nothing about what the connect will bring.
             share.doubtful = share.doubtful - event.partitions if share.queue else NONE
-        if held is not None:
-            share.held = held
+        if partitions is not None:
+            share.held = partitions
 
     def next_event(self, member: str) -> RebalanceEvent | None:
         """Return the event to hand to a member now, if any (invariants 2 and 3)."""
@@ -148,12 +148,12 @@ class GroupEvents:
         """Return what each member that takes part has, or may have."""
         return {member: share.claimed for member, share in self._shares.items() if share.present}
 
-    def plan(self, wanted: Mapping[str, Partitions], rebalance_id: int) -> None:
+    def plan(self, targets: Mapping[str, Partitions], rebalance_id: int) -> None:
         """Create the events that bring members from what they have to what they should have.
 
-        Members that are not in ``wanted`` keep what they have.
+        Members that are not in ``targets`` keep what they have.
         """
-        for member, partitions in wanted.items():
+        for member, partitions in targets.items():
             share = self._shares[member]
             share.queue.extend(_events_for(rebalance_id, share.claimed - partitions, partitions - share.held))
 

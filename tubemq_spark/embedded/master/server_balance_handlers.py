@@ -49,7 +49,7 @@ class ServerBalanceHandlers:
         topics = deployed_topics(state, request.topicList)
         terms = _terms(request, topics)
         consumer = RegisteredConsumer(client_id, source_count=terms.source_count)
-        held = self._held(request.subscribeInfo)
+        partitions = self._held(request.subscribeInfo)
         if terms.kind is ConsumeType.BOUND:
             consumer.starts = bound.parse_starts(request.requiredPartition, topics)
             bound.check_start(terms.session_key, terms.source_count)
@@ -57,8 +57,8 @@ class ServerBalanceHandlers:
         check_authorized(state.controls, client_id, name, topics, terms.filters)
         with state.lock:
             group = state.members.add_consumer(name, terms, consumer)
-            group.events.join(client_id, held)
-            if held or (request.HasField("notAllocated") and not request.notAllocated):
+            group.events.join(client_id, partitions)
+            if partitions or (request.HasField("notAllocated") and not request.notAllocated):
                 group.not_allocated = False
             not_allocated = group.not_allocated
         return pb.RegisterResponseM2C(
@@ -77,10 +77,10 @@ class ServerBalanceHandlers:
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         name = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         state.check_leads(client_id)
-        held = self._held(request.subscribeInfo) if request.reportSubscribeInfo else None
+        partitions = self._held(request.subscribeInfo) if request.reportSubscribeInfo else None
         with state.lock:
             group, consumer = state.members.record_consumer_heartbeat(name, client_id, client_balanced=False)
-            group.record_heartbeat(consumer, held, request.event.rebalanceId)
+            group.record_heartbeat(consumer, partitions, request.event.rebalanceId)
             event = group.next_event(consumer)
             not_allocated = group.not_allocated
         response = pb.HeartResponseM2C(
@@ -111,7 +111,7 @@ class ServerBalanceHandlers:
         return frozenset(part for part in parts if self._state.brokers.get(part.broker_id) is not None)
 
     def _packed(self, event: RebalanceEvent, client_id: str, group: str) -> common_pb2.EventProto:
-        held = [
+        infos = [
             PartitionInfo(broker.id, broker.endpoint, partition.topic, partition.partition_id)
             for partition in sorted(event.partitions)
             if (broker := self._state.brokers.get(partition.broker_id)) is not None
@@ -119,7 +119,7 @@ class ServerBalanceHandlers:
         return common_pb2.EventProto(
             rebalanceId=event.rebalance_id,
             opType=event.type,
-            subscribeInfo=[format_subscribe_info(SubscribeInfo(client_id, group, part)) for part in held],
+            subscribeInfo=[format_subscribe_info(SubscribeInfo(client_id, group, info)) for info in infos],
         )
 
 

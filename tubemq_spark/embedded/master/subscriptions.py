@@ -18,9 +18,9 @@ def deployed_topics(state: MasterState, names: Iterable[str]) -> frozenset[str]:
     Raises:
         RefusedError: there are none or too many (400), or one is not deployed (431).
     """
-    given = [trimmed("topicName", name) for name in names]
-    topics = frozenset(given) - {""}
-    if not given:
+    names = [trimmed("topicName", name) for name in names]
+    topics = frozenset(names) - {""}
+    if not names:
         raise RefusedError(ErrCode.BAD_REQUEST, "Request miss necessary subscribed topicList data!")
     if not topics:
         raise RefusedError(ErrCode.BAD_REQUEST, "Request subscribed topicList data must not Blank!")
@@ -76,13 +76,13 @@ def disabled_topics(controls: Controls, group: str, topics: Iterable[str]) -> fr
     return frozenset(topic for topic, right in rights if right is not None and not right.consume)
 
 
-def _check_filter(who: str, topic: str, wanted: frozenset[str] | None, allowed: tuple[str, ...]) -> None:
+def _check_filter(who: str, topic: str, conditions: frozenset[str] | None, allowed: tuple[str, ...]) -> None:
     text = f"[Restricted Group] {who}"
     if not allowed:
         what = f"{text} not allowed to consume any data of topic {topic}"
-    elif not wanted:
+    elif not conditions:
         what = f"{text} must set the filter conditions of topic {topic}"
-    elif foreign := wanted - set(allowed):
+    elif foreign := conditions - set(allowed):
         what = f"{text} unAuthorized filter conditions {{{topic}={java_set(foreign)}}}"
     else:
         return
