@@ -65,9 +65,9 @@ def bytes_column(column: pa.Array) -> BytesColumn:
 
 
 def nulls(column: pa.Array) -> Bools:
-    """Say which values are null."""
-    found: Bools = column.is_null().to_numpy(zero_copy_only=False)
-    return found
+    """Tell which values are null."""
+    is_null: Bools = column.is_null().to_numpy(zero_copy_only=False)
+    return is_null
 
 
 def _codes(column: pa.DictionaryArray) -> Int64s:

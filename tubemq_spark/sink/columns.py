@@ -98,7 +98,7 @@ class SinkColumns:
         return CheckedRows(messages, refused, untimely)
 
     def _refused(self, batch: pa.RecordBatch) -> Bools:
-        """Say which rows cannot be messages, whatever their timestamps are."""
+        """Tell which rows cannot be messages; timestamps are not examined."""
         refused = coding.nulls(batch.column("value")).copy()
         if self.topic is None:
             refused |= coding.nulls(batch.column("topic"))
@@ -207,15 +207,15 @@ def _minute_text(minute: int, zone: zoneinfo.ZoneInfo) -> str:
 def _check_field(name: str, data_type: DataType) -> None:
     if name in ORIGIN:
         return
-    known = WRITTEN.get(name)
-    if known is None:
+    column = WRITTEN.get(name)
+    if column is None:
         raise OptionError(
             "TUBEMQ_SINK_UNKNOWN_COLUMN",
             column=name,
             suggestion=suggestion(name, WRITTEN),
             known=", ".join(WRITTEN),
         )
-    if not known.accepts(data_type):
+    if not column.accepts(data_type):
         raise OptionError(
-            "TUBEMQ_SINK_WRONG_TYPE", column=name, given=data_type.simpleString(), expected=known.expected
+            "TUBEMQ_SINK_WRONG_TYPE", column=name, given=data_type.simpleString(), expected=column.expected
         )

@@ -50,7 +50,7 @@ class DeadLetters:
     """The dead letters of one task."""
 
     def __init__(self, sender: Sender, topic: str, write: str, task: int) -> None:
-        """Send no dead letter.
+        """Create it for one task.
 
         Args:
             sender: what the other rows go through as well, so that one flush is enough.

@@ -7,7 +7,7 @@ manifest before they send anything.
 **A micro-batch that is repeated.** Spark repeats a micro-batch whose end it has not recorded. The manifest
 tells two cases apart:
 
-- It is not there: tasks may have sent rows, nobody knows which, and all are sent again.
+- It is not there: tasks may have sent rows, it is unknown which, and all are sent again.
 - It is there: brokers had acknowledged all rows when the driver wrote it. Tasks send nothing, and tell the
   driver what they would have sent, so that it sees whether this is still the same micro-batch. An earlier run
   of the query has written the manifest, so it is there for all tasks or for none.
@@ -45,7 +45,6 @@ class Manifests:
     """The folder as one process sees it; without ``receiptsPath`` it does nothing."""
 
     def __init__(self, options: WriteOptions) -> None:
-        """Ask no file system yet."""
         self._options = options
         folder = options.receipts_path
         self._files = None if folder is None else TextFiles(folder, "receiptsPath", SUFFIX)
@@ -85,11 +84,11 @@ class Manifests:
         if manifest is None:
             logger.warning("Spark did not tell the tasks which micro-batch this is: it has no manifest")
             return False
-        known = self._find(manifest.write)
-        if known is None:
+        earlier = self._find(manifest.write)
+        if earlier is None:
             self._files.write(manifest.name, manifest.text)
             return False
-        _keep(known, ours(messages))
+        _keep(earlier, ours(messages))
         return True
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], run_id: str | None = None) -> None:
@@ -111,7 +110,7 @@ class Manifests:
     def _manifest(
         self, outcome: Outcome, messages: Sequence[WriterCommitMessage | None], run_id: str | None
     ) -> Manifest | None:
-        """Return what there is to write down; None when nobody knows which write it is."""
+        """Return what there is to write down; None when it is unknown which write it is."""
         micro_batch = next((message.micro_batch for message in ours(messages)), None)
         if micro_batch is None and run_id is None:
             return None
@@ -139,35 +138,35 @@ def skip_rows(batches: Iterable[pa.RecordBatch], micro_batch: MicroBatch) -> Tub
     return TubeMQCommitMessage((), rows, micro_batch, Contents(rows, checksum % CHECKSUM_MODULUS))
 
 
-def _keep(known: Manifest, messages: Sequence[TubeMQCommitMessage]) -> None:
+def _keep(earlier: Manifest, messages: Sequence[TubeMQCommitMessage]) -> None:
     """Say what became of a micro-batch that was written before.
 
     Raises:
         ReplayError: it had another number of rows, and nothing of it was sent now.
     """
-    before = f"{known.write} was written before, at {known.time:%Y-%m-%d %H:%M:%S} UTC"
-    sent = receipts_of(messages)
-    if sent:
+    before = f"{earlier.write} was written before, at {earlier.time:%Y-%m-%d %H:%M:%S} UTC"
+    repeats = receipts_of(messages)
+    if repeats:
         logger.warning(
             "%s, by another run of the query that ran at the same time; these are repeats: %s",
             before,
-            summarise(sent),
+            summarise(repeats),
         )
         return
     rows = sum(message.rows for message in messages)
-    if rows != known.rows:
+    if rows != earlier.rows:
         raise ReplayError(
             "TUBEMQ_REPLAY_DIFFERS",
-            micro_batch=known.write,
-            written=known.rows,
+            micro_batch=earlier.write,
+            written=earlier.rows,
             found=rows,
-            manifest=f"{known.name}{SUFFIX}",
+            manifest=f"{earlier.name}{SUFFIX}",
         )
     contents = sum(message.replayed.checksum for message in messages if message.replayed) % CHECKSUM_MODULUS
     logger.warning("%s: its %d rows were not sent again, and its manifest stays as it is", before, rows)
-    if contents != known.checksum:
+    if contents != earlier.checksum:
         logger.warning(
             "the values of %s are not those in TubeMQ, which were written before: its query does not give "
             "the same rows each time, or its checkpoint was restored",
-            known.write,
+            earlier.write,
         )

@@ -37,12 +37,12 @@ class Occurrences:
         return numbers
 
     def _counts_of(self, hashes: Hashes) -> Int64s:
-        found = np.zeros(len(hashes), np.int64)
+        counts = np.zeros(len(hashes), np.int64)
         for table in self._tables:
             places = np.searchsorted(table.hashes, hashes)
             places[places == len(table.hashes)] = 0
-            found += np.where(table.hashes[places] == hashes, table.counts[places], 0)
-        return found
+            counts += np.where(table.hashes[places] == hashes, table.counts[places], 0)
+        return counts
 
     def _add(self, table: _Table) -> None:
         while self._tables and 2 * len(table.hashes) >= len(self._tables[-1].hashes):
@@ -51,9 +51,9 @@ class Occurrences:
             self._tables.append(table)
 
 
-def _merged(one: _Table, other: _Table) -> _Table:
-    hashes, inverse = np.unique(np.concatenate((one.hashes, other.hashes)), return_inverse=True)
-    counts = np.bincount(inverse, weights=np.concatenate((one.counts, other.counts)), minlength=len(hashes))
+def _merged(older: _Table, newer: _Table) -> _Table:
+    hashes, inverse = np.unique(np.concatenate((older.hashes, newer.hashes)), return_inverse=True)
+    counts = np.bincount(inverse, weights=np.concatenate((older.counts, newer.counts)), minlength=len(hashes))
     return _Table(hashes, counts.astype(np.int32))
 
 

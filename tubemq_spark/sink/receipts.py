@@ -59,5 +59,5 @@ def dead_letters_of(messages: Iterable[WriterCommitMessage | None]) -> int:
 
 def level(messages: Sequence[WriterCommitMessage | None]) -> int:
     """Return the level of the log at which to say that: a warning when rows may be stored twice."""
-    telling = dead_letters_of(messages) or any(one.unanswered for one in receipts_of(messages))
+    telling = dead_letters_of(messages) or any(receipt.unanswered for receipt in receipts_of(messages))
     return logging.WARNING if telling else logging.INFO

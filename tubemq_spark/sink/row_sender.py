@@ -1,8 +1,7 @@
 """Sends the rows of one task; those that cannot be written fail it, or go to the dead letters.
 
-**One pass.** Each row becomes a message once, in the order of the rows, whether those before it are refused
-or
-not: ids depend on how often a row has occurred, and numbers in errors on how many rows came before.
+**One pass.** Each row becomes a message once, in the order of the rows, also behind rows that are refused:
+ids depend on how often a row has occurred, and numbers in errors on how many rows came before.
 """
 
 import functools

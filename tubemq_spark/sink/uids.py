@@ -74,17 +74,17 @@ class TaskUids:
 
 
 def row_uids(
-    given: BytesColumn | None,
+    column: BytesColumn | None,
     described: Coded[Described],
     topics: Coded[str],
     keys: BytesColumn | None,
     values: BytesColumn,
     stamp: TaskUids | None,
 ) -> BytesColumn | None:
-    """Return the ids that rows have or get; None when nobody asks for ids.
+    """Return the ids that rows have or get; None when the frame has none and none are stamped.
 
     Args:
-        given: the frame's own column of ids, nulls where a row has none.
+        column: the frame's own column of ids, nulls where a row has none.
         described: what else the rows carry; an id among their attributes is left where it is.
         topics: where they go.
         keys: by which they are routed.
@@ -92,16 +92,16 @@ def row_uids(
         stamp: makes ids for rows without one.
     """
     if stamp is None:
-        return given
-    made = stamp.of(_contents(described, topics, keys, values))
-    if given is not None:
-        has = np.ones(len(made), bool) if given.nulls is None else ~given.nulls
+        return column
+    uids = stamp.of(_contents(described, topics, keys, values))
+    if column is not None:
+        has = np.ones(len(uids), bool) if column.nulls is None else ~column.nulls
         for row in np.flatnonzero(has).tolist():
-            made[row] = given.value(row) or b""
-        return BytesColumn.of(made)
+            uids[row] = column.value(row) or b""
+        return BytesColumn.of(uids)
     inside = [any(name == MESSAGE_UID_KEY for name, _ in pairs or ()) for pairs, _, _ in described.values]
-    column = BytesColumn.of(made)
-    return column._replace(nulls=np.array(inside)[described.codes]) if any(inside) else column
+    stamped = BytesColumn.of(uids)
+    return stamped._replace(nulls=np.array(inside)[described.codes]) if any(inside) else stamped
 
 
 def _contents(
