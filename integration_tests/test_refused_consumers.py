@@ -37,7 +37,7 @@ def settings(master, group, **more):
 def member(config, pool, topics, message_types=None, start=None):
     asked = Subscription.of(topics, message_types, start)
     return GroupSession(
-        config, pool, asked, FlowControl(), held=tuple, on_event=lambda event: None, wait=Sleep(no_wait)
+        config, pool, asked, FlowControl(), partitions=tuple, on_event=lambda event: None, wait=Sleep(no_wait)
     )
 
 

@@ -19,7 +19,7 @@ _owners: "weakref.WeakSet[Inherited]" = weakref.WeakSet()
 
 
 def abandon_in_child(owner: Inherited) -> None:
-    """Make every child that this process forks abandon an owner of connections, as long as that lives."""
+    """Register an owner of connections, which every forked child abandons; it is not kept alive."""
     _owners.add(owner)
 
 

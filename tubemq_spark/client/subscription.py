@@ -118,10 +118,10 @@ class Subscription:
             if not TOPIC_NAME.fullmatch(name) and name != OFFSET_HISTORY_TOPIC:
                 raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
         types = {name: frozenset[str]() for name in names}
-        for name, listed in (message_types or {}).items():
+        for name, types_of_topic in (message_types or {}).items():
             if name not in types:
                 raise bad_setting("message_types", f"for {name!r}", f"for topics among {', '.join(names)}")
-            types[name] = checked_types(name, listed)
+            types[name] = checked_types(name, types_of_topic)
         return cls(MappingProxyType(types), None if start is None else start.validate(types))
 
     @property
@@ -135,15 +135,15 @@ class Subscription:
         return frozenset(topic for topic, types in self.message_types.items() if types)
 
 
-def checked_types(topic: str, listed: Iterable[str]) -> frozenset[str]:
+def checked_types(topic: str, message_types: Iterable[str]) -> frozenset[str]:
     """Return the message types that a consumer wants of a topic.
 
     Raises:
         OptionError: they are too many, or one cannot be the type of a message.
     """
-    if isinstance(listed, str):
-        raise bad_setting("message_types", f"{listed!r} for {topic}", "a list of message types")
-    types = frozenset(listed)
+    if isinstance(message_types, str):
+        raise bad_setting("message_types", f"{message_types!r} for {topic}", "a list of message types")
+    types = frozenset(message_types)
     if len(types) > MOST_MESSAGE_TYPES:
         raise bad_setting(
             "message_types", f"{len(types)} for {topic}", f"at most {MOST_MESSAGE_TYPES} per topic"

@@ -80,9 +80,9 @@ class TubeMQClient:
         Raises:
             OptionError: an address, a setting or a file of ``tls`` cannot be used.
         """
-        listed = masters.split(",") if isinstance(masters, str) else masters
+        addresses = masters.split(",") if isinstance(masters, str) else masters
         default_port = DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT
-        endpoints = tuple(Endpoint.parse(address, default_port) for address in listed)
+        endpoints = tuple(Endpoint.parse(address, default_port) for address in addresses)
         return cls(
             ClientConfig(endpoints, group, username, password, tls, delivery_timeout_ms=delivery_timeout_ms)
         )
@@ -97,8 +97,8 @@ class TubeMQClient:
             OptionError: the URL cannot be read, a key is not known or given twice, or a setting makes no
                 sense.
         """
-        found = parse_url(url)
-        return cls(found.config, subscription=found.subscription, node=found.node)
+        settings = parse_url(url)
+        return cls(settings.config, subscription=settings.subscription, node=settings.node)
 
     def __enter__(self) -> Self:
         return self
@@ -242,8 +242,8 @@ class TubeMQClient:
     ) -> ClientConfig:
         """Return the settings with those changes that are not None."""
         changes["partitioner"] = by_name(partitioner) if isinstance(partitioner, str) else partitioner
-        given: dict[str, Any] = {setting: value for setting, value in changes.items() if value is not None}
-        return dataclasses.replace(self._config, **given).validate()
+        settings: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+        return dataclasses.replace(self._config, **settings).validate()
 
     def layout(self, *topics: str) -> TopicsLayout:
         """Return where the partitions of topics are.
@@ -272,12 +272,12 @@ class TubeMQClient:
         """
         layout = self.layout(*topics)
         bounds = self.bounds(layout).complete()
-        ranges = {partition: bounds[partition.store_id] for partition in layout.partitions}
-        for partition, held in ranges.items():
-            yield from self.read_range(layout, OffsetRange(partition, *held), on_loss=on_loss)
+        for partition in layout.partitions:
+            offsets = OffsetRange(partition, *bounds[partition.store_id])
+            yield from self.read_range(layout, offsets, on_loss=on_loss)
 
     def read_range(
-        self, layout: TopicsLayout, wanted: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
+        self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
     ) -> Iterator[Record]:
         """Yield the records of one partition between two offsets, in index bytes.
 
@@ -287,10 +287,10 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQError: as ``read``.
         """
-        if wanted.partition not in layout.partitions:
-            raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=wanted.partition)
-        alone = wanted.partition.store_id in layout.alone_in_store and not self._config.message_types
-        request = layout.request(wanted, own_store=alone)
+        if offsets.partition not in layout.partitions:
+            raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
+        alone = offsets.partition.store_id in layout.alone_in_store and not self._config.message_types
+        request = layout.request(offsets, own_store=alone)
         return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
 
     @staticmethod

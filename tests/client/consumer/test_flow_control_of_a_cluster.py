@@ -39,12 +39,12 @@ def server():
 def control(server):
     """What a member of the group ``etl`` knows."""
     config = ClientConfig((Endpoint.parse(server.master),), "etl", heartbeat_period_ms=20)
-    known = FlowControl()
+    flow = FlowControl()
     with (
         ChannelPool() as pool,
-        GroupSession(config, pool, Subscription.of("demo"), known, held=tuple, on_event=lambda event: None),
+        GroupSession(config, pool, Subscription.of("demo"), flow, partitions=tuple, on_event=lambda _: None),
     ):
-        yield known
+        yield flow
 
 
 def test_rules_come_and_go(server, control):

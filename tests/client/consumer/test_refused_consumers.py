@@ -52,7 +52,7 @@ def member(server, pool, *, topics="demo", message_types=None, start=None, **cha
         pool,
         subscription,
         FlowControl(),
-        held=tuple,
+        partitions=tuple,
         on_event=lambda event: None,
         wait=Sleep(no_wait),
     )

@@ -165,14 +165,14 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             TubeMQError: as ``fetch`` and ``confirm``.
         """
         async for batch in self:
-            done = False
+            consumed = False
             try:
                 for record in batch:
                     yield record
-                done = True
+                consumed = True
             finally:
                 if not self.closed:
-                    await self.confirm(batch, consumed=done)
+                    await self.confirm(batch, consumed=consumed)
 
     async def run(self, handle: Callable[[Batch], Awaitable[object]]) -> None:
         """Call a coroutine function with each batch, until the consumer is closed, for example by it.

@@ -71,6 +71,6 @@ class Workers:
 
 
 def look_at(future: "asyncio.Future[Value]") -> None:
-    """Look at an error that has no waiter any more: otherwise asyncio complains."""
+    """Take a future's error, so that asyncio does not log it as never retrieved."""
     if not future.cancelled():
         future.exception()

@@ -81,7 +81,7 @@ class Cursor:
     """
 
     def __init__(self, holder: LeaseHolder, partition: TopicPartition) -> None:
-        """Use ``seek`` before anything else.
+        """Create a cursor that stands nowhere; call ``seek`` first.
 
         Args:
             holder: holds the partition.
@@ -285,7 +285,7 @@ class ReadAhead:
     """A cursor that confirms what has arrived, and fetches what comes next at the same time."""
 
     def __init__(self, cursor: Cursor, *, own_store: bool) -> None:
-        """Use ``seek`` before anything else.
+        """Create a cursor that stands nowhere; call ``seek`` first.
 
         Args:
             cursor: the cursor, which nothing else may move.

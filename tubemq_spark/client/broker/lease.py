@@ -41,7 +41,7 @@ class Lease:
         query_priority: int | None = None,
         message_types: Sequence[str] = (),
     ) -> None:
-        """Keep the name; ``register`` asks for the partition.
+        """Create a lease that is not registered; ``register`` does it.
 
         Args:
             session: the partition's broker.
@@ -58,7 +58,7 @@ class Lease:
     def register(
         self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST
     ) -> Position:
-        """Hold the partition, for the first time or again; what is in flight is dropped.
+        """Register the partition, for the first time or again; what is in flight is dropped.
 
         Args:
             offset: where to stand; None: where the group stands, or stood before.
@@ -116,7 +116,7 @@ class LeaseHolder(abc.ABC):
 
     @abc.abstractmethod
     def acquire(self, offset: int) -> Position:
-        """Hold the partition at an offset; what was fetched before and is not confirmed is dropped.
+        """Register the partition at an offset; what was fetched before and is not confirmed is dropped.
 
         Returns:
             Where the broker stands; not ``offset`` when that lies outside the store.

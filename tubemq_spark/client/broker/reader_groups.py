@@ -43,7 +43,7 @@ class ReaderGroupHolder(LeaseHolder):
         message_types: Sequence[str] = (),
         wait: Wait = SLEEP,
     ) -> None:
-        """Hold nothing before ``acquire``.
+        """Create a holder without a lease; ``acquire`` registers one.
 
         Args:
             config: the settings, which name the reader groups.
@@ -72,7 +72,7 @@ class ReaderGroupHolder(LeaseHolder):
             self._lease.release()
 
     def acquire(self, offset: int) -> Position:
-        """Hold the partition at an offset, under a new name; what was held before is released.
+        """Register the partition at an offset, under a new name; the lease before it is released.
 
         Returns:
             Where the broker stands; not ``offset`` when that lies outside the store.

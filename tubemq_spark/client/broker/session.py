@@ -135,7 +135,7 @@ class BrokerSession:
         wait: Wait | None = None,
         authorized_token: str = "",
     ) -> None:
-        """Use a channel.
+        """Create a session over a channel.
 
         Args:
             channel: the connection.

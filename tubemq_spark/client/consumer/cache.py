@@ -91,7 +91,7 @@ class PartitionCache:
         clock: Clock = time.monotonic,
         wall_clock: Clock = time.time,
     ) -> None:
-        """Hold nothing.
+        """Create an empty cache.
 
         Args:
             control: the flow control rules.
@@ -123,7 +123,7 @@ class PartitionCache:
     # Holding and giving up.
 
     def add(self, info: PartitionInfo, position: Position) -> bool:
-        """Hold a partition that was registered at its broker; return False if it is held already."""
+        """Add a partition that was registered at its broker; return False if it is held already."""
         partition = info.partition
         self._registered.add(partition)
         if partition in self._held:

@@ -291,13 +291,13 @@ class Consumer(ConsumerBase, abc.ABC):
             TubeMQError: as ``fetch`` and ``confirm``.
         """
         for batch in self:
-            done = False
+            consumed = False
             try:
                 yield from batch
-                done = True
+                consumed = True
             finally:
                 if not self.closed:
-                    self.confirm(batch, consumed=done)
+                    self.confirm(batch, consumed=consumed)
 
     def run(self, handle: Callable[[Batch], object]) -> None:
         """Call a function with each batch, until the consumer is closed, for example by that function.

@@ -63,7 +63,7 @@ class FlowControl:
     """The flow control rules of one consumer."""
 
     def __init__(self, clock: Clock = time.monotonic, wall_clock: Clock = time.time) -> None:
-        """Begin without rules.
+        """Create it without rules.
 
         Args:
             clock: for periods.

@@ -107,7 +107,7 @@ class OwnHolder(LeaseHolder):
         self._types = tuple(sorted(types))
 
     def acquire(self, offset: int) -> Position:
-        """Hold the partition at an offset.
+        """Register the partition at an offset.
 
         Raises:
             TubeMQError: as ``BrokerSession.register``.
@@ -115,7 +115,7 @@ class OwnHolder(LeaseHolder):
         return self._register(lambda lease: lease.register(offset))
 
     def resume(self, read_status: ReadStatus) -> Position:
-        """Hold the partition where the group stands; a group without a position begins as the status says.
+        """Register the partition where the group stands; one without a position begins as the status says.
 
         Raises:
             TubeMQError: as ``BrokerSession.register``.
@@ -201,7 +201,7 @@ class ConsumerPartition:
         *,
         own_store: bool,
     ) -> None:
-        """Ask for nothing; ``connect`` registers.
+        """Create a partition that is not registered; ``connect`` does it.
 
         Args:
             reader: what all partitions of the consumer share.
@@ -231,7 +231,7 @@ class ConsumerPartition:
         return self._cursor.position
 
     def connect(self, offset: int | None, read_status: ReadStatus) -> Position:
-        """Hold the partition for the first time.
+        """Register the partition for the first time.
 
         Args:
             offset: where to begin; None: where the group stands.

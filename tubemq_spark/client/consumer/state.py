@@ -149,7 +149,7 @@ class ConsumerState:
         return was_open
 
     def add(self, partition: ConsumerPartition, position: Position) -> None:
-        """Hold a partition that is registered."""
+        """Add a partition that is registered at its broker."""
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
         with self.changed:
@@ -160,7 +160,7 @@ class ConsumerState:
             self.changed.notify_all()
 
     def remove(self, partition: ConsumerPartition) -> bool:
-        """Hold a partition no longer; return whether its broker has to commit what was fetched last."""
+        """Remove a partition; return whether its broker has to commit what was fetched last."""
         with self.changed:
             consumed = self.cache.remove(partition.partition)
             self.connected.pop(partition.partition, None)

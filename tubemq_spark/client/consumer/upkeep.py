@@ -38,7 +38,7 @@ class Upkeep:
         after_leases: Callable[[], object],
         stop_others: Callable[[], object] = lambda: None,
     ) -> None:
-        """Neither this nor the functions may hold the consumer.
+        """Create the thread; neither it nor the functions may keep the consumer alive.
 
         Args:
             state: the consumer's partitions.

@@ -26,7 +26,7 @@ class Patience:
     def __init__(
         self, reading: OffsetRange, timeout_ms: int, wait: Wait = SLEEP, clock: Clock = time.monotonic
     ) -> None:
-        """Start the clock.
+        """Create the pauses, and start the clock.
 
         Args:
             reading: what is read.

@@ -43,7 +43,7 @@ class Consumer:
             subscription or Subscription.of("demo"),
             self.control,
             node=node,
-            held=lambda: self.held,
+            partitions=lambda: self.held,
             wait=Sleep(lambda seconds: None),
         )
 

@@ -41,7 +41,7 @@ class Member:
             pool,
             subscription or Subscription.of("demo"),
             self.control,
-            held=lambda: self.held,
+            partitions=lambda: self.held,
             on_event=self.events.append,
             wait=Sleep(lambda seconds: None),
         )

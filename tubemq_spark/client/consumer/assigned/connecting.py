@@ -44,7 +44,7 @@ class Connecting:
         wait: Wait = SLEEP,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Connect to nothing.
+        """Create it for one consumer, with no partition connected.
 
         Args:
             state: the consumer's partitions.
@@ -64,7 +64,7 @@ class Connecting:
         self._refused: dict[TopicPartition, tuple[float, TubeMQError]] = {}
 
     def connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
-        """Hold a partition; see ``AssignedConsumer.connect``."""
+        """Register a partition at its broker; see ``AssignedConsumer.connect``."""
         if offset is not None:
             require_aligned(offset, str(partition))
         with self._intent(partition):
@@ -108,11 +108,11 @@ class Connecting:
         Their batches are waited for together: the thread has leases to keep.
         """
         layout = self._session.known_layout
-        closed = [partition for partition in self._state.held() if not is_subscribable(layout, partition)]
-        if not closed:
+        unsubscribable = [p for p in self._state.held() if not is_subscribable(layout, p)]
+        if not unsubscribable:
             return
-        self._state.wait_for_batches(closed)
-        for partition in closed:
+        self._state.wait_for_batches(unsubscribable)
+        for partition in unsubscribable:
             with self._intent(partition):
                 reason = self._not_subscribable(partition)
                 if self._give_up(partition, reason):

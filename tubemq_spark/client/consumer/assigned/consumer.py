@@ -71,7 +71,7 @@ class AssignedConsumer(Consumer):
             subscription,
             self._control,
             node=node,
-            held=self._state.held,
+            partitions=self._state.held,
             wait=wait,
             client_id=client_id,
         )
@@ -116,8 +116,8 @@ class AssignedConsumer(Consumer):
             TubeMQError: as ``partitions``.
         """
         subscribable = self.partitions()
-        mine = subscribable if self._node is None else share_of(subscribable, self._node)
-        return tuple(partition for partition in mine if subscribable[partition])
+        shared = subscribable if self._node is None else share_of(subscribable, self._node)
+        return tuple(partition for partition in shared if subscribable[partition])
 
     def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
         """Take a partition; its messages come with ``fetch`` from now on.

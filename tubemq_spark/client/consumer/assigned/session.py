@@ -51,7 +51,7 @@ class AssignedSession(BalanceSession):
         control: FlowControl,
         *,
         node: Node | None = None,
-        held: Callable[[], Collection[TopicPartition]] = tuple,
+        partitions: Callable[[], Collection[TopicPartition]] = tuple,
         wait: Wait = SLEEP,
         client_id: str | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class AssignedSession(BalanceSession):
             subscription: the topics, with the message types that are wanted.
             control: takes over the flow control rules and the query priority that the master sends.
             node: which of how many consumers this one is; None: the master does not check it.
-            held: returns the partitions that are held.
+            partitions: returns the partitions that are held.
             wait: how to wait between attempts to register.
             client_id: the name under which servers know the consumer; by default a new one.
         """
@@ -73,7 +73,7 @@ class AssignedSession(BalanceSession):
         self._message_types = subscription.message_types
         self._control = control
         self._source_count, self._node_id = _NO_NODE if node is None else (node.source_count, node.node_id)
-        self._held = held
+        self._partitions = partitions
         self._reported: frozenset[TopicPartition] | None = None
         self._since_report = 0
         self._layout_changed_ms: int | None = None
@@ -117,7 +117,7 @@ class AssignedSession(BalanceSession):
         self.registered_at = time.time()
 
     def _heartbeat(self) -> None:
-        partitions = frozenset(self._held())
+        partitions = frozenset(self._partitions())
         super()._heartbeat()
         # Only now: a heartbeat that failed told nothing.
         if self._wants_report(partitions):
@@ -133,12 +133,12 @@ class AssignedSession(BalanceSession):
         report = super()._report()
         if self._layout_changed_ms is not None:
             report.lstAssignedTime = self._layout_changed_ms
-        partitions = frozenset(self._held())
+        partitions = frozenset(self._partitions())
         if self._wants_report(partitions):
             report.reportSubInfo = True
             for topic in self._topics:
-                if mine := sorted(partition for partition in partitions if partition.topic == topic):
-                    report.partSubInfo.append(format_part_sub_info(mine))
+                if of_topic := sorted(partition for partition in partitions if partition.topic == topic):
+                    report.partSubInfo.append(format_part_sub_info(of_topic))
         return report
 
     def _complete(self, request: master_pb2.RegisterRequestC2MV2 | master_pb2.HeartRequestC2MV2) -> None:

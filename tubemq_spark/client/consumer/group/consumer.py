@@ -61,7 +61,7 @@ class GroupConsumer(Consumer):
             pool,
             subscription,
             self._control,
-            held=state.infos,
+            partitions=state.infos,
             on_event=lambda event: rebalancing.put(event),  # noqa: PLW0108 (it is made below)
             wait=wait,
         )
@@ -81,7 +81,7 @@ class GroupConsumer(Consumer):
 
 
 def _give_up_when_refused(state: ConsumerState, session: GroupSession) -> None:
-    """Hold nothing that the master does not want us to hold, and wake those that wait for a message."""
+    """Give all partitions up if the master has refused the member, and wake the threads that wait."""
     if session.refused is None:
         return
     if state.connected:

@@ -61,7 +61,7 @@ class Rebalancing:
     """Carries out events, from ``start`` to ``stop``."""
 
     def __init__(self, state: ConsumerState, reader: Reader, session: GroupSession) -> None:
-        """Start nothing.
+        """Create the thread; ``start`` starts it.
 
         Args:
             state: its partitions.

@@ -50,7 +50,7 @@ class GroupSession(MasterSession):
         subscription: Subscription,
         control: FlowControl,
         *,
-        held: Callable[[], Iterable[PartitionInfo]],
+        partitions: Callable[[], Iterable[PartitionInfo]],
         on_event: Callable[[RebalanceEvent], object],
         wait: Wait = SLEEP,
     ) -> None:
@@ -61,7 +61,7 @@ class GroupSession(MasterSession):
             pool: the channels.
             subscription: what the consumer asks for.
             control: takes over the flow control rules and the query priority that the master sends.
-            held: returns the partitions that are held.
+            partitions: returns the partitions that are held.
             on_event: takes an event; called in the thread of heartbeats.
             wait: how to wait between attempts to register.
         """
@@ -75,7 +75,7 @@ class GroupSession(MasterSession):
         """Why the master does not take us any more, if it does not."""
         self._subscription = subscription
         self._control = control
-        self._held = held
+        self._partitions = partitions
         self._on_event = on_event
         self._subscribed_at_ms = time.time_ns() // 1_000_000
         self._reporting = threading.Lock()
@@ -98,7 +98,7 @@ class GroupSession(MasterSession):
             groupName=group,
             hostName=self.host,
             topicList=subscription.topics,
-            subscribeInfo=subscribe_infos(self._held(), self.client_id, group),
+            subscribeInfo=subscribe_infos(self._partitions(), self.client_id, group),
             topicCondition=topic_strings.topic_conditions(subscription.message_types),
             requireBound=subscription.start is not None,
             sessionTime=self._subscribed_at_ms,
@@ -139,8 +139,8 @@ class GroupSession(MasterSession):
             authInfo=self._caller.credentials(),
         )
         if report:
-            held = self._held()
-            request.subscribeInfo.extend(subscribe_infos(held, self.client_id, self._config.group))
+            partitions = self._partitions()
+            request.subscribeInfo.extend(subscribe_infos(partitions, self.client_id, self._config.group))
         if answered is not None:
             request.event.CopyFrom(format_event(answered, self.client_id, self._config.group))
         during = f"renewing the registration of a member of group {self._config.group}"
