@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tubemq_spark.options import View
-from tubemq_spark.source.views.table import VIEWS
+from tubemq_spark.source.views.reader import VIEWS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark" / "views.md"
 

@@ -42,7 +42,7 @@ class TubeMQDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of a frame whose user gave no schema."""
         if self._options.view is not View.MESSAGES:
-            from tubemq_spark.source.views.table import view_schema
+            from tubemq_spark.source.views.reader import view_schema
 
             return view_schema(self._options.view)
         from tubemq_spark.source.schema import default_schema

@@ -9,7 +9,7 @@ from testkit.git import ROOT
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import View
-from tubemq_spark.source.views.table import VIEWS, view_schema
+from tubemq_spark.source.views.reader import VIEWS, view_schema
 
 BASE = {"tubemq.master.servers": "master:8715", "subscribe": "demo"}
 VIEWS_BUT_MESSAGES = [view for view in View if view is not View.MESSAGES]

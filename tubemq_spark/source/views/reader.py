@@ -1,8 +1,8 @@
 """The reader of every view: ``spark.read.format("tubemq").option("view", ...)``."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -10,9 +10,24 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.options import LossesOptions, ReceiptsOptions, View, ViewOptions
 from tubemq_spark.source.arrow import arrow_schema
-from tubemq_spark.source.schema import check_schema
-from tubemq_spark.source.views.table import VIEWS
+from tubemq_spark.source.schema import check_schema, schema_of
+from tubemq_spark.source.views import groups, lag, losses, partitions, receipts
+from tubemq_spark.source.views.view import ViewSpec
 from tubemq_spark.spark.edge import at_sparks_edge
+
+VIEWS: Final[Mapping[View, ViewSpec]] = {
+    View.PARTITIONS: ViewSpec(partitions.COLUMNS, partitions.rows),
+    View.LAG: ViewSpec(lag.COLUMNS, lag.rows),
+    View.GROUPS: ViewSpec(groups.COLUMNS, groups.rows),
+    View.LOSSES: ViewSpec(losses.COLUMNS, losses.rows),
+    View.RECEIPTS: ViewSpec(receipts.COLUMNS, receipts.rows),
+}
+"""A new view is an entry here, a member of ``options.View`` and its module."""
+
+
+def view_schema(view: View) -> StructType:
+    """Return all columns of a view, for a user who gave no schema."""
+    return schema_of(VIEWS[view].columns)
 
 
 @dataclasses.dataclass(init=False)
