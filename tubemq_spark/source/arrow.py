@@ -21,8 +21,7 @@ from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s, MessageColumns
-from tubemq_spark.source.pieces import Pieces, gather, runs
-from tubemq_spark.source.uids import Split, split_uids
+from tubemq_spark.source.pieces import Pieces, Split, gather, runs, split_uids
 
 TARGET_ROWS: Final = 40_000
 """Four times as many as Spark's own batches: rows of 100 B cost Spark and us a tenth less CPU that way."""

@@ -11,7 +11,7 @@ from tests.source.rows import PARTITION, columns, fetched
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import encode_prefix, parse_attributes
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.uids import split_uids
+from tubemq_spark.source.pieces import split_uids
 from tubemq_spark.spark.columns import READ
 
 PLAIN = StructType(
