@@ -74,31 +74,26 @@ def test_a_proof_grows_old(age_ms, fine):
         assert text == "Illegal value: timestamp out of effective period in authenticateToken!"
 
 
+NO_MATCH = "Illegal value: userName or password is not correct!"
+NO_TOKEN = "Illegal value: authAuthorizedToken has another form!"
+
+
+def with_token(text):
+    return common_pb2.MasterCertificateInfo(authorizedToken=text)
+
+
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
         (proof(userName=" "), "Illegal value: authInfo.userName is Blank!"),
         (proof(signature=""), "Illegal value: authInfo.signature is Blank!"),
-        (proof(password="wrong"), "Illegal value: userName or password is not correct!"),
-        (proof(user="eve"), "Illegal value: userName or password is not correct!"),
-        (proof(user="eve", password=""), "Illegal value: userName or password is not correct!"),
-        (common_pb2.MasterCertificateInfo(authorizedToken=" "), "Illegal value: authInfo.userName is Blank!"),
-        (
-            common_pb2.MasterCertificateInfo(authorizedToken=token(password="wrong")),
-            "Illegal value: userName or password is not correct!",
-        ),
-        (
-            common_pb2.MasterCertificateInfo(authorizedToken="nonsense"),
-            "Illegal value: authAuthorizedToken has another form!",
-        ),
-        (
-            common_pb2.MasterCertificateInfo(authorizedToken="ann x 1 y"),
-            "Illegal value: authAuthorizedToken has another form!",
-        ),
-        (
-            common_pb2.MasterCertificateInfo(authorizedToken=f"ann {'1' * 5000} 1 y"),
-            "Illegal value: authAuthorizedToken has another form!",
-        ),
+        (proof(password="wrong"), NO_MATCH),
+        (proof(user="eve", password=""), NO_MATCH),
+        (with_token(" "), "Illegal value: authInfo.userName is Blank!"),
+        (with_token(token(password="wrong")), NO_MATCH),
+        (with_token("nonsense"), NO_TOKEN),
+        (with_token("ann x 1 y"), NO_TOKEN),
+        (with_token(f"ann {'1' * 5000} 1 y"), NO_TOKEN),
     ],
 )
 def test_what_is_no_proof(shown, text):

@@ -31,19 +31,10 @@ def test_items_fail_one_by_one(web):
     assert [(item["groupName"], item["topicName"]) for item in records] == [("bb", "demo")]
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"topicName": "nosuch", "groupName": "grp"}, "topicName value nosuch is not configure"),
-        ({"groupName": "grp"}, "Parameter topicName is missing"),
-        ({"topicName": "demo"}, "Parameter groupName is missing"),
-        ({"topicName": "demo", "groupName": "1"}, "illegal value for groupName"),
-    ],
-)
-def test_what_a_consume_control_may_not_be(web, fields, text):
-    answer = web("admin_add_group_csmctrl_info", **ADD, **fields)
+def test_the_topic_of_a_consume_control_exists(web):
+    answer = web("admin_add_group_csmctrl_info", **ADD, topicName="nosuch", groupName="grp")
     assert (answer["result"], answer["errCode"]) == (False, 400)
-    assert answer["errMsg"].startswith(text)
+    assert answer["errMsg"].startswith("topicName value nosuch is not configure")
 
 
 # --- of a group
@@ -91,12 +82,8 @@ def test_a_resource_control_is_added_changed_and_shown(web):
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"qryPriorityId": 100}, "Parameter qryPriorityId value must >= 101"),
         ({"qryPriorityId": 304}, "Illegal value in qryPriorityId parameter: qryPriorityId value must be"),
         ({"qryPriorityId": 204}, "Illegal value in qryPriorityId parameter: the units of qryPriorityId"),
-        ({"qryPriorityId": 200}, "Illegal value in qryPriorityId parameter: the units of qryPriorityId"),
-        ({"qryPriorityId": "x"}, "illegal value for qryPriorityId"),
-        ({"alwdBrokerClientRate": -1}, "Parameter alwdBrokerClientRate value must >= 0"),
         ({"flowCtrlInfo": "[{]"}, "Parse parameter flowCtrlInfo failure: '"),
         ({"flowCtrlInfo": '[{"type":7,"rule":[]}]'}, "Parse parameter flowCtrlInfo failure: '"),
     ],

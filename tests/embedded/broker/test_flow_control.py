@@ -72,9 +72,6 @@ def test_rules_of_other_types_are_read_and_do_not_limit():
     assert parse_rules(text_of({}, kind=3)) == FlowRules(pauses=Pauses())
 
 
-WHERE = "data_limit item(1).record(1) of flowCtrlInfo value!"
-
-
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
@@ -82,111 +79,59 @@ WHERE = "data_limit item(1).record(1) of flowCtrlInfo value!"
         ("{}", ""),
         ("[1]", "Not a JSON Object: 1"),
         ('[{"rule":[]}]', "FIELD type is required in record(1) of flowCtrlInfo value!"),
-        (
-            '[{"type":4,"rule":[]}]',
-            "the value of FIELD type must in [0,1,3] in record(1) of flowCtrlInfo value!",
-        ),
-        (
-            '[{"type":-1,"rule":[]}]',
-            "the value of FIELD type must in [0,1,3] in record(1) of flowCtrlInfo value!",
-        ),
+        ('[{"type":4}]', "the value of FIELD type must in [0,1,3] in record(1) of flowCtrlInfo value!"),
         ('[{"type":"x"}]', 'For input string: "x"'),
         ('[{"type":true}]', 'For input string: "True"'),
         ('[{"type":0}]', "FIELD rule is required in data_limit record(1) of flowCtrlInfo value!"),
-        (
-            '[{"type":0,"rule":[]}]',
-            "not found valid rule define in data_limit record(1) of flowCtrlInfo value!",
-        ),
+        (text_of(), "not found valid rule define in data_limit record(1) of flowCtrlInfo value!"),
         ('[{"type":1,"rule":1}]', "Not a JSON Array: 1"),
         ('[{"type":1,"rule":[3]}]', "Not a JSON Object: 3"),
-        ('[{"type":0,"rule":[{}]}]', f"FIELD start is required in {WHERE}"),
-        (
-            text_of(limit_rule(start=" ")),
-            f"the value of FIELD start is null or blank in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(start="1")),
-            (
-                "illegal format, the value of FIELD start must be 'aa:bb' and 'aa','bb' must be int value "
-                f"in {WHERE}"
-            ),
-        ),
-        (
-            text_of(limit_rule(end="x:00")),
-            f"illegal format, the value of FIELD end must be 'aa:bb' and 'aa' must be int value in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(end="1:y")),
-            f"illegal format, the value of FIELD end must be 'aa:bb' and 'bb' must be int value in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(end="25:00")),
-            f"illegal value, the value of FIELD end-hour value must in [0,23] in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(end="23:60")),
-            f"illegal value, the value of FIELD end-minute value must in [0,59] in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(start="08:00", end="08:00")),
-            f"the value of FIELD start must lower than the value FIELD end in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(dltInM=20)),
-            f"the value of FIELD dltInM must be greater than 20 in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(limitInM=-1)),
-            f"the value of FIELD limitInM must be greater than or equal to 0 in {WHERE}",
-        ),
-        (
-            text_of(limit_rule(freqInMs=199)),
-            f"the value of FIELD freqInMs must be greater than or equal to 200 in {WHERE}",
-        ),
-        (
-            text_of({"zeroCnt": 0, "freqInMs": 1}, kind=1),
-            (
-                "the value of FIELD zeroCnt must be greater than or equal to 1 "
-                "in freq_limit item(1).record(1) of flowCtrlInfo value!"
-            ),
-        ),
-        (
-            text_of({"zeroCnt": 1, "freqInMs": 1}, {"zeroCnt": 1, "freqInMs": -1}, kind=1),
-            (
-                "the value of FIELD freqInMs must be greater than or equal to 0 "
-                "in freq_limit item(2).record(1) of flowCtrlInfo value!"
-            ),
-        ),
         (
             text_of({}, {}, kind=3),
             "only allow set one rule in low_fetch_limit record(1) of flowCtrlInfo value!",
-        ),
-        (
-            text_of({"filterFreqInMs": 1}, kind=3),
-            (
-                "FIELD minDataFilterFreqInMs is required "
-                "in low_fetch_limit item(1).record(1) of flowCtrlInfo value!"
-            ),
-        ),
-        (
-            text_of({"filterFreqInMs": 2, "minDataFilterFreqInMs": 1}, kind=3),
-            (
-                "the value of FIELD minDataFilterFreqInMs must be greater than or equal to the value of "
-                "FIELD filterFreqInMs in low_fetch_limit item(1).record(1) of flowCtrlInfo value!"
-            ),
-        ),
-        (
-            text_of({"normFreqInMs": 300_001}, kind=3),
-            (
-                "the value of FIELD normFreqInMs must in [0, 300000] "
-                "in low_fetch_limit item(1).record(1) of flowCtrlInfo value!"
-            ),
         ),
     ],
 )
 def test_refused_texts(text, refused):
     expected = "Parse flowCtrlInfo value failure"
     assert refusal(text) == (f"{expected}, {refused}" if refused else expected)
+
+
+FORMAT = "illegal format, the value of FIELD {} must be 'aa:bb' and {} must be int value"
+RANGE = "illegal value, the value of FIELD {} value must in [0,{}]"
+MIN_DATA = "the value of FIELD minDataFilterFreqInMs"
+LOW_FETCH = {"filterFreqInMs": 2, "minDataFilterFreqInMs": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "refused"),
+    [
+        (0, {}, "FIELD start is required"),
+        (0, limit_rule(start=" "), "the value of FIELD start is null or blank"),
+        (0, limit_rule(start="1"), FORMAT.format("start", "'aa','bb'")),
+        (0, limit_rule(end="x:00"), FORMAT.format("end", "'aa'")),
+        (0, limit_rule(end="1:y"), FORMAT.format("end", "'bb'")),
+        (0, limit_rule(end="25:00"), RANGE.format("end-hour", 23)),
+        (0, limit_rule(end="23:60"), RANGE.format("end-minute", 59)),
+        (
+            0,
+            limit_rule(start="8:00", end="8:00"),
+            "the value of FIELD start must lower than the value FIELD end",
+        ),
+        (0, limit_rule(dltInM=20), "the value of FIELD dltInM must be greater than 20"),
+        (0, limit_rule(limitInM=-1), "the value of FIELD limitInM must be greater than or equal to 0"),
+        (0, limit_rule(freqInMs=199), "the value of FIELD freqInMs must be greater than or equal to 200"),
+        (1, {"zeroCnt": 0, "freqInMs": 1}, "the value of FIELD zeroCnt must be greater than or equal to 1"),
+        (1, {"zeroCnt": 1, "freqInMs": -1}, "the value of FIELD freqInMs must be greater than or equal to 0"),
+        (3, {"filterFreqInMs": 1}, "FIELD minDataFilterFreqInMs is required"),
+        (3, LOW_FETCH, f"{MIN_DATA} must be greater than or equal to the value of FIELD filterFreqInMs"),
+        (3, {"normFreqInMs": 300_001}, "the value of FIELD normFreqInMs must in [0, 300000]"),
+    ],
+)
+def test_refused_rules(kind, rule, refused):
+    where = {0: "data_limit", 1: "freq_limit", 3: "low_fetch_limit"}[kind]
+    expected = f"{refused} in {where} item(1).record(1) of flowCtrlInfo value!"
+    assert refusal(text_of(rule, kind=kind)) == f"Parse flowCtrlInfo value failure, {expected}"
 
 
 @pytest.mark.parametrize(

@@ -194,27 +194,16 @@ def test_a_heartbeat_repeats_the_layout_to_who_has_an_old_one(master, age_s, hol
         ({"topicCondition": ["other#a"]}, 400),
         ({"topics": ["demo", "nosuch"]}, 431),
     ],
-    ids=[
-        "client",
-        "host",
-        "group",
-        "none",
-        "blank",
-        "many",
-        "node high",
-        "node low",
-        "foreign filter",
-        "unknown",
-    ],
+    ids=range(10),
 )
 def test_what_a_consumer_may_not_say(master, fields, code):
     assert master.register_consumer(**fields).errCode == code
     assert master.layout().errCode == 411, "refused is not registered"
 
 
-@pytest.mark.parametrize(("node", "fine"), [(0, True), (1, True)])
-def test_node_ids_at_the_border(master, node, fine):
-    assert (master.register_consumer(source_count=2, node_id=node).errCode == 200) is fine
+@pytest.mark.parametrize("node", [0, 1])
+def test_node_ids_at_the_border(master, node):
+    assert master.register_consumer(source_count=2, node_id=node).errCode == 200
 
 
 @pytest.mark.parametrize(
