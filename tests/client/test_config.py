@@ -42,13 +42,7 @@ def test_the_password_is_not_shown():
     [
         ({"masters": ()}, "masters"),
         ({"group": ""}, "group"),
-        ({"group": "x"}, "group"),
-        ({"group": "1abc"}, "group"),
-        ({"group": "a b"}, "group"),
         ({"group": "a:b"}, "group"),
-        ({"group": "a@b"}, "group"),
-        ({"group": "gruppe_ä"}, "group"),
-        ({"group": "a" * 1025}, "group"),
         ({"reader_groups": ("fine", "not:fine")}, "group"),
         ({"username": "me"}, "username"),
         ({"password": "hush"}, "username"),
@@ -58,13 +52,7 @@ def test_the_password_is_not_shown():
         ({"rpc_timeout_ms": "10000"}, "rpc_timeout_ms"),
         ({"retry_ambiguous": "false"}, "retry_ambiguous"),
         ({"rpc_timeout_ms": 0}, "rpc_timeout_ms"),
-        ({"connect_timeout_ms": 0}, "connect_timeout_ms"),
-        ({"heartbeat_period_ms": 0}, "heartbeat_period_ms"),
-        ({"register_attempts": 0}, "register_attempts"),
         ({"register_retry_ms": -1}, "register_retry_ms"),
-        ({"lease_wait_ms": -1}, "lease_wait_ms"),
-        ({"fetch_timeout_ms": 0}, "fetch_timeout_ms"),
-        ({"delivery_timeout_ms": 0}, "delivery_timeout_ms"),
         ({"max_in_flight": 0}, "max_in_flight"),
         ({"max_in_flight_bytes": 0}, "max_in_flight_bytes"),
     ],
@@ -90,10 +78,6 @@ def test_a_setting_that_makes_no_sense_is_named(changes, named):
 )
 def test_settings_at_their_bounds_are_good(changes):
     config(**changes).validate()
-
-
-def test_names_of_groups_may_have_hyphens():
-    assert dataclasses.replace(config(), group="my-group").validate().group == "my-group"
 
 
 def test_a_copy_keeps_its_reader_groups():

@@ -35,23 +35,18 @@ def test_paths_and_uris_of_known_file_systems_are_taken(text, taken):
     [
         "",
         "losses",
-        "./losses",
         "C:/losses",
         "http://host/losses",
         "s4://bucket/losses",
-        "s3:bucket/losses",
         "s3:///losses",
         "hdfs://:8020/losses",
         "hdfs://name:port/losses",
         "file://host/losses",
         "file://losses",
-        "file:losses",
         "file:///losses?x=1",
         "s3://bucket/los ses",
         "s3://bucket/losses#1",
-        "s3://bucket/\nlosses",
         "/data\x00",
-        "://bucket",
     ],
 )
 def test_other_texts_are_not(text):
@@ -66,7 +61,6 @@ def test_other_texts_are_not(text):
         (SECRET, "s3://***@bucket/losses?***"),
         ("s3://key:sec/ret@bucket/losses", "s3://***@bucket/losses"),
         ("s5://key:sec ret@bucket/losses", "s5://***@bucket/losses"),
-        ("hdfs://user@name/losses", "hdfs://***@name/losses"),
     ],
 )
 def test_credentials_are_not_shown(text, shown):

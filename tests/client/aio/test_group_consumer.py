@@ -5,8 +5,7 @@ import collections
 
 import pytest
 
-from testkit.children import forks, in_child
-from tests.client.aio.consuming import PARTITIONS, client_of, member, take, threads
+from tests.client.aio.consuming import PARTITIONS, client_of, member, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
@@ -156,45 +155,6 @@ async def test_a_master_that_refuses_later_takes_everything_back(server):
             await consumer.fetch(0)
         server.faults.clear()
         await shares(consumer)
-
-
-@coroutine
-async def test_use_before_open_and_after_close_is_refused(server):
-    async with client_of(server) as client:
-        consumer = client.group_consumer(TOPIC)
-        for state in ("not open yet", "closed"):
-            for use in (
-                consumer.fetch(),
-                consumer.confirm("1:demo:0@1"),
-                consumer.wait_until_ready(0),
-                anext(aiter(consumer)),
-                anext(consumer.messages()),
-            ):
-                with pytest.raises(ConsumeError, match=f"TUBEMQ_CONSUMER_CLOSED.*is {state}"):
-                    await use
-            await consumer.close()
-        with pytest.raises(ConsumeError, match="is closed"):
-            await consumer.open()
-
-
-@forks
-@coroutine
-async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
-    produce(server, numbered(10))
-    async with member(server) as consumer:
-
-        async def use():
-            for call in (consumer.fetch(), consumer.confirm("1:demo:0@1"), consumer.open()):
-                with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_FORKED"):
-                    await call
-            await consumer.close()
-
-        def check():
-            asyncio.events._set_running_loop(None)
-            asyncio.run(use())
-
-        in_child(check)
-        assert sorted(await take(consumer, 10)) == sorted(numbered(10))
 
 
 @coroutine

@@ -115,15 +115,6 @@ def test_a_failure_that_nobody_asked_about_ends_the_window(fates, asked):
     check_results(net, told)
 
 
-def test_a_refused_message_fails_alone():
-    net, window = run([GOOD, GOOD, REFUSED])
-    told, values = send(net, window, 10)
-    assert list(told.errors) == [b"2"]
-    assert told.errors[b"2"].condition == "TUBEMQ_SEND_FAILED"
-    assert not told.errors[b"2"].may_be_stored
-    assert told.results.keys() == set(values) - {b"2"}
-
-
 def test_messages_of_a_frozen_broker_fail_alone_when_their_time_is_over():
     net, window = run([], brokers=2, delivery_timeout_ms=5_000, rpc_timeout_ms=60_000)
     net.frozen = {1}

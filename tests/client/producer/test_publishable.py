@@ -173,8 +173,3 @@ def test_a_producer_has_the_settings_of_its_client_unless_it_is_given_others(ser
 def test_wrong_settings_are_refused(client, wrong, named):
     with pytest.raises(OptionError, match=named):
         client.producer(**wrong)
-
-
-def test_a_client_refuses_a_wrong_delivery_timeout():
-    with pytest.raises(OptionError, match="delivery_timeout_ms"):
-        TubeMQClient.connect("127.0.0.1:1", delivery_timeout_ms=0)

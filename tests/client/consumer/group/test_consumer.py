@@ -6,14 +6,13 @@ import threading
 
 import pytest
 
-from testkit.children import forks, in_child
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import PARTITIONS, client_of, member, refuse, shares
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart, ConsumePosition
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, OptionError, RpcError
+from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -108,19 +107,6 @@ def test_a_batch_is_waited_for_before_its_partition_goes_to_another_member(serve
                     second_values += [record.value for record in more]
                     consumer.confirm(more)
     assert [record.value for record in batch] + second_values == numbered(5)
-
-
-def test_a_rolled_back_batch_comes_again(server):
-    produce(server, numbered(3), where=TopicPartition(TOPIC, 1, 0))
-    with member(server) as consumer:
-        shares(consumer)
-        batch = consumer.fetch()
-        consumer.confirm(batch, consumed=False)
-        again = consumer.fetch()
-        assert again.records == batch.records
-        consumer.confirm(again)
-        with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_LATE"):
-            consumer.confirm(again)
 
 
 def test_a_function_gets_batches_until_it_closes_the_consumer(server):
@@ -289,31 +275,6 @@ def test_closing_waits_for_no_confirmation(server):
             wait_until(lambda: first._state.cache._leaving, seconds=20)
             first.close()
             assert all_of(second, 120) == numbered(120)
-
-
-def test_calls_are_refused_when_the_consumer_is_not_open(server):
-    with client_of(server) as client:
-        consumer = client.group_consumer(TOPIC)
-        for call in (consumer.fetch, lambda: consumer.pause([]), lambda: consumer.wait_until_ready(0)):
-            with pytest.raises(ConsumeError, match="not open yet"):
-                call()
-        with consumer:
-            pass
-        with pytest.raises(ConsumeError, match=r"TUBEMQ_CONSUMER_CLOSED.*closed"):
-            consumer.fetch()
-
-
-@forks
-def test_a_forked_child_is_refused(server):
-    with member(server) as consumer:
-
-        def use():
-            with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_FORKED"):
-                consumer.fetch()
-            consumer.close()
-
-        in_child(use)
-        assert not consumer.closed
 
 
 def test_bad_input_is_refused_at_once(server):
