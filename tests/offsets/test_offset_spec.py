@@ -117,9 +117,7 @@ def test_a_start_token_is_accepted(position):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("newest", "it is not JSON"),
         ('{"demo":', "it is not JSON"),
-        ("[]", "the text is [], not an object"),
         ('"earliest"', 'the text is "earliest", not an object'),
         ('{"demo":28}', "the value of topic 'demo' is 28, not an object"),
         ('{"demo":"newest"}', "the value of topic 'demo' is \"newest\", neither earliest nor latest"),
@@ -127,7 +125,6 @@ def test_a_start_token_is_accepted(position):
         ('{"demo":{"1:0":"28"}}', 'the offset "28" of demo/1:0 is not a whole number'),
         ('{"demo":{"1:0":"latest"}}', 'the offset "latest" of demo/1:0 is not a whole number'),
         ('{"demo":{"1:0":-1.0}}', "the offset -1.0 of demo/1:0 is not a whole number"),
-        ('{"demo":{"1:0":-3}}', "the offset -3 of demo/1:0 is not a multiple of 28"),
         ('{"demo":{"1:0":100}}', "the offset 100 of demo/1:0 is not a multiple of 28"),
         ('{"v":1}', "the field 'topics' is missing"),
         ('{"v":1,"topics":{"demo":{"1:0":-1}}}', "the offset -1 of demo/1:0 is not a multiple of 28"),

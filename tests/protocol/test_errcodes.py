@@ -30,12 +30,6 @@ def test_every_code_has_a_sound_entry(code):
         assert text[-1] not in ".;"
 
 
-def test_success_asks_for_nothing():
-    entry = lookup(200)
-    assert not entry.retriable
-    assert not entry.refresh_metadata
-
-
 @pytest.mark.parametrize(
     ("code", "retriable", "refresh"),
     [

@@ -147,7 +147,6 @@ def test_attributes_of_every_form(text, attributes):
     ("body", "what"),
     [
         (b"", "it has 0 bytes only"),
-        (b"\x0f\x01\x01", "it has 3 bytes only"),
         (b"some text", "it begins with 736f, not with 0f and a version from 0 to 4"),
         (b"\x0f\x05\x0f\x05", "it begins with 0f05"),
         (b"\x0f\x01\x0f\x02", "it begins with 0f01, but ends with 0f02"),

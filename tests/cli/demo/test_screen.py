@@ -28,18 +28,6 @@ def test_a_phase_is_one_line_with_its_rate(screen, shown):
     assert " ".join(line.split()) == "publish lines 3,000 lines 6.0 s 500 lines/s done"
 
 
-def test_a_phase_of_nothing_is_no_error(screen, shown):
-    with screen.phase("publish lines", "lines", 0):
-        pass
-    assert "0 lines/s" in shown.getvalue()
-
-
-def test_a_step_is_one_line_with_its_time(screen, shown):
-    with screen.step("start Spark"):
-        pass
-    assert shown.getvalue().split() == ["start", "Spark", "2.0", "s"]
-
-
 def test_a_failed_phase_writes_no_line_of_success(screen, shown):
     with pytest.raises(ValueError, match="boom"), screen.phase("publish", "lines", 1):
         raise ValueError("boom")
@@ -51,8 +39,3 @@ def test_brackets_are_text_and_not_markup(screen, shown):
     screen.table("[t]", ["[h]", "n"], [["[c]", 1_000]])
     for text in ("[bold] is text", "[h]", "[c]", "1,000"):
         assert text in shown.getvalue()
-
-
-def test_a_table_without_rows_is_shown(screen, shown):
-    screen.table("empty", ["a", "b"], [])
-    assert "empty" in shown.getvalue()

@@ -111,37 +111,6 @@ def test_partitions_of_a_store_share_offsets_and_max(start, connect):
 # --- register
 
 
-@pytest.mark.parametrize(("status", "start_at"), [(0, 0), (1, 140), (2, 140), (7, 140)])
-def test_where_a_new_group_starts(five, status, start_at):
-    assert five.register(status=status).currOffset == start_at
-
-
-@pytest.mark.parametrize(("status", "start_at"), [(0, 56), (1, 56), (2, 140)])
-def test_where_a_known_group_starts(five, status, start_at):
-    five.register(currOffset=56)
-    assert five.register(status=status).currOffset == start_at
-    assert five.register(status=status, currOffset=-1).currOffset == start_at
-
-
-@pytest.mark.parametrize(
-    ("wish", "start_at"), [(0, 0), (27, 0), (28, 28), (83, 56), (140, 140), (9_999, 140)]
-)
-@pytest.mark.parametrize("status", [0, 1])
-def test_a_wish_is_clamped_and_rounded_down(five, wish, start_at, status):
-    assert five.register(status=status, currOffset=wish).currOffset == start_at
-    assert payloads(five.fetch()) == numbered(5)[start_at // 28 :]
-
-
-def test_with_status_2_a_wish_does_not_count(five):
-    assert five.register(status=2, currOffset=28).currOffset == 140
-
-
-def test_register_drops_what_is_in_flight(five):
-    five.register()
-    five.fetch()
-    assert five.register().currOffset == 0
-
-
 def test_register_again_takes_over_the_filter(five):
     five.send(b"typed", msgType="kind")
     five.register(filterCondStr=["kind"])
