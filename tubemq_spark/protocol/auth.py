@@ -22,16 +22,16 @@ def sign(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
     """
     # SHA-1 is what TubeMQ's servers compare; as a keyed hash it is not broken.
     digest = hmac.new(password.encode(), f"{user}{timestamp_ms}{nonce}".encode(), hashlib.sha1).digest()
-    return urllib.parse.quote(base64.b64encode(digest), safe="")
+    return urllib.parse.quote(base64.b64encode(digest), safe="")  # form encoding: %2B %2F %3D
 
 
 def authenticate_info(user: str, password: str, timestamp_ms: int, nonce: int) -> common_pb2.AuthenticateInfo:
     """Return the proof for a master, signed as ``sign`` does."""
     return common_pb2.AuthenticateInfo(
-        userName=user,
+        userName=user,  # AuthenticateInfo (1): all five fields are required
         timestamp=timestamp_ms,
         nonce=nonce,
-        othParams="",
+        othParams="",  # required; Java sends it empty, too
         signature=sign(user, password, timestamp_ms, nonce),
     )
 

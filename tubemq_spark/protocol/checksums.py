@@ -30,6 +30,6 @@ def _running(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> list[int
         if result is not None:
             sums: list[int] = np.frombuffer(result, np.int64).tolist()
             return sums
-    crc32, view = zlib.crc32, memoryview(data)
+    crc32, view = zlib.crc32, memoryview(data)  # all 32 bits, of bodies: a checkSum has 31, of payloads
     bounds = zip(starts.tolist(), ends.tolist(), strict=True)
     return list(itertools.accumulate((crc32(view[start:end]) for start, end in bounds), initial=0))

@@ -26,22 +26,22 @@ DEFAULT_MASTER_PORT: Final = 8715
 DEFAULT_MASTER_TLS_PORT: Final = 8716
 DEFAULT_WEB_PORT: Final = 8080
 """Where a master serves its administration API as shipped."""
-DEFAULT_BROKER_PORT: Final = 8123
+DEFAULT_BROKER_PORT: Final = 8123  # what a blank port in brokerInfos means
 DEFAULT_GATEWAY_PORT: Final = 11911
 """Our own choice, that of RocketMQ's service node: TubeMQ has no gateway."""
-DEFAULT_BROKER_TLS_PORT: Final = 8124
-DEFAULT_MAX_MESSAGE_BYTES: Final = 1 << 20
-MAX_MESSAGE_BYTES_LIMIT: Final = 20 << 20
+DEFAULT_BROKER_TLS_PORT: Final = 8124  # the same blank, read by a client that uses TLS
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1 << 20  # until a master sends ApprovedClientConfig
+MAX_MESSAGE_BYTES_LIMIT: Final = 20 << 20  # Java clamps ApprovedClientConfig.maxMsgSize to 1 to 20 MiB
 ATTRIBUTE_ALLOWANCE_BYTES: Final = 10240
 """What a broker accepts above the message limit, so that attributes fit."""
 
-OFFSET_HISTORY_TOPIC: Final = "__offset_history__"
+OFFSET_HISTORY_TOPIC: Final = "__offset_history__"  # a send to it gets 403, a topicList that names it 400
 
 
 class ServiceType(enum.IntEnum):
     """Who serves a method."""
 
-    MASTER = 1
+    MASTER = 1  # RequestHeader.serviceType (1); 4 and 5 are reserved
     BROKER_READ = 2
     BROKER_WRITE = 3
 
@@ -49,30 +49,30 @@ class ServiceType(enum.IntEnum):
 class Method(enum.IntEnum):
     """Numbers of the methods that travel."""
 
-    PRODUCER_REGISTER = 1
-    PRODUCER_HEARTBEAT = 2
-    PRODUCER_CLOSE = 3
-    CONSUMER_REGISTER = 4
-    CONSUMER_HEARTBEAT = 5
-    CONSUMER_CLOSE = 6
-    BROKER_REGISTER = 7
+    PRODUCER_REGISTER = 1  # brings brokerInfos, but no routes: heartbeats do
+    PRODUCER_HEARTBEAT = 2  # topicInfos of each answer replace the whole routing
+    PRODUCER_CLOSE = 3  # succeeds for unknown clients, too
+    CONSUMER_REGISTER = 4  # V1: the master hands out partitions
+    CONSUMER_HEARTBEAT = 5  # an answer carries an event, a later request its result
+    CONSUMER_CLOSE = 6  # of V1 and V2 consumers
+    BROKER_REGISTER = 7  # 7 to 9: the broker is the client here, the protocol the same
     BROKER_HEARTBEAT = 8
     BROKER_CLOSE = 9
     # Go's client sends it as BROKER_READ, so both services have it.
     SEND_MESSAGE = 13
-    PARTITION_REGISTER = 15
-    PARTITION_HEARTBEAT = 16
-    GET_MESSAGE = 17
-    COMMIT_OFFSET = 18
-    BALANCE_REGISTER = 20
+    PARTITION_REGISTER = 15  # and unregister, as RegisterRequestC2B.opType (1) says
+    PARTITION_HEARTBEAT = 16  # one per broker, for all partitions held there
+    GET_MESSAGE = 17  # counts as a heartbeat of its partition; a commit does not
+    COMMIT_OFFSET = 18  # names no offset: it confirms or drops the last pack
+    BALANCE_REGISTER = 20  # 20 to 22: V2, where clients share out partitions; unknown to old masters
     BALANCE_HEARTBEAT = 21
-    BALANCE_PARTITION_META = 22
+    BALANCE_PARTITION_META = 22  # lists come only when the ids in the request differ
 
 
 METHODS_OF: Final[dict[ServiceType, frozenset[int]]] = {
     ServiceType.MASTER: frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 22}),
-    ServiceType.BROKER_READ: frozenset({11, 12, 13, 15, 16, 17, 18, 19}),
-    ServiceType.BROKER_WRITE: frozenset({11, 12, 13, 14}),
+    ServiceType.BROKER_READ: frozenset({11, 12, 13, 15, 16, 17, 18, 19}),  # 11, 12, 19: without a message
+    ServiceType.BROKER_WRITE: frozenset({11, 12, 13, 14}),  # 11, 12, 14: reserved, without a message
 }
 """What the Java server accepts of each service (PbEnDecoder.isValidServiceTypeAndMethod)."""
 
@@ -80,7 +80,7 @@ METHODS_OF: Final[dict[ServiceType, frozenset[int]]] = {
 class OpType(enum.IntEnum):
     """The two verbs of PARTITION_REGISTER."""
 
-    REGISTER = 31
+    REGISTER = 31  # even of a partition already held: what is in flight is dropped
     UNREGISTER = 32
 
 
@@ -90,14 +90,14 @@ class ReadStatus(enum.IntEnum):
     In an unregister 0 commits what is in flight and any other value drops it.
     """
 
-    STORED_OR_EARLIEST = 0
+    STORED_OR_EARLIEST = 0  # 0 and 1 yield to a currOffset (8) of 0 or above
     STORED_OR_LATEST = 1
-    LATEST_ALWAYS = 2
+    LATEST_ALWAYS = 2  # at each register, and currOffset is ignored
 
 
 class Status(enum.IntEnum):
     """How an RPC ended (ResponseHeader.status)."""
 
     SUCCESS = 0
-    ERROR = 1
-    FATAL = 2
+    ERROR = 1  # StandbyException, a method of another service, an exception in a handler
+    FATAL = 2  # an unreadable request or unknown method; without protocolVer

@@ -11,7 +11,7 @@ from typing import Final
 from tubemq_spark.errors import RpcError
 
 TEMPORARY_EXCEPTIONS: Final = frozenset(
-    {"StandbyException", "ServerNotReadyException", "ServiceStoppingException"}
+    {"StandbyException", "ServerNotReadyException", "ServiceStoppingException"}  # by exceptionName (1)
 )
 """Java classes, without their packages, of exceptions that pass: another master, or the same one later."""
 
@@ -22,48 +22,48 @@ _ANY_CONDITION: Final = "TUBEMQ_RPC"
 class ErrCode(enum.IntEnum):
     """Result codes under the names TubeMQ gives them (TErrCodeConstants)."""
 
-    SUCCESS = 200
-    NOT_READY = 201
-    MOVED = 301
-    BAD_REQUEST = 400
-    UNAUTHORIZED = 401
-    CONNECT_RETURN_NULL = 402
-    FORBIDDEN = 403
-    NOT_FOUND = 404
-    ALL_PARTITION_FROZEN = 405
+    SUCCESS = 200  # methods 20 to 22 tell success by it alone: they have no `success`
+    NOT_READY = 201  # in HeartResponseM2P with success=true; no server of today sends it
+    MOVED = 301  # method 17, when a segment expires during the read
+    BAD_REQUEST = 400  # blank or too long (PBParameterUtils), or data above the limit
+    UNAUTHORIZED = 401  # method 18 only; methods 15 to 17 say 411 or 412 instead
+    CONNECT_RETURN_NULL = 402  # never travels: a Java call gives null when its connection is lost
+    FORBIDDEN = 403  # broker: unknown or closed topic, unknown partition, wrong checkSum
+    NOT_FOUND = 404  # method 17: there is no long polling, so the client waits (Java 400 ms)
+    ALL_PARTITION_FROZEN = 405  # 405 to 408: why a Java client cannot fetch; no server sends them
     NO_PARTITION_ASSIGNED = 406
     ALL_PARTITION_WAITING = 407
     ALL_PARTITION_INUSE = 408
-    PARTITION_OCCUPIED = 410
-    HB_NO_NODE = 411
-    DUPLICATE_PARTITION = 412
-    CERTIFICATE_FAILURE = 415
-    SERVER_RECEIVE_OVERFLOW = 419
-    CLIENT_SHUTDOWN = 420
-    CLIENT_HIGH_FREQUENCY_REQUEST = 421
-    PARTITION_UNSUBSCRIBABLE = 422
-    PARTITION_UNPUBLISHABLE = 423
-    CLIENT_INCONSISTENT_CONSUMETYPE = 424
-    CLIENT_INCONSISTENT_TOPICSET = 425
-    CLIENT_INCONSISTENT_FILTERSET = 426
-    CLIENT_INCONSISTENT_SESSIONKEY = 427
-    CLIENT_INCONSISTENT_SELECTBIG = 428
-    CLIENT_INCONSISTENT_SOURCECOUNT = 429
-    CLIENT_DUPLICATE_INDEXID = 430
-    TOPIC_NOT_DEPLOYED = 431
-    PARAMETER_MSG_NULL = 440
+    PARTITION_OCCUPIED = 410  # method 15; sent once more to the call that finds the holder timed out
+    HB_NO_NODE = 411  # master: methods 2, 5, 8, 21, 22; broker: methods 15 to 17, failureInfo
+    DUPLICATE_PARTITION = 412  # broker: unregister (15), failureInfo (16), fetch (17)
+    CERTIFICATE_FAILURE = 415  # AuthenticateInfo for masters, the visit token for brokers
+    SERVER_RECEIVE_OVERFLOW = 419  # method 13: the store's memory block stayed full for some short tries
+    CLIENT_SHUTDOWN = 420  # 420 to 423 never travel
+    CLIENT_HIGH_FREQUENCY_REQUEST = 421  # within 5 s of a 410 or 415
+    PARTITION_UNSUBSCRIBABLE = 422  # status 0 in topicMetaInfoList
+    PARTITION_UNPUBLISHABLE = 423  # reserved: nothing sends it
+    CLIENT_INCONSISTENT_CONSUMETYPE = 424  # methods 4 and 20: the first member makes it V1, bound or V2
+    CLIENT_INCONSISTENT_TOPICSET = 425  # methods 4 and 20: topicList
+    CLIENT_INCONSISTENT_FILTERSET = 426  # methods 4 and 20: topicCondition
+    CLIENT_INCONSISTENT_SESSIONKEY = 427  # RegisterRequestC2M.sessionKey (9), of bound groups
+    CLIENT_INCONSISTENT_SELECTBIG = 428  # RegisterRequestC2M.selectBig (13); absent means true
+    CLIENT_INCONSISTENT_SOURCECOUNT = 429  # totalCount (method 4, bound) or sourceCount (method 20)
+    CLIENT_DUPLICATE_INDEXID = 430  # RegisterRequestC2MV2.nodeId (5), where sourceCount is above 0
+    TOPIC_NOT_DEPLOYED = 431  # consumers only: for producers the topic is just not in topicInfos
+    PARAMETER_MSG_NULL = 440  # 440 to 445 never travel: a Java producer checks before it sends
     PARAMETER_MSG_TOPIC_BLANK = 441
-    PARAMETER_MSG_BODY_EMPTY = 442
+    PARAMETER_MSG_BODY_EMPTY = 442  # brokers refuse empty data with 400
     PARAMETER_MSG_TOPIC_UNPUBLISHED = 443
-    PARAMETER_MSG_TOPIC_NO_PARTITION = 444
-    PARAMETER_MSG_OVER_MAX_LENGTH = 445
-    CONSUME_GROUP_FORBIDDEN = 450
-    SERVER_CONSUME_SPEED_LIMIT = 452
-    CONSUME_CONTENT_FORBIDDEN = 455
-    INTERNAL_SERVER_ERROR = 500
-    SERVICE_UNAVAILABLE = 503
-    INTERNAL_SERVER_ERROR_MSGSET_NULL = 510
-    UNSPECIFIED_ABNORMAL = 599
+    PARAMETER_MSG_TOPIC_NO_PARTITION = 444  # the last topicInfos had no route of it
+    PARAMETER_MSG_OVER_MAX_LENGTH = 445  # body and attributes; brokers allow 10240 bytes more, then 400
+    CONSUME_GROUP_FORBIDDEN = 450  # methods 4 and 20: no consume control record, or a disabled one
+    SERVER_CONSUME_SPEED_LIMIT = 452  # method 17: the only code with which minLimitTime has a meaning
+    CONSUME_CONTENT_FORBIDDEN = 455  # methods 4 and 20: filter items beyond the control record's
+    INTERNAL_SERVER_ERROR = 500  # of a send too: with audit on, one without msgTime is stored all the same
+    SERVICE_UNAVAILABLE = 503  # not started, stopped, or reads or writes stopped by I/O errors
+    INTERNAL_SERVER_ERROR_MSGSET_NULL = 510  # reserved: nothing sends it
+    UNSPECIFIED_ABNORMAL = 599  # never travels: an exception, time-out or lost connection
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -277,12 +277,12 @@ class _CertificateFault:
 _CERTIFICATE_FAULTS: Final = (
     # The words of SimpleCertificateMasterHandler and SimpleCertificateBrokerHandler.
     _CertificateFault(
-        ("Visit Authorized Token is invalid",),
+        ("Visit Authorized Token is invalid",),  # AuthorizedInfo, where enableVisitTokenCheck is on
         "TUBEMQ_NOT_AUTHENTICATED.VISIT_TOKEN",
         "masters give a new one with every answer; check that this client and the broker reach the masters",
     ),
     _CertificateFault(
-        ("timestamp out of effective period",),
+        ("timestamp out of effective period",),  # AuthenticateInfo.timestamp (2)
         "TUBEMQ_NOT_AUTHENTICATED.CLOCK",
         "set the clocks of this machine and of the master, which may differ by 20 s",
     ),
@@ -341,7 +341,7 @@ def rpc_error(code: int, text: str, *, peer: str, during: str) -> RpcError:
         The error, with ``retriable`` as the table says.
     """
     entry = lookup(code)
-    words = text.strip().rstrip(".;!") or entry.meaning
+    words = text.strip().rstrip(".;!") or entry.meaning  # free text; errCode decides
     condition, hint = _advice(entry, words)
     error = RpcError(condition, peer=peer, code=code, name=entry.name, during=during, text=words, hint=hint)
     error.retriable = entry.retriable

@@ -30,13 +30,13 @@ class MessageColumns:
     data: bytes | memoryview
     ordinals: Int64s
     """The row's place in the answer; damaged rows are left out, so numbers may be missing."""
-    message_ids: Int64s
-    value_start: Int64s
+    message_ids: Int64s  # TransferedMessage.messageId (1): opaque, and in no order
+    value_start: Int64s  # payLoadData (3) behind its attributes
     value_end: Int64s
-    attribute_start: Int64s
+    attribute_start: Int64s  # behind the four bytes of attrLen
     """Where the text of the attributes (UTF-8) starts; equal to its end if there are none."""
     attribute_end: Int64s
-    has_attributes: Bools
+    has_attributes: Bools  # bit 0 of TransferedMessage.flag (4), and attrLen above 0
 
     def __len__(self) -> int:
         return len(self.message_ids)
@@ -78,20 +78,20 @@ class MessageColumns:
         wanted_texts: dict[bytes, bool] = {}
         rows = []
         for row, text in enumerate(self._attribute_texts()):
-            if text is None:
+            if text is None:  # Java drops a message without $msgType$, too; C++ and Go keep it
                 continue
             # Few texts are distinct, so few are parsed.
             if text not in wanted_texts:
                 wanted_texts[text] = (
                     parse_attributes(text.decode(errors="replace")).get(MSG_TYPE_KEY) in types
                 )
-            if wanted_texts[text]:
+            if wanted_texts[text]:  # the broker compared String.hashCode only
                 rows.append(row)
         return self.take(np.array(rows, dtype=np.int64))
 
     def identity(self, row: int) -> tuple[int, bytes]:
         """Return what distinguishes one row from the others of its store."""
-        return int(self.message_ids[row]), self._value(row)
+        return int(self.message_ids[row]), self._value(row)  # IdWorker's ids are unique in one run only
 
     def take(self, rows: Rows) -> Self:
         """Return the given rows; ``data`` is shared."""
@@ -133,10 +133,10 @@ class FetchedBatch:
     """Some records of a range: those of the partition with ``start <= offset < next``, in index bytes."""
 
     partition: TopicPartition
-    start: int
-    next: int
+    start: int  # GetMessageResponseB2C.currOffset (5): where the read started
+    next: int  # no field of the answer: the next fetch or the commit tells it
     columns: MessageColumns
     dense: bool
     """Whether row ``i`` has the offset ``start + 28 * columns.ordinals[i]``; otherwise rows have none."""
-    bytes_behind: int | None = None
+    bytes_behind: int | None = None  # currDataDlt (8)
     """How much data the store's log had behind these records when they were fetched, in bytes."""

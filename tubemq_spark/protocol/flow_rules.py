@@ -26,9 +26,9 @@ UNLIMITED: Final = (1 << 63) - 1
 """Bytes per minute where no rule applies, and the lag of a consumer that lags behind without end."""
 _LEAST_LAG: Final = 21
 """TubeMQ demands more than 20 (FlowCtrlRuleHandler, and its C++ client)."""
-_LEAST_WAIT_MS: Final = 200
-_LONGEST_PAUSE_MS: Final = 300_000
-_ZONE_S: Final = 8 * 3600
+_LEAST_WAIT_MS: Final = 200  # freqInMs of type 0
+_LONGEST_PAUSE_MS: Final = 300_000  # of all three fields of type 3
+_ZONE_S: Final = 8 * 3600  # FlowCtrlRuleHandler: GMT+8
 
 
 def time_of_day(epoch_s: float) -> int:
@@ -121,7 +121,7 @@ def rules_of(records: Mapping[int, Sequence[Any]], problems: tuple[str, ...] = (
     return FlowRules(
         tuple(sorted(records.get(LAG_LIMIT, ()), key=lambda limit: limit.start)),
         tuple(sorted(records.get(EMPTY_FETCHES, ()), key=lambda rule: -rule.count)),
-        next(iter(records.get(PAUSES, ())), None),
+        next(iter(records.get(PAUSES, ())), None),  # type 3 has one rule only
         problems,
     )
 
@@ -131,9 +131,9 @@ def _lag_limit(fields: RuleFields) -> LagLimit:
     return LagLimit(
         start,
         end,
-        fields.number("dltInM", _LEAST_LAG) * fields.lag_unit,
-        fields.number("limitInM", 0) * MIB,
-        fields.number("freqInMs", _LEAST_WAIT_MS),
+        fields.number("dltInM", _LEAST_LAG) * fields.lag_unit,  # MiB; Java takes bytes
+        fields.number("limitInM", 0) * MIB,  # per minute, and a twelfth of it per 5 s
+        fields.number("freqInMs", _LEAST_WAIT_MS),  # once limitInM is used up
     )
 
 
@@ -146,7 +146,7 @@ def _pauses(fields: RuleFields) -> Pauses:
     # Each of the two needs the other (FlowCtrlRuleHandler.parseLowFetchLimit).
     if "filterFreqInMs" in fields or "minDataFilterFreqInMs" in fields:
         filtered = fields.number("filterFreqInMs", 0, _LONGEST_PAUSE_MS)
-        slow = fields.number("minDataFilterFreqInMs", filtered, _LONGEST_PAUSE_MS)
+        slow = fields.number("minDataFilterFreqInMs", filtered, _LONGEST_PAUSE_MS)  # after requireSlow
     if "normFreqInMs" in fields:
         usual = fields.number("normFreqInMs", 0, _LONGEST_PAUSE_MS)
     return Pauses(usual, filtered, slow)
@@ -155,7 +155,7 @@ def _pauses(fields: RuleFields) -> Pauses:
 READERS: Final[Mapping[int, Callable[[RuleFields], Any]]] = {
     LAG_LIMIT: _lag_limit,
     EMPTY_FETCHES: _empty_fetches,
-    DEPRECATED: lambda _: None,
+    DEPRECATED: lambda _: None,  # type 2: skipped, as in Java
     PAUSES: _pauses,
 }
 """What reads one rule, by the type of its record."""

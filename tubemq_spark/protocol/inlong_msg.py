@@ -129,15 +129,15 @@ def _read_sections(reader: "_Reader", unpacking: "_Unpacking", version: int) -> 
     """Read versions 0 to 3; return the time."""
     time_ms = reader.number(_LONG) if version >= 1 else None
     if version >= 2:
-        reader.number(_INT)
+        reader.number(_INT)  # messages: the Java encoder does not always keep it
     for _ in range(reader.number(_INT)):
-        common = _modified_utf8(reader.bytes(reader.number(_SHORT)))
+        common = _modified_utf8(reader.bytes(reader.number(_SHORT)))  # writeUTF's two bytes and text
         if version == 2:
-            reader.number(_INT)
-        section = reader.part(reader.number(_INT))
+            reader.number(_INT)  # the section's messages, as little to be trusted
+        section = reader.part(reader.number(_INT))  # `compressed` and data: one length for both
         compression = section.number(_BYTE)
         data = unpacking.opened(section, compression)
-        if version == 3:
+        if version == 3:  # attributes of its own behind each message
             unpacking.add_pairs(data, grouped=True, before=common)
         else:
             unpacking.add_messages(data, common)
@@ -334,7 +334,7 @@ def _joined(first: str, second: str) -> str:
 
 def _utf8(text: bytes) -> str:
     """Read text as Java does, which replaces what is not UTF-8."""
-    return text.decode(errors="replace")
+    return text.decode(errors="replace")  # of version 4 and of single messages: not writeUTF's
 
 
 def _modified_utf8(text: bytes) -> str:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-TOPIC_NAME: Final = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)  # RPCs check the length only
 TOPIC_NAME_RULE: Final = "2 to 64 letters, digits or _, the first a letter"
 
 GROUP_NAME: Final = re.compile(r"[a-zA-Z][\w-]{1,1023}", re.ASCII)

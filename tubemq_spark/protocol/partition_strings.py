@@ -25,7 +25,7 @@ class PartitionInfo:
     """A partition and the broker that serves it."""
 
     broker_id: int
-    endpoint: Endpoint
+    endpoint: Endpoint  # brokers do not compare it with their own
     topic: str
     partition_id: int
 
@@ -48,7 +48,7 @@ class SubscribeInfo:
 class FailureInfo:
     """A partition that a heartbeat found in trouble, and why (``protocol.errcodes``)."""
 
-    code: int
+    code: int  # 411: not registered or timed out; 412: held by another consumer
     failed: PartitionInfo
 
 
@@ -92,7 +92,7 @@ def format_subscribe_info(info: SubscribeInfo) -> str:
 
 def format_required_partition(offsets: Mapping[TopicPartition, int]) -> str:
     """Write ``brokerId:topic:partitionId=offset,...`` in the mapping's order."""
-    return ",".join(
+    return ",".join(  # RegisterRequestC2M.requiredPartition (11); may be empty
         f"{partition.broker_id}:{checked(partition.topic)}:{partition.partition_id}={offset}"
         for partition, offset in offsets.items()
     )
@@ -107,7 +107,7 @@ def parse_failure_info(text: str) -> FailureInfo:
 
     def read(text: str) -> FailureInfo:
         # Cut at the first colon only: the partition has colons of its own.
-        code, _, partition = text.partition(":")
+        code, _, partition = text.partition(":")  # HeartBeatResponseB2C.failureInfo (5)
         return FailureInfo(read_number(code), _partition(partition))
 
     return parse_packed(text, "errCode:brokerId:host:port#topic:partitionId", read)
@@ -121,7 +121,7 @@ def parse_part_sub_info(text: str) -> tuple[TopicPartition, ...]:
     """
 
     def read(text: str) -> tuple[TopicPartition, ...]:
-        topic, items = split(text, "#", 2, 2)
+        topic, items = split(text, "#", 2, 2)  # ClientSubRepInfo.partSubInfo (5)
         topic = read_name(topic)
         pairs = (map(read_number, split(item, ":", 2, 2)) for item in items.split(","))
         return tuple(TopicPartition(topic, broker_id, number) for broker_id, number in pairs)
@@ -143,7 +143,7 @@ def format_part_sub_info(partitions: Sequence[TopicPartition]) -> str:
 
 def _partition(text: str) -> PartitionInfo:
     broker, place = split(text, "#", 2, 2)
-    broker_id, host, port = split(broker, ":", 3, 3)
-    topic, partition_id = split(place, ":", 2, 2)
+    broker_id, host, port = split(broker, ":", 3, 3)  # over TLS the TLS port; never blank here
+    topic, partition_id = split(place, ":", 2, 2)  # store * 10000 + index
     endpoint = Endpoint(read_name(host), read_port(port))
     return PartitionInfo(read_number(broker_id), endpoint, read_name(topic), read_number(partition_id))

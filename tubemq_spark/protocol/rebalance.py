@@ -34,7 +34,7 @@ class EventType(enum.IntEnum):
     """Tell all that is held, so that the master's view is right again."""
     STOP_REBALANCE = 5
     """End the carrying out of events: what TubeMQ's Java client tells its own thread when it closes."""
-    ONLY_CONNECT = 10
+    ONLY_CONNECT = 10  # 10 and 20: the consumer gains or loses only, so one event does
     ONLY_DISCONNECT = 20
 
 
@@ -44,8 +44,8 @@ class EventStatus(enum.IntEnum):
     FAILED = -2
     UNKNOWN = -1
     TODO = 0
-    PROCESSING = 1
-    DONE = 2
+    PROCESSING = 1  # the master's own note that the event was handed out
+    DONE = 2  # also of a connect that failed: the list that is reported tells
 
 
 CONNECTS: Final = frozenset({EventType.CONNECT, EventType.ONLY_CONNECT})
@@ -91,7 +91,7 @@ def format_event(
     """Write the answer to an event. A master looks only at the id: it removes the event that it sent last."""
     # Masters leave `status` out of their events; the answer of a client says DONE (2).
     return common_pb2.EventProto(
-        rebalanceId=event.rebalance_id,
+        rebalanceId=event.rebalance_id,  # only tested for > 0; the head of the queue goes, so answer once
         opType=event.type,
         status=status,
         subscribeInfo=subscribe_infos(event.partitions, consumer_id, group),

@@ -65,7 +65,7 @@ class Failure(NamedTuple):
     @property
     def exception_class(self) -> str:
         """The last segment of the class name: the prefix depends on the sender's version."""
-        return self.exception_name.rpartition(".")[2]
+        return self.exception_name.rpartition(".")[2]  # com.tencent., com.apache., org.apache.inlong.
 
 
 def encode_request(request: Request) -> bytes:

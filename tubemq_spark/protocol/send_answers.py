@@ -24,13 +24,13 @@ from tubemq_spark.protocol.constants import FRAME_TOKEN, Method
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_batch import Int64s
 
-_SUCCESS: Final = 200
+_SUCCESS: Final = 200  # SendMessageResponseB2P.errCode (2)
 _FRAME_HEAD: Final = struct.Struct(">Iiii")
 """Token, serial number, number of chunks, and the length of the first chunk."""
-_SHORTEST: Final = 20
+_SHORTEST: Final = 20  # _MESSAGE_AT, _BEGINNING, and the length of an errMsg (3)
 _LONGEST: Final = 127
 """Lengths of a chunk that is read here; above, the lengths of its parts take two bytes."""
-_MESSAGE_AT: Final = 13
+_MESSAGE_AT: Final = 13  # RpcConnHeader 3 bytes, ResponseHeader 5, RspResponseBody up to its data 5
 _BEGINNING: Final = b"\x08\x01\x10\xc8\x01\x1a"
 """SendMessageResponseB2P{success=true, errCode=200, errMsg="""
 _HEADS: Final = {
@@ -131,7 +131,7 @@ def _answers(frames: Sequence[framing.Frame], *, detailed: bool) -> Answers:
         else:
             serial_nos.append(frame.serial_no)
             stored.append(outcome)
-    offsets = np.array([message.appendOffset for message in stored], np.int64)
+    offsets = np.array([message.appendOffset for message in stored], np.int64)  # index bytes
     return Answers(np.array(serial_nos, np.int64), offsets, failures, _details(stored) if detailed else None)
 
 
@@ -175,7 +175,7 @@ def _outcome(
     if message.errCode != _SUCCESS:
         return Refusal(message.errCode, message.errMsg)
     offset = message.appendOffset if message.HasField("appendOffset") else -1
-    if not message.success or offset < 0 or offset % INDEX_ENTRY_BYTES:
+    if not message.success or offset < 0 or offset % INDEX_ENTRY_BYTES:  # an index entry has 28 bytes
         raise _violation(f"it stored a message with success={message.success}, append offset {offset}")
     return message
 
@@ -235,6 +235,7 @@ def _read_in_python(data: bytes, position: int, serial_nos: Int64s, offsets: Int
                 break
             message = parse(data[chunk + _MESSAGE_AT : after])
             offset = message.appendOffset
+            # 0 may also be an appendOffset (7) that is absent; the general way asks HasField.
             if offset <= 0 or offset % INDEX_ENTRY_BYTES or message.errCode != _SUCCESS:
                 break
             serial_nos[count] = serial_no

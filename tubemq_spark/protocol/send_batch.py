@@ -82,9 +82,9 @@ class BytesColumn(NamedTuple):
 class MessageHeader(NamedTuple):
     """What a message carries beside its value."""
 
-    attributes: Mapping[str, str] | None = None
-    message_type: str | None = None
-    message_time: str | None = None
+    attributes: Mapping[str, str] | None = None  # the head of `data` (4); bit 0 of `flag` (5)
+    message_type: str | None = None  # SendMessageRequestP2B.msgType (8), and $msgType$
+    message_time: str | None = None  # SendMessageRequestP2B.msgTime (9), and $msgTime$
     foreign: bool = False
     """Whether another producer may have written these: see ``payload.encode_prefix``."""
 
@@ -98,15 +98,15 @@ class Message(NamedTuple):
     message_type: str | None
     message_time: str | None
     key: bytes | None
-    partition: tuple[int, int] | None
+    partition: tuple[int, int] | None  # broker id, and partitionId (3): store * 10000 + index
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SendBatch:
     """The messages of one record batch, in order; all columns have the same number of rows."""
 
-    topics: Coded[str]
-    values: BytesColumn
+    topics: Coded[str]  # SendMessageRequestP2B.topicName (2)
+    values: BytesColumn  # the rest of `data` (4); brokers refuse empty ones with 400
     """The bodies; none is null."""
     headers: Coded[MessageHeader]
     keys: BytesColumn | None = None

@@ -90,7 +90,7 @@ def parse_broker_info(text: str, default_port: int = DEFAULT_BROKER_PORT) -> Bro
 
     def read(text: str) -> BrokerInfo:
         # Java's client throws on a missing third part; C++ and Go fall back to 8123, also over TLS.
-        broker_id, host, *port = split(text, ":", 2, 3)
+        broker_id, host, *port = split(text, ":", 2, 3)  # no trimming before: the blank is a part
         number = port[0].strip() if port else ""
         return BrokerInfo(
             read_number(broker_id), Endpoint(read_name(host), read_port(number) if number else default_port)
@@ -131,7 +131,7 @@ def parse_topic_route(text: str) -> TopicRoute:
 def format_topic_route(route: TopicRoute) -> str:
     """Write ``topic#brokerId:partitions:stores,...#`` and the topic's own size limit, if it has one."""
     items = ",".join(f"{item.broker_id}:{item.partitions}:{item.stores}" for item in nonempty(route.routes))
-    limit = "" if route.max_message_bytes is None else str(route.max_message_bytes)
+    limit = "" if route.max_message_bytes is None else str(route.max_message_bytes)  # its # stays
     return f"{checked(route.topic)}#{items}#{limit}"
 
 
@@ -197,20 +197,20 @@ def topic_conditions(message_types: Mapping[str, Collection[str]]) -> list[str]:
     return [
         format_topic_condition(TopicCondition(topic, tuple(sorted(types))))
         for topic, types in sorted(message_types.items())
-        if types
+        if types  # TMaster answers `topic#` with ERROR, InvocationTargetException
     ]
 
 
 def _route(item: str) -> RouteItem:
-    broker_id, partitions, stores = map(read_number, split(item, ":", 3, 3))
+    broker_id, partitions, stores = map(read_number, split(item, ":", 3, 3))  # topicInfos: partNum, storeNum
     _check_size(stores, partitions)
     return RouteItem(broker_id, partitions, stores)
 
 
 def _meta_item(item: str) -> MetaItem:
-    broker_id, stores, partitions, status = map(read_number, split(item, ":", 4, 4))
+    broker_id, stores, partitions, status = map(read_number, split(item, ":", 4, 4))  # not as topicInfos
     _check_size(stores, partitions)
-    if status > 1:
+    if status > 1:  # 1: may be subscribed now, 0: not
         raise ValueError(f"the status {status} is neither 0 nor 1")
     return MetaItem(broker_id, stores, partitions, status == 1)
 

@@ -31,9 +31,9 @@ _USUAL_ANSWER: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # Positions of one-byte fields behind RpcConnHeader (3 bytes) and the header's length and tags.
-_SERVICE_AT: Final = 5
-_VERSION_AT: Final = 7
-_BODY_SIZE_AT: Final = 8
+_SERVICE_AT: Final = 5  # RequestHeader.serviceType
+_VERSION_AT: Final = 7  # RequestHeader.protocolVer
+_BODY_SIZE_AT: Final = 8  # behind both headers: 3 bytes and 5
 _VIEWED_BYTES: Final = 1 << 14
 """Messages of this length and more are not copied."""
 _CACHED_HEADS: Final = 4096

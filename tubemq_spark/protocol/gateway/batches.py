@@ -30,20 +30,20 @@ def to_proto(batch: FetchedBatch) -> tuple[pb.RecordBatch, bytes]:
     columns, count = batch.columns, len(batch.columns)
     proto = pb.RecordBatch(
         start=batch.start,
-        next=batch.next,
-        dense=batch.dense,
+        next=batch.next,  # RecordBatch has all sound records with start <= offset < next
+        dense=batch.dense,  # then ordinal i has the offset start + 28 * i
         count=count,
-        message_ids=pack(columns.message_ids, INT64),
+        message_ids=pack(columns.message_ids, INT64),  # little-endian, as all integers in fields of bytes
     )
     if batch.bytes_behind is not None:
         proto.bytes_behind = batch.bytes_behind
     pieces = [(columns.value_start, columns.value_end)]
     if columns.has_attributes.any():
         pieces.append((columns.attribute_start, columns.attribute_end))
-        if not columns.has_attributes.all():
+        if not columns.has_attributes.all():  # left out if all or none have any
             proto.has_attributes = pack(columns.has_attributes, FLAG)
-    proto.borders, data = _gather(columns.data, pieces)
-    if not np.array_equal(columns.ordinals, np.arange(count)):
+    proto.borders, data = _gather(columns.data, pieces)  # the first count + 1 fit an Arrow binary column
+    if not np.array_equal(columns.ordinals, np.arange(count)):  # left out for 0, 1, 2 and so on
         proto.ordinals = pack(columns.ordinals, INT64)
     return proto, data
 
@@ -86,7 +86,7 @@ def _borders(message: pb.RecordBatch, size: int) -> tuple[Int64s, bool]:
     """Return the borders in ``data``, and whether those of attributes are among them."""
     count = message.count
     with_attributes = count > 0 and len(message.borders) == INT32.itemsize * (2 * count + 1)
-    expected = 2 * count + 1 if with_attributes else count + 1
+    expected = 2 * count + 1 if with_attributes else count + 1  # attribute texts begin where bodies end
     borders = unpack(message.borders, INT32, expected, "borders")
     return ascending(borders, size, "a batch's data"), with_attributes
 

@@ -18,19 +18,19 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 def to_proto(error: TubeMQError) -> pb.TubeError:
     """Return an error as a message."""
     proto = pb.TubeError(
-        condition=error.condition,
+        condition=error.condition,  # with kind and parameters the error is built again from it
         kind=type(error).__name__,
-        text=Exception.__str__(error),
+        text=Exception.__str__(error),  # for clients that do not know the condition
         retriable=error.retriable,
         about=error.about,
-        code=_number(error, "code"),
-        retry_after_ms=max(0, _number(error, "retry_after_ms")),
+        code=_number(error, "code"),  # of TubeMQ (TErrCodeConstants), or 0
+        retry_after_ms=max(0, _number(error, "retry_after_ms")),  # uint32; 0: unknown
         outcome=_outcome(error),
     )
     for name, value in error.parameters.items():
         _put(proto.parameters[name], value)
     if error.row is not None:
-        proto.row = error.row
+        proto.row = error.row  # from 0 on; the messages before it were accepted
     return proto
 
 
@@ -89,12 +89,12 @@ def _put(parameter: pb.Parameter, value: object) -> None:
     # bool is an int too.
     if isinstance(value, bool):
         parameter.flag = value
-    elif isinstance(value, int) and value in _INT64:
+    elif isinstance(value, int) and value in _INT64:  # sint64; a larger one travels as text
         parameter.number = value
     elif isinstance(value, float):
         parameter.real = value
     elif value is None:
-        parameter.SetInParent()
+        parameter.SetInParent()  # no member of the oneof stands for None
     else:
         parameter.text = str(value).encode(errors="replace").decode()
 

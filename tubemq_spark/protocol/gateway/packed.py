@@ -5,9 +5,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-INT32: Final = np.dtype("<i4")
-INT64: Final = np.dtype("<i8")
-FLAG: Final = np.dtype("u1")
+INT32: Final = np.dtype("<i4")  # RecordBatch.borders, and MessageBatch's codes
+INT64: Final = np.dtype("<i8")  # BytesColumn.borders, message_ids, ordinals
+FLAG: Final = np.dtype("u1")  # has_attributes and nulls: a byte each
 
 
 class MalformedMessageError(ValueError):

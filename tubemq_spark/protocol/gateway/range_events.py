@@ -46,9 +46,9 @@ def parse(data: bytes) -> tuple[pb.ReadRangeResponse, memoryview]:
         for tag, field, value in _fields(memoryview(data)):
             if tag == _BATCH:
                 head, bodies = _without_data(value)
-                event.batch.CopyFrom(pb.RecordBatch.FromString(head))
+                event.batch.CopyFrom(pb.RecordBatch.FromString(head))  # RecordBatch without field 6
             else:
-                event.MergeFromString(bytes(field))
+                event.MergeFromString(bytes(field))  # Loss or Waiting
     except DecodeError as error:
         raise MalformedMessageError(f"an event of a range cannot be parsed: {error}") from error
     return event, bodies

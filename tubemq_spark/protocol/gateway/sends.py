@@ -28,11 +28,11 @@ def to_proto(batch: SendBatch) -> pb.MessageBatch:
     try:
         proto = pb.MessageBatch(
             topics=batch.topics.values,
-            topic_codes=pack(batch.topics.codes, INT32),
+            topic_codes=pack(batch.topics.codes, INT32),  # int32 per message
             values=_column_to_proto(batch.values),
             headers=map(_header_to_proto, batch.headers.values),
             header_codes=pack(batch.headers.codes, INT32),
-            first_row=batch.first_row,
+            first_row=batch.first_row,  # for errors, which number messages by sender
         )
     except (UnicodeEncodeError, TypeError) as error:
         raise OptionError("TUBEMQ_BAD_MESSAGE", what=f"its text cannot be written: {error}") from error
@@ -51,7 +51,7 @@ def from_proto(message: pb.MessageBatch) -> SendBatch:
     Raises:
         MalformedMessageError: the message contradicts itself.
     """
-    count = len(message.topic_codes) // INT32.itemsize
+    count = len(message.topic_codes) // INT32.itemsize  # each message has a topic: this counts them
     topics = Coded(tuple(message.topics), _named(message.topic_codes, count, message.topics, "topic_codes"))
     headers = Coded(
         tuple(map(_header_from_proto, message.headers)),
@@ -105,7 +105,7 @@ def _put_places(proto: pb.MessageBatch, partitions: Coded[tuple[int, int] | None
 
 
 def _places(message: pb.MessageBatch, count: int) -> Coded[tuple[int, int] | None] | None:
-    if not message.place_codes:
+    if not message.place_codes:  # no message names its partition
         return None
     chosen = codes(message.place_codes, count, len(message.places), "place_codes")
     values = [(place.broker_id, place.partition_id) for place in message.places]
@@ -115,7 +115,7 @@ def _places(message: pb.MessageBatch, count: int) -> Coded[tuple[int, int] | Non
 def _header_to_proto(header: MessageHeader) -> pb.MessageHeader:
     proto = pb.MessageHeader(has_attributes=header.attributes is not None, foreign=header.foreign)
     for name, value in (header.attributes or {}).items():
-        proto.attributes.add(name=name, value=value)
+        proto.attributes.add(name=name, value=value)  # no map, so that the order stays
     if header.message_type is not None:
         proto.message_type = header.message_type
     if header.message_time is not None:

@@ -40,7 +40,7 @@ class Status(enum.IntEnum):
     ABORTED = 10
     UNIMPLEMENTED = 12
     INTERNAL = 13
-    UNAVAILABLE = 14
+    UNAVAILABLE = 14  # without a TubeError it did not come from a gateway
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
 
@@ -49,14 +49,14 @@ _OF_CODES: Final[Mapping[int, Status]] = {
     ErrCode.NOT_READY: Status.UNAVAILABLE,
     ErrCode.MOVED: Status.UNAVAILABLE,
     ErrCode.BAD_REQUEST: Status.INVALID_ARGUMENT,
-    ErrCode.UNAUTHORIZED: Status.ABORTED,
+    ErrCode.UNAUTHORIZED: Status.ABORTED,  # a commit for a partition not held, and no failed login
     ErrCode.CONNECT_RETURN_NULL: Status.UNAVAILABLE,
-    ErrCode.FORBIDDEN: Status.PERMISSION_DENIED,
-    ErrCode.NOT_FOUND: Status.NOT_FOUND,
+    ErrCode.FORBIDDEN: Status.PERMISSION_DENIED,  # a broker's word for unknown topics, too
+    ErrCode.NOT_FOUND: Status.NOT_FOUND,  # nothing to read now; an unknown topic is 403 or 431
     ErrCode.PARTITION_OCCUPIED: Status.ABORTED,
     ErrCode.HB_NO_NODE: Status.FAILED_PRECONDITION,
     ErrCode.DUPLICATE_PARTITION: Status.ABORTED,
-    ErrCode.CERTIFICATE_FAILURE: Status.UNAUTHENTICATED,
+    ErrCode.CERTIFICATE_FAILURE: Status.UNAUTHENTICATED,  # TubeMQ's failed login
     ErrCode.SERVER_RECEIVE_OVERFLOW: Status.RESOURCE_EXHAUSTED,
     ErrCode.CLIENT_SHUTDOWN: Status.CANCELLED,
     ErrCode.CLIENT_HIGH_FREQUENCY_REQUEST: Status.RESOURCE_EXHAUSTED,
@@ -94,18 +94,18 @@ _OF_CONDITIONS: Final[Mapping[str, Status]] = {
     "TUBEMQ_PARTITION_UNKNOWN": Status.NOT_FOUND,
     "TUBEMQ_PARTITION_NOT_LISTED": Status.NOT_FOUND,
     "TUBEMQ_SEND_FAILED": Status.DEADLINE_EXCEEDED,
-    "TUBEMQ_SEND_FAILED.AMBIGUOUS": Status.DEADLINE_EXCEEDED,
+    "TUBEMQ_SEND_FAILED.AMBIGUOUS": Status.DEADLINE_EXCEEDED,  # TubeError.outcome is UNKNOWN
     "TUBEMQ_PRODUCER_BROKEN": Status.ABORTED,
     "TUBEMQ_MESSAGE_ABANDONED": Status.ABORTED,
-    "TUBEMQ_SESSION_UNKNOWN": Status.FAILED_PRECONDITION,
-    "TUBEMQ_SESSION_FENCED": Status.ABORTED,
-    "TUBEMQ_GROUP_NOT_FOUND": Status.NOT_FOUND,
+    "TUBEMQ_SESSION_UNKNOWN": Status.FAILED_PRECONDITION,  # the client opens it there, and calls again
+    "TUBEMQ_SESSION_FENCED": Status.ABORTED,  # the gateway has seen a larger SessionRef.epoch
+    "TUBEMQ_GROUP_NOT_FOUND": Status.NOT_FOUND,  # ListMembers: neither members nor positions
     "TUBEMQ_GATEWAY_DEADLINE": Status.DEADLINE_EXCEEDED,
     "TUBEMQ_GATEWAY_BUSY": Status.RESOURCE_EXHAUSTED,
-    "TUBEMQ_GATEWAY_DRAINING": Status.UNAVAILABLE,
+    "TUBEMQ_GATEWAY_DRAINING": Status.UNAVAILABLE,  # open the session at another gateway
     "TUBEMQ_GATEWAY_LOGIN": Status.UNAUTHENTICATED,
     "TUBEMQ_GATEWAY_FORBIDDEN": Status.PERMISSION_DENIED,
-    "TUBEMQ_GATEWAY_CREATES_NONE": Status.FAILED_PRECONDITION,
+    "TUBEMQ_GATEWAY_CREATES_NONE": Status.FAILED_PRECONDITION,  # CreateTopic: the operator's decision
     "TUBEMQ_GATEWAY_REQUEST": Status.INVALID_ARGUMENT,
     "TUBEMQ_GATEWAY_FAILED": Status.INTERNAL,
 }
@@ -114,7 +114,7 @@ _OF_KINDS: Final[tuple[tuple[type[TubeMQError], Status], ...]] = (
     (OptionError, Status.INVALID_ARGUMENT),
     (OffsetFormatError, Status.INVALID_ARGUMENT),
     (LocalProtocolError, Status.INVALID_ARGUMENT),
-    (DataLossError, Status.DATA_LOSS),
+    (DataLossError, Status.DATA_LOSS),  # Fetch, where accept_losses is not set
     (TubeMQTimeoutError, Status.DEADLINE_EXCEEDED),
     (TubeMQConnectionError, Status.UNAVAILABLE),
     (RemoteProtocolError, Status.INTERNAL),

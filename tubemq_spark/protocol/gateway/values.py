@@ -44,13 +44,13 @@ def partition_from_proto(message: pb.Partition) -> TopicPartition:
 def layout_to_proto(layout: TopicsLayout) -> pb.QueryRouteResponse:
     """Return a layout as a message, without the master's token."""
     proto = pb.QueryRouteResponse(
-        missing_topics=sorted(layout.missing_topics),
-        unread=map(partition_to_proto, sorted(layout.unread)),
+        missing_topics=sorted(layout.missing_topics),  # filled only for a request with missing_ok
+        unread=map(partition_to_proto, sorted(layout.unread)),  # these may share stores with those read
     )
     places: dict[Endpoint, int] = {}
     for partition, endpoint in layout.partitions.items():
         place = places.setdefault(endpoint, len(places))
-        proto.partitions.add(partition=partition_to_proto(partition), broker=place)
+        proto.partitions.add(partition=partition_to_proto(partition), broker=place)  # from 0 on
     for endpoint in places:
         proto.brokers.add(host=endpoint.host, port=endpoint.port)
     return proto
@@ -85,7 +85,7 @@ def stores_from_proto(messages: Iterable[pb.Store]) -> list[StoreId]:
 
 def bounds_to_proto(bounds: OffsetBounds) -> pb.Bounds:
     """Return bounds as a message."""
-    return pb.Bounds(earliest=bounds.earliest, latest=bounds.latest)
+    return pb.Bounds(earliest=bounds.earliest, latest=bounds.latest)  # sint64, index bytes: 28 per message
 
 
 def bounds_from_proto(message: pb.Bounds) -> OffsetBounds:
@@ -114,7 +114,7 @@ def store_bounds_from_proto(message: pb.QueryBoundsResponse, stores: Sequence[St
     Raises:
         MalformedMessageError: these are not the answers for so many stores.
     """
-    if len(message.answers) != len(stores):
+    if len(message.answers) != len(stores):  # an Answer names no store: its place does
         raise MalformedMessageError(f"{len(message.answers)} answers for {len(stores)} stores")
     bounds: dict[StoreId, OffsetBounds] = {}
     failures: dict[StoreId, TubeMQError] = {}
@@ -194,12 +194,12 @@ def receipts_to_proto(receipts: Iterable[Receipt]) -> list[pb.Receipt]:
         pb.Receipt(
             partition=partition_to_proto(receipt.partition),
             count=receipt.count,
-            first_offset=receipt.first_offset,
+            first_offset=receipt.first_offset,  # the lowest append offset, in index bytes
             last_offset=receipt.last_offset,
-            retried=receipt.retried,
-            unanswered=receipt.unanswered,
-            bytes=receipt.bytes,
-            checksum=receipt.checksum,
+            retried=receipt.retried,  # of count, those sent more than once
+            unanswered=receipt.unanswered,  # attempts, not messages
+            bytes=receipt.bytes,  # of the bodies, without attributes
+            checksum=receipt.checksum,  # modulo 2^63; absent unless SessionSettings.checksums asks for it
         )
         for receipt in receipts
     ]
