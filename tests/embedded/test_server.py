@@ -88,12 +88,6 @@ def test_after_a_restart_the_ids_of_brokers_and_layout_are_others(tmp_path, star
     assert len(ids) == 2
 
 
-def test_close_is_done_once(start):
-    server = start()
-    server.close()
-    server.close()
-
-
 FORKING = """
 import os, sys
 from pathlib import Path

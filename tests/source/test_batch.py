@@ -55,24 +55,6 @@ def test_an_empty_range_is_no_task(cluster):
     assert plan(startingoffsets=same, endingoffsets=same) == []
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "condition"),
-    [
-        (56, 28, "TUBEMQ_START_AFTER_END"),
-        (168, 140, "TUBEMQ_OFFSET_BEYOND_LOG"),
-    ],
-)
-def test_impossible_ranges_are_refused(cluster, start, end, condition):
-    cluster.partitions = {partition(0)}
-
-    with pytest.raises(OptionError) as refused:
-        plan(
-            startingoffsets=json.dumps({"demo": {"1:0": start}}),
-            endingoffsets=json.dumps({"demo": {"1:0": end}}),
-        )
-    assert refused.value.condition == condition
-
-
 def test_a_batch_read_may_be_limited_to_flushed_records(cluster):
     cluster.partitions, cluster.unflushed = {partition(0)}, {0: 2}
     assert plan(visibility="flushed") == ["demo/1:0 [0, 84)"]

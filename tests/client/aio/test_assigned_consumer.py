@@ -12,7 +12,7 @@ from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, RpcError
+from tubemq_spark.errors import ConsumeError, DataLossError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 
@@ -72,23 +72,6 @@ async def test_fifty_coroutines_fetch_and_confirm_at_once(server):
         assert len(threads("aio")) == before
         assert not threads("aio-steps")
     assert sorted(values, key=int) == numbered(1_200)
-
-
-@coroutine
-async def test_a_batch_that_is_rolled_back_comes_again(server):
-    produce(server, numbered(3), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
-        batch = await consumer.fetch()
-        confirmed = await consumer.confirm(batch, consumed=False)
-        assert confirmed.offset == 0
-        again = await consumer.fetch()
-        assert again.records == batch.records
-        assert (await consumer.confirm(again.context)).offset == 3 * ROW
-        with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_LATE"):
-            await consumer.confirm(again)
-        with pytest.raises(OptionError, match="TUBEMQ_CONFIRM_CONTEXT"):
-            await consumer.confirm("nonsense")
 
 
 @coroutine
@@ -438,17 +421,6 @@ async def test_refusals_are_raised(server):
             assert set(await consumer.partitions()) == set((await client.layout(TOPIC)).partitions)
             assert consumer.registered_at is not None
             assert consumer.node is None
-
-
-@coroutine
-async def test_two_nodes_share_the_partitions(server):
-    async with (
-        assigned(server, source_count=2, node_id=0) as first,
-        assigned(server, source_count=2, node_id=1) as second,
-    ):
-        shares = [set(await consumer.share()) for consumer in (first, second)]
-        assert [len(share) for share in shares] == [PARTITIONS // 2] * 2
-        assert not shares[0] & shares[1]
 
 
 def test_another_event_loop_is_refused(server):

@@ -155,11 +155,6 @@ def test_a_partition_has_one_owner_in_a_group(tubemq, five, connect):
         ({"groupName": "g" * 1025}, 400, "groupName's length over max value, allowed max length is 1024"),
         ({"opType": 30}, 400, "Invalid request:30"),
         (
-            {"partitionId": 7},
-            500,
-            "Register broker failure!, exception is Wrong partition value 7,valid partitions in (0,0)",
-        ),
-        (
             {"partitionId": 10_000},
             500,
             "Register broker failure!, exception is Wrong partition value 10000,valid partitions in (0,0)",

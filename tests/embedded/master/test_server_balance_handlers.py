@@ -197,18 +197,6 @@ def test_two_members_share_and_the_second_waits_for_the_first(quick):
     settled(one, two)
 
 
-def test_rebalance_ids_rise(quick):
-    clients = []
-    ids = []
-    for name in ("one", "two", "three"):
-        clients.append(Client(quick, name))
-        clients[-1].join()
-        until(lambda: len(clients[-1].held) >= 1, *clients)
-        ids.append(clients[-1].answered.rebalanceId if clients[-1].answered else 0)
-    given = [number for number in ids if number]
-    assert given == sorted(given)
-
-
 @pytest.mark.parametrize("how", ["closes", "falls silent"])
 def test_what_a_member_had_that_goes_is_dealt_out(start_master, how):
     settings = EmbeddedSettings(balance_period_ms=10, scan_period_ms=10, client_timeout_ms=300)
@@ -221,14 +209,6 @@ def test_what_a_member_had_that_goes_is_dealt_out(start_master, how):
         assert master.close_consumer("two").success
     until(lambda: len(one.held) == 4, one)
     assert master.group_heartbeat("two").errCode == 411
-
-
-def test_more_members_than_partitions(quick):
-    clients = [Client(quick, f"client-{number}") for number in range(6)]
-    for client in clients:
-        client.join()
-    until(lambda: sorted(len(client.held) for client in clients) == [0, 0, 1, 1, 1, 1], *clients)
-    settled(*clients)
 
 
 def test_the_partitions_of_all_topics_count_together(quick):
@@ -255,17 +235,6 @@ def test_an_event_comes_once_and_again_when_it_is_given_up(start_master):
     assert time.monotonic() - asked_at >= 0.3, "not before a silent client would be forgotten"
     assert list(answer.event.subscribeInfo) == list(first.subscribeInfo)
     assert answer.event.rebalanceId > first.rebalanceId
-
-
-def test_a_list_replaces_what_the_master_believes(quick):
-    one = Client(quick, "one")
-    one.join()
-    until(lambda: len(one.held) == 4, one)
-    one.beat()
-    lost = min(one.held)
-    one.held.remove(lost)
-    until(lambda: lost in one.held, one)
-    assert one.events[-1] == (10, 1)
 
 
 def test_a_member_that_comes_back_keeps_what_it_has(start_master):
@@ -451,18 +420,6 @@ def test_the_smaller_offset_wins_when_asked(start_master):
     two.join(**BOUND, selectBig=False, requiredPartition="1:demo:0=56,1:demo:10000=0")
     until(lambda: one.held and two.held, one, two)
     assert (one.numbers, two.numbers) == ([0], [10000])
-
-
-def test_a_bound_group_that_lists_nothing_is_like_any_other(quick):
-    one = Client(quick, "one")
-    one.join(**BOUND)
-    until(lambda: len(one.held) == 4, one)
-
-
-def test_a_bound_group_that_lists_only_what_is_not_there(quick):
-    one = Client(quick, "one")
-    one.join(requireBound=True, sessionKey="k", totalCount=1, requiredPartition="1:demo:77=0")
-    until(lambda: len(one.held) == 4, one)
 
 
 def test_what_a_member_listed_that_goes_before_the_start_counts_no_more(start_master):

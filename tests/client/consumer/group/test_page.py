@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 
 CONNECTS = re.compile(r'TubeMQClient\.connect\("127\.0\.0\.1:8715", group="(\w+)"\)')
@@ -27,9 +26,3 @@ def test_the_examples_do_what_they_say():
     assert sorted(record.value for record in names["handled"]) == sorted(b"more %d" % n for n in range(30))
     everything = names["read"] + [record.value for record in names["handled"]]
     assert sorted(record.value for record in names["awaited"]) == sorted(everything)
-
-
-def test_the_page_names_what_there_is():
-    text = PAGE.read_text(encoding="utf-8")
-    for name in re.findall(r"`(?:consumer\.)?(\w+)\(", text):
-        assert hasattr(GroupConsumer, name) or name == "group_consumer", name
