@@ -145,12 +145,6 @@ def test_wrong_texts_are_refused_with_the_value_and_an_example(text, problem):
     assert message.endswith('write earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}.')
 
 
-def test_a_checkpoint_of_a_newer_release_is_refused():
-    with pytest.raises(OffsetFormatError, match="Option 'startingOffsets' has format version 2") as caught:
-        parse('{"v":2,"topics":{}}')
-    assert caught.value.condition == "TUBEMQ_OFFSETS_VERSION"
-
-
 def test_a_position_is_read_from_data():
     reader = OffsetReader("The test", "", "")
     assert read_offset_spec("earliest", reader) is Edge.EARLIEST
@@ -211,10 +205,6 @@ def resolved(position, on_loss=fail_on_loss, partitions=ALL, bounds=BOUNDS):
 )
 def test_resolve(position, offsets):
     assert resolved(position) == offsets
-
-
-def test_resolving_nothing():
-    assert resolved(Edge.LATEST, partitions=[], bounds={}) == {}
 
 
 @given(

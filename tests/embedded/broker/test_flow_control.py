@@ -11,7 +11,7 @@ from tubemq_spark.embedded.broker.flow_control import (
     RuleError,
     parse_rules,
 )
-from tubemq_spark.protocol.flow_rules import NO_LIMIT, EmptyFetches, FlowRules, LagLimit, Pauses, time_of_day
+from tubemq_spark.protocol.flow_rules import NO_LIMIT, EmptyFetches, FlowRules, LagLimit, Pauses
 
 MIB = 1 << 20
 TRANSFER = 512 << 10
@@ -161,31 +161,6 @@ def test_any_json_is_read_or_refused(value):
 
 
 # --- when a rule holds
-
-
-@pytest.mark.parametrize(
-    ("now_ms", "lag", "holds"),
-    [
-        (at(7, 59) + MINUTE_MS - 1, 2000, False),
-        (at(8), 2000, True),
-        (at(17, 59) + MINUTE_MS - 1, 2000, True),
-        (at(18), 2000, False),
-        (at(12), 1024, False),
-        (at(12), 1025, True),
-        (at(24 + 12), 1025, True),
-    ],
-)
-def test_time_and_lag(now_ms, lag, holds):
-    rules = parse_rules(text_of(limit_rule(start="08:00", end="17:59")))
-    assert (rules.limit(lag, time_of_day(now_ms / 1000)) is not None) is holds
-
-
-def test_the_first_rule_that_concerns_wins():
-    rules = parse_rules(
-        text_of(limit_rule(limitInM=1, dltInM=5000), limit_rule(limitInM=2), limit_rule(limitInM=3))
-    )
-    assert rules.limit(6000, 300).bytes_per_minute == MIB
-    assert rules.limit(5000, 300).bytes_per_minute == 2 * MIB
 
 
 # --- what a consumer may read
