@@ -4,6 +4,7 @@ It prints one line of JSON: how many messages were stored, and how many may be s
 """
 
 import argparse
+import contextlib
 import json
 import random
 import sys
@@ -15,7 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from tubemq_spark.client import Producer, TubeMQClient
+from tubemq_spark.client import ClientConfig, Producer, TubeMQClient
+from tubemq_spark.client.producer.batch_sender import BatchSender
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 
 BATCH_ROWS: Final = 10_000
@@ -59,11 +63,11 @@ def by_message(producer: Producer, topic: str, bodies: list[bytes], count: int, 
     producer.flush()
 
 
-def by_batch(producer: Producer, topic: str, bodies: list[bytes], count: int, *, full: bool) -> None:
-    """Call ``send_batch`` for as many rows at a time as Spark would."""
+def by_batch(sender: BatchSender, topic: str, bodies: list[bytes], count: int, *, full: bool) -> None:
+    """Call ``send_batch`` of the sink's sender for as many rows at a time as Spark would."""
     for first in range(0, count, BATCH_ROWS):
-        producer.send_batch(batch(topic, bodies[: count - first], first + 1, full=full))
-    producer.flush()
+        sender.send_batch(batch(topic, bodies[: count - first], first + 1, full=full))
+    sender.flush()
 
 
 def batch(topic: str, bodies: list[bytes], first_row: int, *, full: bool) -> SendBatch:
@@ -98,7 +102,15 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="with key, attributes, type and time")
     arguments = parser.parse_args()
     bodies = values(arguments.size, min(BATCH_ROWS, arguments.count))
-    with TubeMQClient.connect(arguments.master) as client, client.producer() as producer:
+    with contextlib.ExitStack() as stack:
+        producer: Producer | BatchSender
+        if arguments.way == "send_batch":
+            pool = stack.enter_context(ChannelPool())
+            config = ClientConfig((Endpoint.parse(arguments.master),), "bench")
+            producer = stack.enter_context(BatchSender(config, pool))
+        else:
+            client = stack.enter_context(TubeMQClient.connect(arguments.master))
+            producer = stack.enter_context(client.producer())
         WAYS[arguments.way](producer, arguments.topic, bodies, arguments.count, full=arguments.full)
         receipts = producer.receipts()
     told = {

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from testkit.forwarder import Forwarder
+from testkit.message_sender import single
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.embedded.fault_rules import Rule
@@ -72,7 +73,7 @@ class Scene:
                     self._count += 1
                     value = b"%s #%d" % (str(partition).encode(), self._count)
                     place = (partition.broker_id, partition.partition_id)
-                    sender.send(partition.topic, value, partition=place)
+                    sender.send_batch(single(partition.topic, value, partition=place))
                     values.add(value)
         self.is_producing = False
         return values
