@@ -291,7 +291,7 @@ class BatchSender:
         self._wait.pause(seconds)
 
     def _enter(self) -> None:
-        """Let a thread in: the first one that comes, and no other.
+        """Check that the sender is open, and that it is the first thread that used it which calls.
 
         Raises:
             ProduceError: it is another one; or the sender is broken, or closed.

@@ -16,7 +16,7 @@ from tubemq_spark.receipts import Receipt
 
 
 class Destinations:
-    """Follows the master's heartbeats; keeps a partition's receipt whatever becomes of its broker.
+    """Follows the master's heartbeats; keeps a partition's receipt when its broker is gone.
 
     Any thread may make topics and partitions known (``follow``, ``update``, ``of``): what they change, they
     change under ``_lock``. The rest is for the thread that drives the send window. It reads without the lock
@@ -29,7 +29,6 @@ class Destinations:
         links: BrokerLinks,
         chosen_by: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN,
     ) -> None:
-        """Know no topic yet."""
         self._lock = threading.RLock()
         self._chosen_by = chosen_by
         self._session = session
@@ -50,7 +49,7 @@ class Destinations:
 
     @property
     def next_heartbeat(self) -> int:
-        """The number of the next heartbeat that begins: its news are newer than whatever is known now."""
+        """The number of the next heartbeat that begins: its news are newer than what is known now."""
         return self._session.heartbeats_begun + 1
 
     def follow(self) -> None:
@@ -66,21 +65,21 @@ class Destinations:
                 self.credentials = SendCredentials(self._address, *self._tokens)
 
     def refresh(self) -> None:
-        """Let the master be asked for all topics, in the background."""
+        """Ask the master for all topics, in the background."""
         self._session.refresh_soon()
 
     def update(self, name: str, routes: PublishRoutes) -> PublishedTopic:
         """Take over a topic's routes; the partitions known before stay known while none is listed."""
         with self._lock:
-            known = self.topics.get(name)
-            if known is None:
-                made = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
-                known = self.topics[name] = made
-            elif routes.partitions and routes.partitions != known.routes.partitions:
-                known.partitioner = self._partitioner(routes)
-            known.routes = routes
-            known.max_message_bytes = routes.max_message_bytes
-            return known
+            topic = self.topics.get(name)
+            if topic is None:
+                topic = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
+                self.topics[name] = topic
+            elif routes.partitions and routes.partitions != topic.routes.partitions:
+                topic.partitioner = self._partitioner(routes)
+            topic.routes = routes
+            topic.max_message_bytes = routes.max_message_bytes
+            return topic
 
     def redirect(self, message: Run) -> str:
         """Choose the destination of a message that is to be sent again; it may stay.
@@ -108,25 +107,25 @@ class Destinations:
     def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
         """Return what stands for a partition, whose broker may have moved."""
         with self._lock:
-            found = self._by_partition.get(partition)
-            if found is None:
+            destination = self._by_partition.get(partition)
+            if destination is None:
                 link = self._links.to(partition.broker_id, endpoint)
                 place = encode_place(self._session.client_id, partition.topic, partition.partition_id)
-                found = self._by_partition[partition] = Destination(partition, link, place)
-            elif found.link.endpoint != endpoint:
-                found.link = self._links.to(partition.broker_id, endpoint)
-            return found
+                destination = self._by_partition[partition] = Destination(partition, link, place)
+            elif destination.link.endpoint != endpoint:
+                destination.link = self._links.to(partition.broker_id, endpoint)
+            return destination
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged, in the partitions' order."""
         with self._lock:
-            used = [one for one in self._by_partition.values() if one.count]
-        return sorted((one.receipt() for one in used), key=lambda receipt: receipt.partition)
+            used = [destination for destination in self._by_partition.values() if destination.count]
+        return sorted((destination.receipt() for destination in used), key=lambda receipt: receipt.partition)
 
     def forget_receipts(self) -> None:
-        """Let every partition begin as if it had acknowledged nothing; everything was acknowledged."""
-        for one in self._by_partition.values():
-            one.forget()
+        """Reset the receipts of all partitions; everything was acknowledged."""
+        for destination in self._by_partition.values():
+            destination.forget()
 
     def _partitioner(self, routes: PublishRoutes) -> Partitioner[Destination]:
         targets = [self.of(*item) for item in routes.partitions.items()]

@@ -23,7 +23,7 @@ class BrokerLinks:
     """
 
     def __init__(self, timeout_ms: int, *, detailed: bool = False) -> None:
-        """Meet nobody yet.
+        """Create it without brokers.
 
         Args:
             timeout_ms: within which time brokers are told that an answer is wanted.

@@ -20,7 +20,7 @@ _QUIET_S: Final = 30.0
 @dataclasses.dataclass(slots=True)
 class _Outage:
     began: float
-    told: bool
+    is_logged: bool
     waiting: int = 0
 
 
@@ -39,7 +39,7 @@ class SendLog:
         self.begin(sender)
 
     def begin(self, sender: str) -> None:
-        """Begin anew, under another name."""
+        """Reset the log, under another name."""
         self.sender = sender
         self._began = self._clock()
         self.outages = 0
@@ -61,10 +61,10 @@ class SendLog:
             outage = self._now.get(what)
             if outage is None:
                 now = self._clock()
-                told = now - self._told_at.get(what, -_QUIET_S) >= _QUIET_S
-                outage = self._now[what] = _Outage(now, told)
+                is_logged = now - self._told_at.get(what, -_QUIET_S) >= _QUIET_S
+                outage = self._now[what] = _Outage(now, is_logged)
                 self.outages += 1
-                if told:
+                if is_logged:
                     self._told_at[what] = now
                     logger.warning("%s: %s is away: %s", self.sender, what, cause)
             outage.waiting += waiting
@@ -77,7 +77,7 @@ class SendLog:
         took_s = self._clock() - outage.began
         with self._lock:
             self.outage_s += took_s
-        if outage.told:
+        if outage.is_logged:
             logger.warning(
                 "%s: %s is back after %.1f s, %d messages waited", self.sender, what, took_s, outage.waiting
             )

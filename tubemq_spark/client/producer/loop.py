@@ -21,12 +21,12 @@ happens once, and the thread does it.
   under way. Callbacks may exceed that: they are never made to wait, since only their thread makes room.
 - Messages leave when they are enough to be written together, when the oldest has waited for ``linger_ms``,
   or when ``flush`` waits for them. The thread is woken for the first that waits, and when they are enough.
-- ``_woken`` is true while a byte in the waker is unread. Whoever changes something that the thread must see
-  changes it under ``_lock`` and then wakes; ``_on_wake`` looks, wherever the thread waits.
+- ``_woken`` is true while a byte in the waker is unread. What the loop must see is changed under
+  ``_lock``, and then it is woken; ``_on_wake`` looks, wherever the thread waits.
 
 **Who changes what.** ``_lock`` guards all of the above. The thread alone drives the window, chooses
 partitions and tells outcomes; it never does that under ``_lock``, so callbacks may call ``put``. Once it
-runs, nobody else touches the window, the links and the pipelines.
+runs, no other thread touches the window, the links and the pipelines.
 """
 
 import atexit
@@ -54,7 +54,7 @@ from tubemq_spark.net.waker import Waker
 logger = logging.getLogger(__name__)
 
 _IDLE_S: Final = 3600.0
-"""How long the thread sleeps when there is nothing to do; whatever happens wakes it."""
+"""How long the thread sleeps when there is nothing to do; every event wakes it."""
 _EXIT_S: Final = 5.0
 """How long the end of the process waits for a thread that was not closed."""
 _SENT: Final = "it may be stored, so look for it in the topic before you send it again"
@@ -65,7 +65,7 @@ class SendLoop:
     """Moves messages in a thread of its own, which ``put`` starts and ``close`` ends."""
 
     def __init__(self, config: ClientConfig) -> None:
-        """Start no thread yet; ``own`` comes first."""
+        """Create a loop without a thread; call ``own`` first."""
         self._linger_s = config.linger_ms / 1000
         self._max_messages = config.max_in_flight
         self._max_bytes = config.max_in_flight_bytes
@@ -195,7 +195,7 @@ class SendLoop:
         return ProduceError("TUBEMQ_FLUSH_TIMEOUT", unacknowledged=self.unacknowledged, seconds=timeout)
 
     def start_flush(self) -> int:
-        """Let everything that was accepted leave at once; return what ``is_flushed`` asks for."""
+        """Send everything that was accepted at once; return what ``is_flushed`` asks for."""
         with self._lock:
             target = self._taken + len(self._waiting)
             if self._oldest() <= target:
@@ -238,12 +238,14 @@ class SendLoop:
             return
         with self._lock:
             first, self._closing = not self._closing, True
-            thread, left = self._thread, self.unacknowledged
+            thread, unacknowledged = self._thread, self.unacknowledged
             self._room.notify_all()
             self.on_change()
             self._wake()
-        if first and left and self.error is None:
-            logger.warning("%s closed with %d messages not acknowledged; some may be stored", self.name, left)
+        if first and unacknowledged and self.error is None:
+            logger.warning(
+                "%s closed with %d messages not acknowledged; some may be stored", self.name, unacknowledged
+            )
         if thread is not None and not self._in_thread():
             thread.join(join_s)
         elif thread is None and first:
@@ -313,13 +315,13 @@ class SendLoop:
     def _run(self) -> None:
         try:
             while True:
-                while (taken := self._take()) is not None:
-                    self._send(*taken)
+                while (batch := self._take()) is not None:
+                    self._send(*batch)
                 self._window.wait(self._patience_s())
         except ProduceError as error:
             self._end(error)
         except BaseException as error:
-            # Whatever it is, somebody waits for each of the messages.
+            # Any error: a caller waits for each of the messages.
             logger.warning("%s ends with an error", self.name, exc_info=True)
             self._window.break_off(error)
             self._end(self._window.error)
@@ -329,18 +331,18 @@ class SendLoop:
         with self._lock:
             if not self._waiting or self._patience_s() > 0:
                 return None
-            taken: list[OutgoingMessage] = []
+            messages: list[OutgoingMessage] = []
             size = 0
-            while self._waiting and len(taken) < ENOUGH and size < ENOUGH_BYTES:
-                taken.append(self._waiting.popleft())
-                size += taken[-1].size
+            while self._waiting and len(messages) < ENOUGH and size < ENOUGH_BYTES:
+                messages.append(self._waiting.popleft())
+                size += messages[-1].size
             self._waiting_bytes = self._waiting_bytes - size if self._waiting else 0
-            outcomes = Outcomes([message.tell for message in taken], self._taken + 1, self._batch_ended)
+            outcomes = Outcomes([message.tell for message in messages], self._taken + 1, self._batch_ended)
             self._open[outcomes.first_row] = outcomes
-            self._taken += len(taken)
+            self._taken += len(messages)
             self._room.notify_all()
             self.on_change()
-            return taken, outcomes
+            return messages, outcomes
 
     def _patience_s(self) -> float:
         """Return for how long the messages that wait need not be sent."""
@@ -355,11 +357,11 @@ class SendLoop:
                 return 0.0
             return max(0.0, self._waiting[0].accepted_at + self._linger_s - time.monotonic())
 
-    def _send(self, taken: Sequence[OutgoingMessage], outcomes: Outcomes) -> None:
+    def _send(self, accepted: Sequence[OutgoingMessage], outcomes: Outcomes) -> None:
         """Hand messages to the window as it has room for them."""
         messages: list[OutgoingMessage] = []
         destinations: list[Destination] = []
-        for message in taken:
+        for message in accepted:
             try:
                 destination = message.destination or message.published.choose(message.key, message.value)
             except Exception as error:  # noqa: BLE001 (it concerns this message, and not those of others)
@@ -374,7 +376,7 @@ class SendLoop:
         first = 0
         while first < len(batch):
             after = first + self._window.room(batch.ends, first)
-            batch.waited_s = time.monotonic() - taken[0].accepted_at
+            batch.waited_s = time.monotonic() - accepted[0].accepted_at
             self._window.submit(runs(batch, first, destinations[first:after]))
             first = after
 
@@ -391,8 +393,8 @@ class SendLoop:
         with self._lock:
             if not self._closing:
                 self.error = error
-            left = self.unacknowledged
-            self._gives_up = left > 0
+            unacknowledged = self.unacknowledged
+            self._gives_up = unacknowledged > 0
             waiting, self._waiting = self._waiting, collections.deque()
             under_way = list(self._open.values())
             self._room.notify_all()
@@ -403,7 +405,7 @@ class SendLoop:
             self._on_end(self.room_wait_s)
         finally:
             with self._lock:
-                self._abandoned = left
+                self._abandoned = unacknowledged
                 self._ended = True
                 self._waker.close()
                 self._settled.notify_all()

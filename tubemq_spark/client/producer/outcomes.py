@@ -1,12 +1,11 @@
 """What becomes of single messages, told to those who asked: where a message is stored, or why it is not.
 
 **States of a message.** *Open* from the moment its batch is made; then *ended*, once: ``stored``, ``failed``
-or ``abandon`` says how. A message of which nobody asked is counted all the same, so that the end of its batch
+or ``abandon`` says how. A message without a callback is counted all the same, so that the end of its batch
 is known.
 
 **Who changes what.** One thread makes the outcomes of a batch and ends its messages: the one that drives the
-send window. It also runs what users gave to be told. No lock is held meanwhile, and nothing that they raise
-gets through.
+send window. It also runs users' callbacks, without any lock; nothing that they raise gets through.
 """
 
 import concurrent.futures
@@ -70,7 +69,7 @@ class Outcomes:
         """Begin with open messages.
 
         Args:
-            tells: who is told of each message; None: nobody asked.
+            tells: who is told of each message; None: no callback.
             first_row: the number of the first message among all of its sender.
             on_end: called when the last message has ended.
         """
@@ -85,7 +84,7 @@ class Outcomes:
         return self._left
 
     def asked(self, row: int) -> bool:
-        """Whether somebody waits for the outcome of an open message."""
+        """Whether a callback waits for the outcome of an open message."""
         return self._tells[row] is not None
 
     def stored(
@@ -110,7 +109,7 @@ class Outcomes:
         self._end(len(rows))
 
     def failed(self, row: int, error: ProduceError) -> None:
-        """End a message that will not be sent again; somebody asked for its outcome."""
+        """End a message that will not be sent again; it has a callback."""
         tell, self._tells[row] = self._tells[row], None
         if tell is not None:
             tell_outcome(tell, None, error)

@@ -64,7 +64,7 @@ class OutgoingBatch:
         self.waited_s = 0.0
         """How long the messages had waited when the send window accepted them."""
         self.outcomes: Outcomes | None = None
-        """Who is told what becomes of single messages; None: nobody asked."""
+        """Who is told what becomes of single messages; None: no message has a callback."""
         self._topics = topics
         self._headers = headers
         self._keys = keys
@@ -226,21 +226,21 @@ def _with_uids(
     prefixes: BytesColumn, headers: Coded[MessageHeader], errors: dict[int, OptionError], uids: BytesColumn
 ) -> tuple[BytesColumn, list[MessageHeader], dict[int, OptionError]]:
     """Return prefix, header and error of each message, whose ids stand at the end of the prefixes."""
-    made: list[bytes] = [b""] * len(headers.codes)
+    stamped_prefixes: list[bytes] = [b""] * len(headers.codes)
     name = MESSAGE_UID_KEY.encode()
     for code in np.unique(headers.codes).tolist():
         prefix = bytes(prefixes.value(code) or b"")
         rows = np.flatnonzero(headers.codes == code)
         if uids.nulls is not None:
             for row in rows[uids.nulls[rows]].tolist():
-                made[row] = prefix
+                stamped_prefixes[row] = prefix
             rows = rows[~uids.nulls[rows]]
         stamped = with_pair(prefix, name, map(bytes, uids.values(rows)))
-        for row, one in zip(rows.tolist(), stamped, strict=True):
-            made[row] = one
+        for row, row_prefix in zip(rows.tolist(), stamped, strict=True):
+            stamped_prefixes[row] = row_prefix
     row_headers = [headers.values[code] for code in headers.codes.tolist()]
     row_errors = {row: errors[code] for row, code in enumerate(headers.codes.tolist()) if code in errors}
-    return BytesColumn.of(made), row_headers, _unwritable_uids(uids) | row_errors
+    return BytesColumn.of(stamped_prefixes), row_headers, _unwritable_uids(uids) | row_errors
 
 
 def _unwritable_uids(uids: BytesColumn) -> dict[int, OptionError]:

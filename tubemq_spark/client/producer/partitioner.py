@@ -79,7 +79,7 @@ class Partitioner(Generic[Target]):
         avoided = self._avoided(passed_over) if passed_over else ()
         if not avoided:
             return self.partitions
-        return tuple(one for one in self.partitions if one.broker_id not in avoided)
+        return tuple(partition for partition in self.partitions if partition.broker_id not in avoided)
 
     def by_turn(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
         """Return the partition whose turn it is, and how many messages it gets now; the only one gets all.
@@ -99,12 +99,12 @@ class Partitioner(Generic[Target]):
                 turn = next(self._turns)
             self._turn = turn
             self._taken = 0
-        taken = min(most, longest - self._taken)
-        self._taken += taken
-        return turn, taken
+        count = min(most, longest - self._taken)
+        self._taken += count
+        return turn, count
 
     def end_turn(self, target: Target) -> None:
-        """Let the next messages go to another partition than this one, if there is another."""
+        """End a partition's turn, so that the next messages go to another one, if there is another."""
         if self._turn is target:
             self._turn = None
 
@@ -214,9 +214,9 @@ class PublishedTopic:
         partitions, available = self.partitioner.partitions, self.partitioner.available(*self._avoided())
         chosen: object = custom.choose(self.name, key, value, partitions, available)
         if isinstance(chosen, TopicPartition) and chosen.topic == self.name:
-            found = self.partitioner.by_id(chosen.broker_id, chosen.partition_id)
-            if found is not None:
-                return found
+            destination = self.partitioner.by_id(chosen.broker_id, chosen.partition_id)
+            if destination is not None:
+                return destination
         raise ProduceError(
             "TUBEMQ_PARTITIONER_CHOICE",
             partitioner=type(custom).__qualname__,

@@ -40,7 +40,7 @@ class Publishing:
         log: SendLog,
         wait: Wait = SLEEP,
     ) -> None:
-        """Ask nobody yet; ``wait`` passes the seconds until a missing topic is asked for again."""
+        """Ask no master; ``wait`` passes the seconds until a missing topic is asked for again."""
         self._config = config
         self._pool = pool
         self._session = session
@@ -71,9 +71,9 @@ class Publishing:
             ProduceError: it does not exist, or the master listed no partition of it in time.
             TubeMQConnectionError: no master answered in time.
         """
-        known = self._destinations.topics.get(name)
-        if known is not None and known.routes.partitions:
-            return known
+        topic = self._destinations.topics.get(name)
+        if topic is not None and topic.routes.partitions:
+            return topic
         with self._asking_for(name):
             return self._destinations.update(name, self._publish(name, deadline))
 
@@ -109,7 +109,7 @@ class Publishing:
 
     @contextlib.contextmanager
     def _asking_for(self, name: str) -> Iterator[None]:
-        """Leave a topic out of later heartbeats when nothing is published to it and nobody asks for it."""
+        """Leave a topic out of later heartbeats when nothing is published to it and no thread asks for it."""
         with self._lock:
             self._asking.append(name)
         try:
@@ -142,25 +142,25 @@ class Publishing:
         self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline
     ) -> Destination:
         """Wait for a partition whose broker restarts; refuse one that its topic does not have."""
-        wanted = TopicPartition(topic.name, broker_id, partition_id)
-        exists = wanted in self._destinations
+        partition = TopicPartition(topic.name, broker_id, partition_id)
+        exists = partition in self._destinations
         if not exists:
             configured = configured_partitions(self._config, self._pool, topic.name, _for_an_answer(deadline))
-            exists = configured is None or wanted in configured
+            exists = configured is None or partition in configured
         if not exists or not self._await(
-            lambda: wanted in self._session.routes(topic.name).partitions,
-            f"partition {wanted}",
+            lambda: partition in self._session.routes(topic.name).partitions,
+            f"partition {partition}",
             "the master does not list it",
             deadline,
         ):
             raise ProduceError(
                 "TUBEMQ_PARTITION_UNKNOWN",
                 topic=topic.name,
-                partition=wanted.local_id,
+                partition=partition.local_id,
                 existing=topic.partitioner.listed(),
             )
         self._destinations.follow()
-        return self._destinations.of(wanted, topic.routes.partitions[wanted])
+        return self._destinations.of(partition, topic.routes.partitions[partition])
 
     def _await(self, is_there: Callable[[], bool], what: str, cause: str, deadline: Deadline) -> bool:
         """Ask for the routes until something is there; return False when the time is over."""

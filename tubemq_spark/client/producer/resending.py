@@ -137,11 +137,11 @@ class RetryQueue:
         return self._waiting[0].due if self._waiting else None
 
     def add(self, message: Run, due: float) -> None:
-        """Let a message wait."""
+        """Add a message, to be taken when it is due."""
         heapq.heappush(self._waiting, _Retry(due, next(self._tickets), message))
 
     def take_due(self, now: float) -> Iterator[Run]:
-        """Take the messages whose pause is over; they may be added again meanwhile, for later."""
+        """Take the messages whose pause is over; they may be added again at once, for later."""
         while self._waiting and self._waiting[0].due <= now:
             yield heapq.heappop(self._waiting).message
 
@@ -183,7 +183,7 @@ class Resending:
     def __init__(
         self, destinations: Destinations, links: BrokerLinks, log: SendLog, *, retry_ambiguous: bool = True
     ) -> None:
-        """Hold nothing yet; ``retry_ambiguous`` says whether to take messages that may be stored."""
+        """Create it empty; ``retry_ambiguous`` says whether to take messages that may be stored."""
         self._retry_ambiguous = retry_ambiguous
         self._destinations = destinations
         self._links = links
@@ -199,7 +199,7 @@ class Resending:
         return self._retries.next_due
 
     def refused(self, link: BrokerLink, message: Run, answer: Refusal | Failure, now: float) -> Reaction:
-        """Let a message wait that a broker did not store; return what the answer asks for.
+        """Plan the next attempt of a message that a broker refused; return what the answer asks for.
 
         Raises:
             ProduceError: it would be refused again, its time is over, or it may be stored.
@@ -226,7 +226,7 @@ class Resending:
         return verdict.reaction
 
     def count_ambiguous(self, message: Run, cause: str, hint: str) -> None:
-        """Count an attempt of which nobody knows whether it stored a message.
+        """Count an attempt that may or may not have stored a message.
 
         Raises:
             ProduceError: such messages must not be sent again.
@@ -236,7 +236,7 @@ class Resending:
             raise self.failed(message, cause, hint)
 
     def again(self, message: Run, cause: str, hint: str, now: float, pause_s: float | None = None) -> None:
-        """Let a message wait for its next attempt, by default the longer the more have failed.
+        """Plan a message's next attempt, by default the later the more have failed.
 
         Raises:
             ProduceError: its time would be over by then.
@@ -249,7 +249,7 @@ class Resending:
         self._retries.add(message, due)
 
     def avoid(self, link: BrokerLink, cause: str, waiting: int, now: float) -> None:
-        """Let turns pass over a broker that failed, and tell the log how many more messages wait for it."""
+        """Pass over a broker that failed for a while, and tell the log how many more messages wait for it."""
         self._links.avoid(link, now)
         self._log.away(link.name, cause, waiting)
 
@@ -302,7 +302,7 @@ class Resending:
         )
 
     def _await_token(self, message: Run, verdict: Verdict) -> None:
-        """Let a message wait for a newer token; raise when the token it was sent with was the newer one.
+        """Note which heartbeat brings a newer token; raise when the message was sent with that.
 
         All that was sent with one token waits for the same heartbeat, however late it is refused.
         """
@@ -322,7 +322,7 @@ class Resending:
         return self._retries.pause_after_server_error_s(troubles.server_errors)
 
     def _hold(self, message: Run, nowhere: str, now: float) -> None:
-        """Let a message wait until the master names a partition for it."""
+        """Keep a message until the master names a partition for it."""
         self._refresh(now)
         self._log.away(_place(message), nowhere, waiting=message.troubles.what[0] != nowhere)
         message.troubles.what = (nowhere, _IS_TOPIC_THERE)

@@ -1,4 +1,4 @@
-"""Runs of messages, the partitions they go to, and the brokers that hold them meanwhile.
+"""Runs of messages, the partitions they go to, and the brokers that they are sent to.
 
 **One owner.** A message that a producer has accepted is a row of an ``OutgoingBatch``, which never changes,
 and belongs to exactly one ``Run``. Only when its fate becomes its own, because it is to be sent again, it
@@ -38,7 +38,7 @@ class Troubles:
         self.failures = 0
         """How often an attempt to send it, or to connect for it, came to nothing."""
         self.unanswered = 0
-        """Attempts of which nobody knows whether they stored the message."""
+        """Attempts that may or may not have stored the message."""
         self.server_errors = 0
         """How often a broker failed inside while storing it."""
         self.token_of = -1
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def unanswered(self) -> int:
-        """Attempts of which nobody knows whether they stored the message."""
+        """Attempts that may or may not have stored the message."""
         return 0 if self._troubles is None else self._troubles.unanswered
 
     @property
@@ -177,7 +177,7 @@ class Run:
             )
 
     def tell_failed(self, error: ProduceError) -> bool:
-        """Tell who asked for a run of one message that it will not be sent again; False: nobody asked."""
+        """Tell the callback of a run of one message that it will not be sent again; False: it has none."""
         outcomes = self.batch.outcomes
         if outcomes is None or not outcomes.asked(self.rows[0]):
             return False
@@ -198,12 +198,12 @@ class Run:
 
     def _message(self, position: int) -> "Run":
         destination = self.destinations[position if len(self.destinations) > 1 else 0]
-        one = Run(self.batch, (self.rows[position],), (destination,))
-        one.attempts = self.attempts
-        one.credentials = self.credentials
-        one.sent_at = self.sent_at
-        one.give_up_at = self.give_up_at
-        return one
+        run = Run(self.batch, (self.rows[position],), (destination,))
+        run.attempts = self.attempts
+        run.credentials = self.credentials
+        run.sent_at = self.sent_at
+        run.give_up_at = self.give_up_at
+        return run
 
 
 def _picker(places: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
@@ -329,7 +329,7 @@ class BrokerLink:
     def __init__(
         self, broker_id: int, endpoint: Endpoint, timeout_ms: int, *, detailed: bool = False
     ) -> None:
-        """Hold nothing yet; ``detailed``: whether stored messages are told of with details."""
+        """Create it without messages; ``detailed``: whether stored messages are told of with details."""
         self.broker_id = broker_id
         self.endpoint = endpoint
         self.queue: collections.deque[Run] = collections.deque()
@@ -400,7 +400,7 @@ class BrokerLink:
         self.held_bytes += run.size
 
     def gather_answers(self, now: float) -> float | None:
-        """Have answers reported when many of them are there, or when nothing was heard for a while.
+        """Ask for a report when many answers are there, or when nothing was heard for a while.
 
         Returns:
             When to look for what is there, in the window's time; None if the next answer is reported at once.
@@ -425,7 +425,7 @@ class BrokerLink:
         self.held_bytes -= size
 
     def hold(self, runs: list[Run], now: float) -> None:
-        """Let no answer be due to runs whose bytes have not all left; there are such bytes."""
+        """Suspend the answer time-out of runs whose bytes are not all written."""
         self.writing = runs
         self._unsent_bytes = self._left_to_write()
         self.moved_at = now

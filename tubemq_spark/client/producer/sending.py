@@ -1,7 +1,7 @@
 """What producers are made of, for callers in threads and for coroutines.
 
-A message is *checked*, which asks nobody; then *placed*: its topic, and its partition if the caller named it,
-are looked up, which may have to ask a master; then *accepted* by the send loop as soon as there is room. Only
+A message is *checked*, which asks no server; then *placed*: its topic, and its partition if named, are
+looked up, which may have to ask a master; then *accepted* by the send loop as soon as there is room. Only
 asking and the want of room make a caller wait, and how it waits is its own affair: ``place`` and
 ``SendLoop.put`` wait in the calling thread; ``place_now``, and ``put`` if it is told so, never wait.
 """

@@ -1,7 +1,7 @@
 """What a producer counts about each broker, and what it tells of that.
 
 Everything is counted per write or per read, never per message. The counts belong to a piece of work, as
-receipts do, and begin anew with the next one.
+receipts do, and start from zero with the next one.
 """
 
 import dataclasses
@@ -44,10 +44,10 @@ class Latency:
 
         It is not below the true value, and above it by a quarter at most.
         """
-        wanted = self.count * percent / 100
+        rank = self.count * percent / 100
         counts = itertools.accumulate(count for _, count in self.buckets)
         for (bound, _), count in zip(self.buckets, counts, strict=True):
-            if count >= wanted:
+            if count >= rank:
                 return max(self.least_s, min(bound, self.most_s))
         return self.most_s
 
@@ -182,11 +182,11 @@ class ProducerStatistics:
     @property
     def answers(self) -> Mapping[int, int]:
         """How many answers there were, by result code."""
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for broker in self.brokers:
             for code, count in broker.answers.items():
-                found[code] = found.get(code, 0) + count
-        return found
+                counts[code] = counts.get(code, 0) + count
+        return counts
 
     @property
     def latency(self) -> Latency:

@@ -19,8 +19,8 @@ waits is a run of its own.
 - A queue is in the order of acceptance but for what was sent again, which stands before younger messages.
 - With ``retry_ambiguous`` off, a message that may have been stored is given to no connection again. Every
   place where an attempt ends without a clear answer tells ``Resending``, which raises then.
-- No message is under way for longer than ``delivery_timeout_ms``, whatever delays it: what comes to
-  nothing earlier is tried again, and then it fails for good. Where somebody is told of that (``Outcomes``),
+- No message is under way for longer than ``delivery_timeout_ms``, for any reason: what comes to
+  nothing earlier is tried again, and then it fails for good. Where a callback takes that (``Outcomes``),
   the message ends alone. Otherwise its error is the window's: ``error`` is set once; from then on nothing is
   sent and nothing changes.
 - ``_now`` is the time spent inside the window's methods. All due times are of this clock. A pause of the
@@ -52,7 +52,7 @@ from tubemq_spark.net.pipeline import Pipeline, Pipelines
 from tubemq_spark.protocol.send_connection import Stored
 
 _MESSAGES_PER_RUN: Final = 128
-"""Messages accepted together: what brokers do meanwhile changes which broker the next ones go to."""
+"""Messages accepted together: what brokers do in between changes which broker the next ones go to."""
 _WRITE_BYTES: Final = 1 << 18
 """A piece of data for one connection is encoded up to this length, then written."""
 _REFILL_AT: Final = 4
@@ -200,7 +200,7 @@ class SendWindow:
             link.counts = BrokerCounts()
 
     def resume(self) -> None:
-        """Begin again after a long pause without messages: connections that ended meanwhile are made anew.
+        """Begin again after a long pause without messages: connections that have ended are made again.
 
         Their brokers have not failed, and nothing was in flight.
 
@@ -250,7 +250,7 @@ class SendWindow:
         return bool(arrivals)
 
     def _drive(self, *, block: bool, at_most_s: float = _LONGEST_WAIT_S) -> None:
-        """Write, read and time out whatever is due; with ``block`` wait until something is."""
+        """Write, read and time out what is due; with ``block`` wait until something is."""
         try:
             self._pass_time(_IDLE_COUNTS_S)
             if not self._retry_ambiguous:
@@ -445,18 +445,18 @@ class SendWindow:
             self._owners.pop(link.pipeline, None)
         ambiguous, unsent = link.detach()
         link.counts.unanswered += len(ambiguous)
-        left = []
+        runs = []
         for message in ambiguous:
             with self._alone(message):
                 self._resending.count_ambiguous(message, cause, IS_BROKER_THERE)
-                left.append(message)
-        left += unsent
-        self._resending.avoid(link, cause, sum(not message.troubles.failures for message in left), self._now)
-        failures = max([link.failures, *(message.troubles.failures for message in left)])
+                runs.append(message)
+        runs += unsent
+        self._resending.avoid(link, cause, sum(not message.troubles.failures for message in runs), self._now)
+        failures = max([link.failures, *(message.troubles.failures for message in runs)])
         pause_s = self._resending.pause_s(failures)
         link.reconnect_at = self._now + pause_s
         link.failures += 1
-        for message in left:  # all at one time, so that they keep their order
+        for message in runs:  # all at one time, so that they keep their order
             with self._alone(message):
                 self._resending.again(message, cause, IS_BROKER_THERE, self._now, pause_s)
 
