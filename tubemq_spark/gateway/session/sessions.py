@@ -16,7 +16,8 @@ would need. Used in the event loop only.
 - A call names client id and epoch. With a smaller epoch than that of the session it is refused as fenced, so
   the older one of two clients with one id cannot go on; with any other that is not the session's, the session
   is not known.
-- A session that has calls under way does not expire.
+- A session that has calls under way does not expire; ``GatewayServer`` looks for others every
+  ``housekeeping_ms``.
 """
 
 import dataclasses
