@@ -88,6 +88,12 @@ def test_after_a_restart_the_ids_of_brokers_and_layout_are_others(tmp_path, star
     assert len(ids) == 2
 
 
+def test_a_server_may_be_closed_twice(start):
+    server = start()
+    server.close()
+    server.close()
+
+
 FORKING = """
 import os, sys
 from pathlib import Path

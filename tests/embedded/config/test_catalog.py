@@ -70,6 +70,11 @@ def test_the_version_changes_with_every_change_and_only_then(path):
     assert catalog.version == 5002
 
 
+@pytest.mark.parametrize("name", ["ab", "a_", "A1", "a" * 64])
+def test_good_names_are_taken(path, name):
+    Catalog(path).add(name, TopicSpec())
+
+
 @pytest.mark.parametrize("name", ["", "a", "1a", "_a", "a-b", "a.b", "a b", "a" * 65, "té", "../x", "ab\n"])
 def test_bad_names(path, name):
     with pytest.raises(OptionError, match=r"^\[TUBEMQ_BAD_TOPIC_NAME\]"):
