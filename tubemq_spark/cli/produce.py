@@ -220,7 +220,7 @@ def _own(attributes: dict[str, str] | None) -> dict[str, str] | None:
 
 
 def _progress() -> bool:
-    """Whether somebody looks at a terminal and types nothing there."""
+    """Whether both ends are a terminal at which nothing has been typed."""
     return sys.stderr.isatty() and not sys.stdin.isatty()
 
 
