@@ -10,6 +10,7 @@ import pytest
 import tubemq_spark.client
 from tubemq_spark import errors
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TlsConfig, urls
+from tubemq_spark.client.producer.gathered import MessageFields
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "client" / "sdk-names.md"
 _NAME = re.compile(r"`([A-Z]\w+)(?:\.(\w+))?(?:\((\w+)\))?`")
@@ -45,7 +46,8 @@ def test_each_listed_name_exists_and_is_public(owner, member, argument):
     if member:
         assert member in {*dir(thing), *getattr(thing, "__dataclass_fields__", ())}
     if argument:
-        assert argument in inspect.signature(getattr(thing, member)).parameters
+        parameters = inspect.signature(getattr(thing, member)).parameters
+        assert argument in {*parameters, *(MessageFields.__annotations__ if "fields" in parameters else ())}
 
 
 @pytest.mark.parametrize("owner", [ConsumerConfig, TlsConfig])

@@ -87,7 +87,7 @@ class SendLoop:
         self._abandoned = 0
         self._gives_up = False
         """Whether messages are being abandoned: one after the other, each as if it had ended well."""
-        self.error: ProduceError | None = None
+        self.error: TubeMQError | None = None
         """Why the loop has ended by itself."""
         self.room_wait_s = 0.0
         """How long senders waited because too many messages waited, in seconds, added up over them."""
@@ -126,7 +126,8 @@ class SendLoop:
         """Return while messages are accepted.
 
         Raises:
-            ProduceError: they no longer are, or not in this process.
+            TubeMQError: they no longer are; the error that ended the producer.
+            ProduceError: this is another process.
         """
         if self.inherited:
             raise self._forked()
@@ -318,7 +319,9 @@ class SendLoop:
                 while (batch := self._take()) is not None:
                     self._send(*batch)
                 self._window.wait(self._patience_s())
-        except ProduceError as error:
+        except TubeMQError as error:
+            # As it is: a certificate that is not accepted, or an answer that makes no sense, says what to do.
+            self._window.break_off(error)
             self._end(error)
         except BaseException as error:
             # Any error: a caller waits for each of the messages.
@@ -386,7 +389,7 @@ class SendLoop:
             self._settled.notify_all()
             self.on_change()
 
-    def _end(self, error: ProduceError | None) -> None:
+    def _end(self, error: TubeMQError | None) -> None:
         """Tell of all messages that are left, and release everything."""
         if self.inherited:
             return
