@@ -178,7 +178,15 @@ class GatewayServer:
         Raises:
             TubeMQConnectionError: no master can be reached, and that is required; or nothing can listen at
                 the address.
+            OptionError: a package is missing that a setting needs.
         """
+        try:
+            await self._begin()
+        except BaseException:
+            await asyncio.to_thread(self._upstream.close)
+            raise
+
+    async def _begin(self) -> None:
         await self._discovery.refresh()
         await self._contact()
         self._events.start()
@@ -270,7 +278,6 @@ class GatewayServer:
         if failure is None:
             return
         if self._settings.require_master:
-            await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
             raise failure
         logger.warning(
             "gateway %s starts although no master can be reached: %s", self._settings.name, failure
