@@ -43,7 +43,7 @@ def payload_of(partition_id, run, number):
 
 
 class Load(threading.Thread):
-    """A producer that sends to one partition until the server is gone."""
+    """A producer that sends to one partition until a message has failed, as the server is gone."""
 
     def __init__(self, master, partition_id, run):
         super().__init__(name=f"load-{partition_id}")
@@ -68,7 +68,7 @@ class Load(threading.Thread):
 
     def _send(self, producer):
         number = 0
-        while True:
+        while not producer.failures:
             value = payload_of(self.partition_id, self.run_number, number)
             producer.send("demo", value, partition=(1, self.partition_id))
             if number == 0:
