@@ -18,7 +18,7 @@ from tests.changed import REST, changed_files, distance_from
 from tubemq_spark.cluster.kept_producers import process_producers
 from tubemq_spark.protocol import speedups
 
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = 10.0
 """Threads of a closed peer end a moment after the test."""
 
 
