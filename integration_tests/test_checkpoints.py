@@ -61,6 +61,23 @@ def test_a_checkpoint_of_the_first_version_goes_on(spark, server, tmp_path):
     assert_same_rows(sink.rows, [*left, 10, 110, 210])
 
 
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
+def test_a_checkpoint_of_an_assignment_goes_on_as_a_subscription(spark, server, tmp_path):
+    """The planned micro-batch is repeated as it was; then comes all of the partition that was left out."""
+    server.add_topic("kept_shared", 1, 2)
+    for number in range(10):
+        produce_to(server, "kept_shared", {(1, 0): [number], (1, 1): [100 + number]})
+    checkpoint = shutil.copytree(CHECKPOINTS / "assigned", tmp_path / "checkpoint")
+    sink = Collected()
+
+    run(read_stream(spark, server, "kept_shared"), sink, checkpoint)
+
+    number, repeated = sink.batches[0]
+    assert number == 1
+    assert_same_rows(repeated, range(6, 10))
+    assert_same_rows(sink.rows, [*range(6, 10), *range(100, 110)])
+
+
 def produce_to(server, topic, values):
     """Store numbers in certain partitions."""
     with TubeMQClient(client_config(server.master)) as client, client.producer() as producer:

@@ -35,7 +35,7 @@ def source_offsets(draw: st.DrawFn) -> SourceOffset:
     """Make an offset some of whose partitions have just appeared."""
     next_offsets = draw(offset_maps)
     known = draw(st.sets(st.sampled_from(sorted(next_offsets)))) if next_offsets else set()
-    return SourceOffset(next_offsets, {partition: draw(offsets) for partition in known})
+    return SourceOffset(next_offsets, {partition: draw(offsets) for partition in known}, draw(st.booleans()))
 
 
 times = st.integers(0, LATEST_MS).map(Timestamp)

@@ -29,5 +29,13 @@ def test_the_offsets_of_every_release_are_read(file):
     assert {one: at for topic in resumed.topics.values() for one, at in topic.items()} == offset.next_offsets
 
 
-def test_at_least_three_kept_checkpoints_are_found():
-    assert len(offsets()) >= 3
+def test_at_least_five_kept_offsets_are_found():
+    assert len(offsets()) >= 5
+
+
+def test_only_an_assignment_says_that_it_is_one():
+    said = {
+        file.parent.parent.name: read_stream_offset(json.loads(file.read_text().splitlines()[-1])).assigned
+        for file in offsets()
+    }
+    assert said == {"first": False, "assigned": True}

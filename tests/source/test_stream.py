@@ -614,6 +614,31 @@ def test_a_partition_added_to_an_assignment_is_read_from_its_beginning(cluster, 
     assert rows(more, start, more.latestOffset(start, EVERYTHING)) == {20_001: 9}
 
 
+def test_a_subscription_reads_what_an_assignment_left_out(cluster, clock):
+    """The store's other partition was there all the time; it is not one that has just been created."""
+    start = assigned("1:20000").latestOffset(assigned("1:20000").initialOffset(), EVERYTHING)
+    everything = reader()
+
+    end = everything.latestOffset(start, EVERYTHING)
+
+    assert rows(everything, start, end) == {0: 5, 10_000: 7, 20_001: 9}
+    cluster.partitions.add(partition(20_002))
+    cluster.rows[2] += 1
+    clock[0] += 20
+    later = everything.latestOffset(end, EVERYTHING)
+    assert rows(everything, end, later) == {20_000: 1, 20_001: 1, 20_002: 1}, "this one has been created"
+
+
+def test_a_subscription_repeats_a_micro_batch_of_an_assignment_as_it_was(cluster):
+    """A store with a partition that was left out is a shared one for both."""
+    first = assigned("1:20000")
+    begin = first.initialOffset()
+    end = first.latestOffset(begin, EVERYTHING)
+
+    assert [work.own_store for work in planned(first, begin, end)] == [False]
+    assert [work.own_store for work in planned(reader(), begin, end)] == [False]
+
+
 def test_a_partition_left_out_of_an_assignment_is_named(cluster):
     first = assigned("1:0", "1:10000")
     start = first.latestOffset(first.initialOffset(), EVERYTHING)

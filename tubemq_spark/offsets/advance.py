@@ -45,7 +45,7 @@ def next_offset(
             that existed then. Stores that did not exist then are not read; those whose broker does not answer
             now are read nevertheless: their tasks wait for it. What it includes must still be there,
             under any policy: otherwise the run could not do what it began to. None for the other triggers.
-        chosen_one_by_one: see ``audit``.
+        chosen_one_by_one: whether the user names each partition.
 
     Raises:
         OptionError: the token does not fit the partitions or the log, see ``resolve``.
@@ -55,7 +55,8 @@ def next_offset(
     first: Mapping[TopicPartition, int] = {}
     if isinstance(start, StartToken):
         first = resolve(start.spec, partitions, bounds, option="startingOffsets", on_loss=on_loss, ends=ends)
-    comparison = audit(first or start.next_offsets, partitions, bounds, chosen_one_by_one=chosen_one_by_one)
+    were_there = chosen_one_by_one or start.assigned
+    comparison = audit(first or start.next_offsets, partitions, bounds, new_were_there=were_there)
     for loss in comparison.losses:
         on_loss(loss)
     latest = {store: span.latest if ends is None else ends[store] for store, span in bounds.items()}
@@ -67,7 +68,9 @@ def next_offset(
     next_offsets = admit(comparison.positions, latest, max_rows, min_rows, max_bytes, row_bytes)
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
-    return SourceOffset(next_offsets, {**first, **comparison.appeared})
+    # A partition whose broker does not answer now is still to come, and was there before.
+    assigned = chosen_one_by_one or (start.assigned and not next_offsets.keys() >= set(partitions))
+    return SourceOffset(next_offsets, {**first, **comparison.appeared}, assigned)
 
 
 def _check_target(

@@ -25,7 +25,7 @@ def audit(
     partitions: Collection[TopicPartition],
     bounds: Mapping[StoreId, OffsetBounds],
     *,
-    chosen_one_by_one: bool = False,
+    new_were_there: bool = False,
 ) -> Audit:
     """Compare known offsets with fetched bounds.
 
@@ -41,8 +41,8 @@ def audit(
         partitions: all partitions that exist now, including those that cannot be read now. They were asked
             for after the ends of the stores that ``next_offsets`` was planned with.
         bounds: what the stores hold, as far as brokers answered.
-        chosen_one_by_one: whether the user names each partition. One that is new to the stream was there
-            before, so it begins at its store's earliest offset.
+        new_were_there: whether partitions that are new to the stream were there before, because the user
+            names each partition, or did so until now. They begin at their store's earliest offset.
     """
     positions: dict[TopicPartition, int] = {}
     losses = removals(next_offsets, partitions)
@@ -56,7 +56,7 @@ def audit(
             positions[partition], loss = _compare(partition, offset, span)
             losses.append(loss)
     new = set(partitions) - next_offsets.keys()
-    if chosen_one_by_one:
+    if new_were_there:
         appeared, expired = _begin_new(new, {}, {}, bounds)
     else:
         appeared, expired = _begin_new(new, next_offsets, reached, bounds)

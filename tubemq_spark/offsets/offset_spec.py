@@ -14,7 +14,7 @@ from typing import Any, Final
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
-from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader, listed, write_offsets
+from tubemq_spark.offsets.notation import OPTIONAL_KEYS, VERSION_KEY, OffsetReader, listed, write_offsets
 
 _ADVICE: Final = {
     "startingOffsets": 'write earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}',
@@ -356,7 +356,7 @@ def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
     if "start" in data:
         reader.fields(data, (VERSION_KEY, "start"))
         return read_offset_spec(data["start"], reader)
-    reader.fields(data, (VERSION_KEY, "topics"), ("from",))
+    reader.fields(data, (VERSION_KEY, "topics"), OPTIONAL_KEYS)
     topics = reader.mapping(data["topics"], "the value of topics")
     return Specific(
         {topic: reader.partitions(topic, value, reader.offset) for topic, value in topics.items()}

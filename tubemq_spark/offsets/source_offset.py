@@ -4,7 +4,8 @@ Two forms, both of format version 1:
 
 ``{"v":1,"topics":{"demo":{"1:0":280}},"from":{"demo":{"1:0":0}}}``
     The next offset to read of every partition. ``from`` only exists for partitions that appear with this
-    offset, and says where they begin.
+    offset, and says where they begin. ``"assigned":true`` at the end says that the user named each partition:
+    others of their topics may have been there all the time. Only ``assign`` writes it.
 ``{"v":1,"start":"latest"}``
     A token: the stream's beginning, not resolved yet.
 
@@ -22,7 +23,13 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.notation import FORMAT_VERSION, VERSION_KEY, OffsetReader, write_offsets
+from tubemq_spark.offsets.notation import (
+    FORMAT_VERSION,
+    OPTIONAL_KEYS,
+    VERSION_KEY,
+    OffsetReader,
+    write_offsets,
+)
 from tubemq_spark.offsets.offset_spec import OffsetSpec, offset_spec_to_json, read_offset_spec
 from tubemq_spark.offsets.units import require_aligned
 
@@ -41,6 +48,11 @@ class StartToken:
         """No partition has an offset yet."""
         return {}
 
+    @property
+    def assigned(self) -> bool:
+        """No partition was left out."""
+        return False
+
     def to_json(self) -> dict[str, Any]:
         """Return the one JSON form, keys in their fixed order."""
         return {VERSION_KEY: FORMAT_VERSION, "start": offset_spec_to_json(self.spec)}
@@ -58,6 +70,8 @@ class SourceOffset:
     """The next offset to read, in index bytes."""
     first_offsets: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
     """Where the partitions begin that the previous offset does not have."""
+    assigned: bool = False
+    """Whether partitions of these topics were left out that may have been there all the time."""
 
     def __post_init__(self) -> None:
         for offsets in (self.next_offsets, self.first_offsets):
@@ -69,6 +83,8 @@ class SourceOffset:
         data: dict[str, Any] = {VERSION_KEY: FORMAT_VERSION, "topics": write_offsets(self.next_offsets)}
         if self.first_offsets:
             data["from"] = write_offsets(self.first_offsets)
+        if self.assigned:
+            data["assigned"] = True
         return data
 
     @classmethod
@@ -80,7 +96,7 @@ class SourceOffset:
         """
         reader = _reader(data)
         _check_form(data, reader)
-        return cls(*_offsets(data, reader))
+        return cls(*_fields(data, reader))
 
 
 StreamOffset = StartToken | SourceOffset
@@ -97,7 +113,7 @@ def read_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
     if "start" in data:
         reader.fields(data, (VERSION_KEY, "start"))
         return StartToken(read_offset_spec(data["start"], reader))
-    return SourceOffset(*_offsets(data, reader))
+    return SourceOffset(*_fields(data, reader))
 
 
 def start_of(partition: TopicPartition, start: StreamOffset, end: SourceOffset) -> int:
@@ -122,13 +138,16 @@ def _check_form(data: Mapping[str, Any], reader: OffsetReader) -> None:
     reader.check_version(data)
 
 
-def _offsets(
+def _fields(
     data: Mapping[str, Any], reader: OffsetReader
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    reader.fields(data, (VERSION_KEY, "topics"), ("from",))
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], bool]:
+    reader.fields(data, (VERSION_KEY, "topics"), OPTIONAL_KEYS)
     next_offsets = reader.offsets(data["topics"])
     first_offsets = reader.offsets(data.get("from", {}))
     strangers = sorted(first_offsets.keys() - next_offsets.keys())
     if strangers:
         reader.fail(f"{strangers[0]} is in 'from' but not in 'topics'")
-    return next_offsets, first_offsets
+    assigned = data.get("assigned", False)
+    if not isinstance(assigned, bool):
+        reader.fail(f"the value of 'assigned' is {assigned!r}, neither true nor false")
+    return next_offsets, first_offsets, assigned

@@ -205,7 +205,12 @@ class Planner:
         return search.resolve(spec, option=option, if_none=if_none)
 
     def partitions(
-        self, ranges: Sequence[OffsetRange], planned: Collection[TopicPartition], on_loss: LossPolicy
+        self,
+        ranges: Sequence[OffsetRange],
+        planned: Collection[TopicPartition],
+        on_loss: LossPolicy,
+        *,
+        assigned: bool = False,
     ) -> list[OffsetRangePartition]:
         """Return the tasks of some ranges, with the addresses of their brokers; brokers are not asked.
 
@@ -215,6 +220,7 @@ class Planner:
                 a micro-batch must return the same rows after a partition was added.
             on_loss: called for partitions that no longer exist. With a ledger, a task writes them to it:
                 another attempt of the micro-batch may have met the same in its tasks.
+            assigned: whether ``planned`` are those that the user named, so that there may have been others.
 
         Raises:
             DataLossError: by the policy.
@@ -223,10 +229,11 @@ class Planner:
         options, listed, gone = self._options, [], []
         layout = self._with_retries(lambda: self.layouts.recent(missing_ok=True))
         layout = self._settled_layout(layout, {range_.partition for range_ in ranges})
-        # Of partitions that are not read, those of now: no offset tells which there were. Where messages are
+        # Of partitions that were left out, those of now: no offset tells which there were. Where messages are
         # passed over for their type, the offsets of the others are unknown, as in a shared store.
         filtered = options.cluster.client.message_types
-        alone = {} if filtered else alone_in_store({*planned, *layout.unread})
+        left_out = {*layout.unread, *layout.partitions} if assigned else layout.unread
+        alone = {} if filtered else alone_in_store({*planned, *left_out})
         for range_ in ranges:
             if range_.partition in layout.partitions:
                 listed.append(range_)

@@ -194,7 +194,7 @@ class StreamDriver:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a micro-batch ends at {end}")
         ranges = ranges_between(begin, stop, on_loss)
         planned = stop.next_offsets.keys()
-        tasks = self._planner.partitions(ranges, planned, on_loss) if ranges else []
+        tasks = self._planner.partitions(ranges, planned, on_loss, assigned=stop.assigned) if ranges else []
         on_loss.write()
         return tasks
 
@@ -280,12 +280,11 @@ class StreamDriver:
             raise OptionError("TUBEMQ_CHECKPOINT_TOPICS", topics=names, option=subscription.option)
         self._warn_once(names)
         remaining = offset.next_offsets.keys() - others
-        return SourceOffset(
-            *(
-                {partition: offsets[partition] for partition in offsets if partition in remaining}
-                for offsets in (offset.next_offsets, offset.first_offsets)
-            )
+        next_offsets, first_offsets = (
+            {partition: offsets[partition] for partition in offsets if partition in remaining}
+            for offsets in (offset.next_offsets, offset.first_offsets)
         )
+        return SourceOffset(next_offsets, first_offsets, offset.assigned)
 
     def _warn_once(self, others: str) -> None:
         if not self._warned_of_others:

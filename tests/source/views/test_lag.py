@@ -1,5 +1,6 @@
 """The view ``lag`` says how far a query or a group is behind, and what of that nobody can know now."""
 
+import dataclasses
 import datetime
 import json
 
@@ -168,6 +169,18 @@ def test_a_partition_that_the_query_has_not_seen_counts_from_its_beginning(view,
     rows = by_place(view("lag", checkpointLocation=checkpoint((offset("plain", b1_0=0),))))
     assert picked(rows[3, 0], "rows", "offset", "rowsUnderWay") == (3, None, None)
     assert set(rows) == {(broker_id, 10_000 * store) for broker_id in (1, 2, 3) for store in (0, 1)}
+
+
+def test_a_partition_that_an_assignment_left_out_counts_from_its_beginning(view, checkpoint, send):
+    send("shared", 1, 0, *"ab")
+    send("shared", 1, 1, *"abc")
+    named = dataclasses.replace(offset("shared", b1_0=140), assigned=True)
+    left_out = [
+        row
+        for row in view("lag", checkpointLocation=checkpoint((named,)))
+        if (row["brokerId"], row["partition"]) == (1, 1)
+    ]
+    assert [row["rows"] for row in left_out] == [5], "of the whole store"
 
 
 def test_each_of_several_sources_has_its_rows(view, checkpoint, send):

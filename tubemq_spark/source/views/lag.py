@@ -102,6 +102,8 @@ class _Reader:
     """Where its micro-batch under way ends; None for a group."""
     unknown: Mapping[int, str]
     """Why it is not known where it stands on a broker, by the broker's id."""
+    new_were_there: bool = False
+    """Whether partitions that are new to it were there before."""
 
 
 def rows(options: ViewOptions) -> Iterator[Row]:
@@ -121,6 +123,7 @@ def _of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
     for source, progress in checkpoint.sources.items():
         reader = _reader(options.subscription, progress.reached, progress.planned, {})
         if reader is not None:
+            reader = dataclasses.replace(reader, new_were_there=progress.assigned)
             for row in _rows(cluster, reader, options):
                 yield {**row, "source": source, "batch": checkpoint.finished}
 
@@ -192,7 +195,7 @@ def _compared(reader: _Reader, places: Places) -> Audit:
         reader.reached,
         partitions,
         places.bounds.by_store,
-        chosen_one_by_one=reader.subscription.chosen_one_by_one,
+        new_were_there=reader.new_were_there or reader.subscription.chosen_one_by_one,
     )
 
 
