@@ -92,6 +92,18 @@ def _repeat_fields(seed: Seed, serial_no: int, chance: Chance) -> bytes:
     return framed(serial_no, stream_of(seed, seed.body + seed.body[start:end] * many))
 
 
+def _a_long_run_of_one_character(seed: Seed, serial_no: int, chance: Chance) -> bytes:
+    """Put a long run of one character into a field that may be a text."""
+    run = chance.choice(b' \t:#@,=01a[{"%\0\xff').to_bytes(1) * chance.choice((300, 4_000, 60_000))
+    fields = _fields(seed.body)
+    if not fields:
+        return framed(serial_no, stream_of(seed, run))
+    start, end, number = chance.choice(fields)
+    text = chance.choice((b"", b"a", b"a@g#1:")) + run + chance.choice((b"", b"b:1"))
+    field = varint(number << 3 | _DELIMITED) + varint(len(text)) + text
+    return framed(serial_no, stream_of(seed, seed.body[:start] + field + seed.body[end:]))
+
+
 def _add_unknown_fields(seed: Seed, serial_no: int, chance: Chance) -> bytes:
     extra = b"".join(
         _field(chance.choice((15, 16, 100, 536_870_911)), chance) for _ in range(chance.randint(1, 5))
@@ -171,6 +183,7 @@ IN_THE_FRAME: Final = (
     _change_a_field,
     _change_a_field,
     _repeat_fields,
+    _a_long_run_of_one_character,
     _add_unknown_fields,
     _nest,
     _ask_another_method,

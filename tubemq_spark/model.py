@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from tubemq_spark.errors import OptionError, TubeMQError
 
 _SCHEME: Final = "tubemq://"
-_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s/?#@,:\[\]]+))(?::([0-9]+))?")
+_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s/?#@,:\[\]]+))(?::([0-9]{1,9}))?")
 
 PARTITIONS_PER_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""

@@ -27,8 +27,6 @@ _SCHEMES: Final = {
 _SHAPE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.+)", re.DOTALL)
 _UNFIT: Final = re.compile(r"[\x00-\x20\x7f#]")
 """Blanks and control characters must be escaped, and a fragment means nothing here."""
-_BEFORE_AT: Final = re.compile(r"(?<=://).*@", re.DOTALL)
-"""Up to the last ``@``: a password with unescaped slashes must not be shown either."""
 _QUERY: Final = re.compile(r"\?.*", re.DOTALL)
 _HIDDEN: Final = "***"
 
@@ -79,9 +77,12 @@ class FolderUri:
 
 def redacted(text: str) -> str:
     """Return a text, that of a URI or not, without what may be credentials."""
-    if "://" not in text:
+    scheme, mark, rest = text.partition("://")
+    if not mark:
         return text
-    return _QUERY.sub(f"?{_HIDDEN}", _BEFORE_AT.sub(f"{_HIDDEN}@", text))
+    # Up to the last `@`: a password with unescaped slashes must not be shown either.
+    _, at, place = rest.rpartition("@")
+    return _QUERY.sub(f"?{_HIDDEN}", f"{scheme}{mark}{_HIDDEN if at else ''}{at}{place}")
 
 
 def _is_complete(scheme: str, uri: str) -> bool:

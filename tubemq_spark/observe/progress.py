@@ -51,5 +51,5 @@ def _offsets(text: object) -> Mapping[TopicPartition, int] | None:
     try:
         data = json.loads(text) if isinstance(text, str) else None
         return SourceOffset.from_json(data).next_offsets if isinstance(data, dict) else None
-    except (ValueError, OffsetFormatError):
+    except (ValueError, RecursionError, OffsetFormatError):
         return None

@@ -86,6 +86,6 @@ def _ours(line: str) -> dict[str, Any] | None:
     """Return the offset in a line if it is one of this source's; other sources have no such field."""
     try:
         data = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and VERSION_KEY in data else None

@@ -17,7 +17,7 @@ from tubemq_spark.protocol.packed_strings import (
     split,
 )
 
-_BLANKS_AROUND_SEPARATORS: Final = re.compile(r"\s*([@#:])\s*")
+_SEPARATOR: Final = re.compile("([@#:])")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ def parse_subscribe_info(text: str) -> SubscribeInfo:
     def read(text: str) -> SubscribeInfo:
         # A comment in TubeMQ's proto file shows `-` between the parts; the code (SubscribeInfo) writes # and
         # @.
-        owner, _, partition = _BLANKS_AROUND_SEPARATORS.sub(r"\1", text.strip()).partition("#")
+        # Cut first and stripped then: a pattern for the blanks themselves costs their number squared.
+        parts = "".join(part.strip() for part in _SEPARATOR.split(text))
+        owner, _, partition = parts.partition("#")
         consumer_id, group = split(owner, "@", 2, 2)
         return SubscribeInfo(read_name(consumer_id), read_name(group), _partition(partition))
 

@@ -67,7 +67,8 @@ def integer(lowest: int, highest: int) -> Kind[int]:
     """Return the kind of whole numbers from ``lowest`` to ``highest``."""
 
     def parse(text: str) -> int | None:
-        if not _INTEGER.fullmatch(text.strip()):
+        text = text.strip()
+        if not _INTEGER.fullmatch(text):
             return None
         value = int(text)
         return value if lowest <= value <= highest else None

@@ -21,7 +21,7 @@ def parse_flow_rules(text: str) -> FlowRules:
         return FlowRules()
     try:
         records = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return FlowRules(problems=(f"the text is not JSON: {error}",))
     if not isinstance(records, list):
         return FlowRules(problems=("the text is not a JSON array",))

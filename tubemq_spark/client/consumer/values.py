@@ -2,13 +2,17 @@
 
 import dataclasses
 import enum
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.errcodes import ErrCode
+
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
 class PartitionState(enum.Enum):
@@ -58,7 +62,7 @@ def parse_context(text: str) -> Booking:
     place, _, number = text.rpartition("@")
     parts = place.split(":")
     numbers = [parts[0], parts[-1], number]
-    if len(parts) != 3 or not parts[1] or not all(part.isascii() and part.isdigit() for part in numbers):
+    if len(parts) != 3 or not parts[1] or not all(map(_NUMBER.fullmatch, numbers)):
         raise OptionError("TUBEMQ_CONFIRM_CONTEXT", context=text)
     return Booking(TopicPartition(parts[1], int(parts[0]), int(parts[2])), int(number))
 

@@ -39,7 +39,7 @@ _FILTER: Final = _Pattern(
     re.compile(r"[\w-]+", re.ASCII),
     "value must only contain English letters, numbers, hyphens, and underscores",
 )
-_NUMBER: Final = _Pattern(re.compile(r"-?\d+", re.ASCII), "value must only contain numbers")
+_NUMBER: Final = _Pattern(re.compile(r"-?\d{1,64}", re.ASCII), "value must only contain numbers")
 _ADDRESS: Final = _Pattern(
     re.compile(rf"(?:{_BYTE}\.){{3}}{_BYTE}", re.ASCII), "value must matches the IPv4 address regulation"
 )

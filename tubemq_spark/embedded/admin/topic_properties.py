@@ -11,7 +11,7 @@ from tubemq_spark.protocol.constants import UNDEFINED
 
 _UNIT_MS: Final = {"h": 3_600_000, "m": 60_000, "s": 1000}
 _MAX_AGE_MS: Final = 168 * _UNIT_MS["h"]
-_DURATION: Final = re.compile(r"(-?\d+)([smh]?)", re.ASCII)
+_DURATION: Final = re.compile(r"(-?\d{1,64})([smh]?)", re.ASCII)
 _POLICY_FORM: Final = "the format of DELETEPOLICY must like {method},{digital}[m|s|h]"
 
 

@@ -44,7 +44,7 @@ def parse_rules(text: str) -> FlowRules:
         return FlowRules()
     try:
         records = _array(json.loads(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RuleError("Parse flowCtrlInfo value failure") from error
     rules: dict[int, Sequence[Any]] = {}
     try:

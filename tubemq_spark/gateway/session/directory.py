@@ -104,7 +104,7 @@ class Directory:
             del self._seen[gone]
         for name, path in paths.items():
             # Another gateway may write or remove it at this moment, or it is another kind of file.
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
                 self._note(name, json.loads(path.read_text(encoding="utf-8")), now)
             entry = self._seen.setdefault(name, _Seen(Peer(name, "", "", ""), 0, now))
             if now - entry.at > 2 * self._lease_s:
