@@ -4,6 +4,7 @@ import datetime
 import zoneinfo
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -170,6 +171,37 @@ def test_more_texts_than_are_remembered_are_parsed_all_the_same(monkeypatch):
     rows = one_column("attributes", fetched([(b"x", text) for text in texts]))
 
     assert rows == [[("n", str(number % 7))] for number in range(50)]
+
+
+@pytest.mark.parametrize("length", [100_000, 1 << 20])
+def test_a_row_costs_what_it_weighs(length):
+    """Not as if the rows beside it were there too."""
+    batch = fetched([(b"x", f"n={'y' * length}")])
+    before = pa.total_allocated_bytes()
+
+    (made,) = build([batch], schema_of("attributes", "messageType"))
+
+    assert pa.total_allocated_bytes() - before < 3 * length
+    assert made.column("attributes").to_pylist() == [[("n", "y" * length)]]
+
+
+def test_long_texts_are_not_remembered():
+    builder = BatchBuilder(schema_of("attributes"), UTC)
+    for number in range(50):
+        list(builder.add(fetched([(b"x", f"n={number}{'y' * 100_000}")]), exact_offsets=True))
+        list(builder.finish())
+    remembered = sum(map(len, builder._attributes._parsed))
+    assert remembered < 100_000
+
+
+@given(st.lists(st.integers(1, 9), max_size=8))
+def test_a_value_is_right_however_often_it_comes(counts):
+    builder = BatchBuilder(schema_of("topic"), UTC)
+    made = []
+    for count in counts:
+        list(builder.add(fetched([(b"x", None)] * count), exact_offsets=True))
+        made += builder.finish()
+    assert [batch.column("topic").to_pylist() for batch in made] == [["demo"] * count for count in counts]
 
 
 repeated_texts = st.sampled_from(

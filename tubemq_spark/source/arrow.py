@@ -32,7 +32,8 @@ _ROWS_PER_RUN: Final = 64
 _FEW_RUNS: Final = 16
 """With more runs than these, and more than one for so many rows, hashing is cheaper."""
 _MAX_DISTINCT_TEXTS: Final = 20_000
-"""Bound of the caches of parsed texts: all-distinct attributes must not fill a task's memory."""
+_LONGEST_REMEMBERED: Final = 1_024
+"""Bounds of the caches of parsed texts: attributes that are all distinct, or long, fill no task's memory."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -124,7 +125,8 @@ class _AttributeParser:
         if parsed is None:
             pairs = payload.parse_attributes(text.decode(errors="replace"))
             parsed = _Attributes(pairs, self._microseconds(pairs.get(payload.MSG_TIME_KEY)))
-            _remember(self._parsed, text, parsed)
+            if len(text) <= _LONGEST_REMEMBERED:
+                _remember(self._parsed, text, parsed)
         return parsed
 
     def _microseconds(self, text: str | None) -> int | None:
@@ -158,10 +160,14 @@ class _Constants:
         self._arrays: dict[str, tuple[object, pa.Array]] = {}
 
     def repeat(self, name: str, value: object, kind: pa.DataType, count: int) -> pa.Array:
-        """Return a value so many times."""
+        """Return a value so many times; at most twice as many are made, and those because it comes again.
+
+        A row costs what it weighs: one value may have 1 MiB.
+        """
         last, array = self._arrays.get(name, (None, None))
         if array is None or last != value or len(array) < count:
-            array = pa.repeat(pa.scalar(value, kind), max(count, TARGET_ROWS))
+            spare = 2 * len(array) if array is not None and last == value else 0
+            array = pa.repeat(pa.scalar(value, kind), max(count, spare))
             self._arrays[name] = value, array
         return array.slice(0, count)
 
