@@ -1,5 +1,6 @@
 """Small ranges of one broker share a task; every range is read by one."""
 
+import pytest
 from hypothesis import given, strategies as st
 
 from tests.source.fake_cluster import partition
@@ -43,10 +44,20 @@ def test_ranges_of_a_task_have_no_more_rows_than_the_user_allows():
     assert [len(task) for task in grouped(ranges, most_rows=100)] == [2, 2, 1]
 
 
-def test_ranges_share_no_task_when_the_user_wants_more_tasks():
+def test_fewer_ranges_share_a_task_when_the_user_wants_more_tasks():
     ranges = [request(number, 1) for number in range(5)]
-    assert [len(task) for task in grouped(ranges, fewest_tasks=2)] == [1] * 5
+    assert [len(task) for task in grouped(ranges, fewest_tasks=2)] == [2, 2, 1]
+    assert [len(task) for task in grouped(ranges, fewest_tasks=3)] == [1] * 5
+    assert [len(task) for task in grouped(ranges, fewest_tasks=9)] == [1] * 5
     assert [len(task) for task in grouped(ranges, fewest_tasks=1)] == [5]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tasks"), [(300, 320), (320, 320), (330, 334), (1_000, 1_000), (20_000, 10_000)]
+)
+def test_about_as_many_tasks_as_wanted_read_thousands_of_short_ranges(wanted, tasks):
+    ranges = [request(number, 5, broker=number % 10) for number in range(10_000)]
+    assert len(grouped(ranges, fewest_tasks=wanted)) == pytest.approx(tasks, rel=0.02)
 
 
 @given(st.lists(st.tuples(st.integers(1, 2 * SMALL_RANGE_ROWS), st.integers(1, 3)), max_size=100))

@@ -31,11 +31,12 @@ def grouped(
         requests: what is read.
         most_ranges: the maximum of ranges per task, 1 or more; by default ``MOST_RANGES``.
         most_rows: the maximum of rows per task, where the ranges allow it; ``MOST_ROWS`` or fewer.
-        fewest_tasks: how many tasks are wanted; ranges share no task if there would be fewer then.
+        fewest_tasks: how many tasks are wanted; so few ranges share one that there are as many.
     """
-    tasks = _shared(requests, most_ranges or MOST_RANGES, min(most_rows or MOST_ROWS, MOST_ROWS))
+    most_rows = min(most_rows or MOST_ROWS, MOST_ROWS)
+    tasks = _shared(requests, most_ranges or MOST_RANGES, most_rows)
     if fewest_tasks is not None and len(tasks) < fewest_tasks:
-        return [[request] for request in requests]
+        return _shared(requests, max(1, len(requests) // fewest_tasks), most_rows)
     return tasks
 
 

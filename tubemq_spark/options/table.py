@@ -197,6 +197,7 @@ class ReadOptions:
     min_partitions: int | None = option("minPartitions", READS, integer(1, MAX_INT))(
         "How many tasks should read at least. When there are fewer ranges than that, long ones are cut in "
         "proportion, as Spark's Kafka source does; the number of tasks may differ a little by rounding. "
+        "When there are more, so few of the short ones share a task that there are about as many tasks. "
         "Several tasks then read one partition under different reader groups, so there should be as many of "
         "those as tasks of one partition that run at once.",
         default_doc="one task for each range, or for several short ones",
