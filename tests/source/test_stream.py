@@ -639,13 +639,14 @@ def test_a_subscription_repeats_a_micro_batch_of_an_assignment_as_it_was(cluster
     assert [work.own_store for work in planned(reader(), begin, end)] == [False]
 
 
-def test_a_partition_left_out_of_an_assignment_is_named(cluster):
+def test_a_partition_left_out_of_an_assignment_is_named(cluster, clock):
     first = assigned("1:0", "1:10000")
     start = first.latestOffset(first.initialOffset(), EVERYTHING)
     with pytest.raises(OptionError, match="also read demo/1:10000, which the option 'assign'"):
         assigned("1:0").latestOffset(start, EVERYTHING)
     less = assigned("1:0", failondataloss="false")
     assert set(less.latestOffset(start, EVERYTHING)["topics"]["demo"]) == {"1:0"}
+    assert clock == [1000.0], "it is there, and is not waited for as one that is being removed"
 
 
 def test_a_topic_that_is_waited_for_is_read_from_its_beginning(cluster, clock):

@@ -287,7 +287,9 @@ class Planner:
             partitions: those that existed before.
             emptied: the topics whose stores are empty although they were read from.
         """
-        leaving = {*emptied, *(partition.topic for partition in set(partitions) - layout.partitions.keys())}
+        missing = set(partitions) - layout.partitions.keys()
+        missing.difference_update(self._options.subscription.others(missing))
+        leaving = {*emptied, *(partition.topic for partition in missing)}
         deadline = Deadline.after_ms(REMOVAL_SECONDS * 1000, time.monotonic)
         while any(partition.topic in leaving for partition in layout.partitions) and not deadline.expired:
             time.sleep(max(_REMOVAL_PAUSE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
