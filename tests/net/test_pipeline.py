@@ -1,5 +1,6 @@
 import contextlib
 import socket
+import threading
 import time
 
 import pytest
@@ -176,13 +177,55 @@ def test_the_next_address_of_a_name_is_tried(pipelines, listener, monkeypatch):
     drive_until(pipelines, lambda _: pipeline.writable)
 
 
-def test_a_name_without_address_is_refused_at_once(pipelines, monkeypatch):
+def test_a_name_without_address_is_reported(pipelines, monkeypatch):
     def unknown(*_, **__):
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(TubeMQConnectionError, match=r"Cannot connect to nowhere.test:8123: .*not known"):
-        pipelines.connect(Endpoint("nowhere.test", 8123))
+    pipeline = pipelines.connect(Endpoint("nowhere.test", 8123))
+    ((which, error),) = drive_until(pipelines, bool)
+    assert which is pipeline
+    assert "Cannot connect to nowhere.test:8123: " in str(error)
+    assert "not known" in str(error)
+
+
+@pytest.fixture
+def silent_resolver(monkeypatch):
+    """Answer no question about a name until the test is over."""
+    over = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def wait(host, *arguments, **named):
+        if host.endswith(".test"):
+            over.wait(10)
+        return look_up("127.0.0.1", *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    yield
+    over.set()
+
+
+@pytest.mark.usefixtures("silent_resolver")
+def test_a_resolver_that_does_not_answer_holds_up_no_other_peer(pipelines, listener):
+    waiting = pipelines.connect(Endpoint("unanswered.test", 8123))
+    pipeline, peer = open_pair(pipelines, listener)
+    with peer:
+        pipeline.write(b"question")
+        assert peer.recv(100) == b"question"
+    assert waiting.connecting
+
+
+@pytest.mark.usefixtures("silent_resolver")
+def test_a_name_that_is_not_resolved_in_time_is_given_up():
+    now = 0.0
+    made = Pipelines(connect_timeout_ms=2_000, clock=lambda: now)
+    with contextlib.closing(made):
+        pipeline = made.connect(Endpoint("unanswered.test", 8123))
+        now = 2.0
+        ((which, error),) = made.drive(0)
+        assert which is pipeline
+        assert pipeline.closed
+        assert "no connection within 2000 ms" in str(error)
 
 
 def test_a_connection_that_is_not_made_in_time_is_given_up(listener):

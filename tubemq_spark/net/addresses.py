@@ -5,8 +5,10 @@ was reached last counts: an outage of DNS must not cut off servers that run.
 """
 
 import contextlib
+import ipaddress
 import logging
 import socket
+import threading
 from typing import Any, Final
 
 from tubemq_spark.model import Endpoint
@@ -35,6 +37,49 @@ def addresses_of(endpoint: Endpoint) -> list[Address]:
         logger.warning("%s cannot be resolved (%s); trying its last address %s", endpoint, error, last[3][0])
         return [last]
     return [(family, kind, protocol, address) for family, kind, protocol, _, address in answers]
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is named by its address, which needs no resolver."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class LookUp:
+    """A look-up in a thread of its own, so that a resolver that does not answer holds up no other peer.
+
+    The thread ends when the system's resolver answers; nothing can end it before.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Begin to look up a name."""
+        self._endpoint = endpoint
+        self._addresses: list[Address] = []
+        self._error: OSError | None = None
+        self.receiver, self._sender = socket.socketpair()
+        """``receiver`` can be read when the look-up is over; its user closes it."""
+        threading.Thread(target=self._run, name=f"tubemq-look-up-{endpoint.host}", daemon=True).start()
+
+    def result(self) -> list[Address]:
+        """Return what was found, as ``addresses_of``, when the look-up is over.
+
+        Raises:
+            OSError: as ``addresses_of``.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._addresses
+
+    def _run(self) -> None:
+        try:
+            self._addresses = addresses_of(self._endpoint)
+        except OSError as error:
+            self._error = error
+        finally:
+            self._sender.close()
 
 
 def note_reached(endpoint: Endpoint, connected: socket.socket) -> None:

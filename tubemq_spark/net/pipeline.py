@@ -34,6 +34,8 @@ Arrival = tuple["Pipeline", bytes | TubeMQConnectionError]
 class Pipeline:
     """One connection: being made, open, or closed; at most one piece of data waits to be written.
 
+    A name is looked up first, which counts as connecting.
+
     When writing fails, nothing more is written, but what the peer has sent before is still read: it may
     hold answers. The failure is reported behind it.
     """
@@ -47,6 +49,8 @@ class Pipeline:
         self.connect_by = connect_by
         self._selector = selector
         self._socket: socket.socket | None = None
+        """While a name is looked up, what tells that this is over."""
+        self._look_up: addresses.LookUp | None = None
         self._connecting = True
         self._unsent = memoryview(b"")
         self._report_at = 1
@@ -135,12 +139,17 @@ class Pipeline:
         )
 
     def _start(self) -> None:
-        """Begin to connect. Looking up a name may block for as long as the system's resolver is set to.
+        """Begin to connect, or to look up the name."""
+        if addresses.is_address(self.endpoint.host):
+            self._connect_to(lambda: addresses.addresses_of(self.endpoint))
+            return
+        self._look_up = addresses.LookUp(self.endpoint)
+        self._socket = self._look_up.receiver
+        self._selector.register(self._socket, selectors.EVENT_READ, self)
 
-        No deadline can bound that short of a thread for each name; masters list brokers by address.
-        """
+    def _connect_to(self, look_up: Callable[[], list[addresses.Address]]) -> None:
         try:
-            self._addresses.extend(addresses.addresses_of(self.endpoint))
+            self._addresses.extend(look_up())
         except OSError as error:
             raise self.fail(str(error)) from error
         self._connect_to_next_address()
@@ -164,6 +173,11 @@ class Pipeline:
         raise self.fail(self._last_cause)
 
     def _finish_connecting(self) -> None:
+        if (look_up := self._look_up) is not None:
+            self._look_up = None
+            self.close()
+            self._connect_to(look_up.result)
+            return
         opened = self._open_socket()
         code = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -243,7 +257,7 @@ class Pipelines:
         """Start to connect and return at once; ``drive`` finishes it.
 
         Raises:
-            TubeMQConnectionError: the host's name is unknown, or no address of it can be tried.
+            TubeMQConnectionError: the address cannot be tried.
         """
         opened = self._make(endpoint, self._selector, self._clock() + self._connect_timeout_s)
         self._open = [pipeline for pipeline in self._open if not pipeline.closed]
