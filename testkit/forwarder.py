@@ -39,9 +39,18 @@ class Forwarder:
     that change their roles; ``cut``, ``stall`` and ``resume`` are what a network does.
     """
 
-    def __init__(self, target: str, link: Link | None = None) -> None:
-        """Forward to ``host:port``, as fast as that goes or over a link."""
+    def __init__(
+        self, target: str, link: Link | None = None, on_request: Callable[[], object] = lambda: None
+    ) -> None:
+        """Forward to ``host:port``, as fast as that goes or over a link.
+
+        Args:
+            target: the address.
+            link: the line in between, if its speed is limited.
+            on_request: is called with each piece that clients have sent.
+        """
         self._lock = threading.Lock()
+        self._on_request = on_request
         self._target = target
         self._link = link
         self._connections: set[socket.socket] = set()
@@ -141,6 +150,8 @@ class Forwarder:
         read_bytes = _READ_BYTES if self._link is None else _SLOW_READ_BYTES
         with contextlib.suppress(OSError):
             while data := source.recv(read_bytes):
+                if direction == "up":
+                    self._on_request()
                 self._flowing.wait()
                 if self._link is not None:
                     self._link.carry(direction, len(data))

@@ -258,6 +258,16 @@ class RealTubeMQ:
         """Let a paused broker go on where it was."""
         self.brokers[broker_id].server.resume()
 
+    def pause(self) -> None:
+        """Freeze the master and all brokers."""
+        for server in self._servers():
+            server.pause()
+
+    def resume(self) -> None:
+        """Resume the master and all brokers."""
+        for server in self._servers():
+            server.resume()
+
     def start_broker(self, broker_id: int) -> None:
         """Start a broker again on its files, after `stop_broker` or `kill_broker`.
 
@@ -460,9 +470,12 @@ class RealTubeMQ:
     def _brokers_with(self, topic: str) -> list[int]:
         return [number for number, broker in self.brokers.items() if topic in broker.topics]
 
+    def _servers(self) -> list[JavaServer]:
+        return [self._master_server, *(broker.server for broker in self.brokers.values())]
+
     def _await(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait for the servers; when they do not get there, tell what they printed last."""
-        servers = [self._master_server, *(broker.server for broker in self.brokers.values())]
+        servers = self._servers()
 
         def is_there_or_dead() -> bool:
             return condition() or any(server.has_died for server in servers)
