@@ -117,6 +117,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_TOPIC_UNKNOWN": "Topic '{topic}' does not exist; create it, or correct its name.",
     "TUBEMQ_TOPIC_UNPUBLISHABLE": "Topic '{topic}' cannot be published to: the master listed no partition of it for {waited_ms} ms; create it, or open it for publishing (TubeMQ takes up to a minute for either).",
     "TUBEMQ_PARTITION_UNKNOWN": "Topic '{topic}' has no partition {partition} that can be published to; choose one of {existing}.",
+    "TUBEMQ_PARTITION_AWAY": "Partition {partition} of topic '{topic}' exists, but the master has not listed it for {waited_ms} ms; start its broker, or open the topic on it for publishing, and send again.",
     "TUBEMQ_PARTITIONER_CHOICE": "The partitioner {partitioner} returned {chosen} for a message to topic '{topic}'; it must return one of the partitions that it is given: {existing}.",
     "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}', {message}, is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
     "TUBEMQ_SEND_FAILED": "{message} was not stored in {partition} (attempts: {attempts}): {cause}; {hint}.",

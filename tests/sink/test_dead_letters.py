@@ -10,6 +10,7 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 
 from tests.memory_cluster import MemoryCluster, MemorySender
 from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.protocol.payload import parse_attributes
 from tubemq_spark.sink import task
@@ -185,6 +186,15 @@ def test_a_dead_letter_that_cannot_be_written_fails_the_task(cluster):
     with pytest.raises(ProduceError, match=r"Row 2 of this task .*nor its dead letter to topic 'gone'.*gone"):
         write([row(), row(attributes=[("k", "a,b")]), row()], options={"deadLetterTopic": "gone"})
     assert len(stored(cluster, "demo")) == 2
+
+
+def test_a_row_whose_broker_is_away_fails_the_task():
+    with EmbeddedTubeMQ(topics={"demo": (1, 1), "dead": (1, 1)}, brokers=2) as server:
+        server.faults.stop_broker(2, graceful=True)
+        options = {"tubemq.master.servers": server.master, "deliveryTimeoutMs": "1000"}
+        with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_AWAY"):
+            write([row(), row(brokerId=2, partition=0)], options=options)
+        assert server.stats().messages_in == 1, "the row before it, and no dead letter"
 
 
 def test_without_dead_letters_the_error_names_the_row(cluster):

@@ -8,6 +8,7 @@ import contextlib
 import pytest
 
 from testkit.message_sender import MessageSender
+from tests.client.producer.test_send_batch import batch_of
 from tests.client.ranges import config_of
 from tests.waiting import wait_until
 from tubemq_spark.client.producer.producer import Producer
@@ -114,15 +115,58 @@ def test_a_window_in_which_there_is_no_room(server, pool):
         assert 4 <= producer.unacknowledged < 100, "it was waiting for room"
 
 
-def test_a_partition_that_does_not_come_back(server, pool):
-    with producer_of(server, pool) as producer:
+def session_of(producer):
+    return producer.sending.session if isinstance(producer, Producer) else producer._session
+
+
+def destinations_of(producer):
+    return producer.sending.destinations if isinstance(producer, Producer) else producer._destinations
+
+
+@both_kinds
+def test_a_partition_that_does_not_come_back(server, pool, kind):
+    """Its messages wait for it in the send window, and those for others pass them."""
+    with producer_of(server, pool, kind) as producer:
         producer.send("demo", b"x", partition=(2, 0))
         producer.flush()
         server.faults.stop_broker(2, graceful=True)
-        producer._session.refresh()
-        producer._destinations.follow()
-        with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
-            producer.send("demo", b"y", partition=(2, 0))
+        session_of(producer).refresh()
+        destinations_of(producer).follow()
+        producer.send("demo", b"y", partition=(2, 0))
+        producer.send("demo", b"z", partition=(1, 0))
+        with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\].*does not list demo/2:0"):
+            producer.flush()
+    assert server.stats().messages_in == 2
+
+
+@both_kinds
+def test_a_partition_that_was_not_listed_so_far_is_waited_for_once(server, pool, kind):
+    server.faults.stop_broker(2, graceful=True)
+    asked = []
+    with producer_of(server, pool, kind) as producer:
+        for _ in range(3):
+            with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_AWAY") as raised:
+                producer.send("demo", b"x", partition=(2, 0))
+            assert raised.value.retriable
+            asked.append(session_of(producer).heartbeats_begun)
+        assert asked[0] > 1
+        assert len(set(asked)) == 1, "the time of the first message was that of all"
+        server.faults.start_broker(2)
+        session_of(producer).refresh()
+        producer.send("demo", b"x", partition=(2, 0))
+        producer.flush()
+
+
+def test_a_partition_that_does_not_exist_is_asked_for_once_in_a_batch(server, pool):
+    asked = server.faults.delay(Method.BALANCE_REGISTER, 0)
+    refused = []
+    with producer_of(server, pool) as producer:
+        batch = batch_of([b"x"] * 5, partitions=[(7, 0)] * 4 + [(2, 0)])
+        producer.send_batch(batch, lambda row, error: refused.append((row, error.condition)))
+        producer.flush()
+    assert refused == [(row, "TUBEMQ_PARTITION_UNKNOWN") for row in range(4)]
+    assert asked.hits == 1
+    assert server.stats().messages_in == 1
 
 
 def test_the_time_of_one_message_begins_once(server, pool):

@@ -1,7 +1,10 @@
 """A sender of batches without a thread of its own: what the sink and the gateways send with."""
 
+import contextlib
 import logging
 import os
+import time
+from collections.abc import Collection, Iterator
 from threading import current_thread, get_ident
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +23,7 @@ from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
@@ -80,8 +84,8 @@ class BatchSender:
         self._window = SendWindow(config, self._destinations, links, pipelines, self._log)
         self._checksums = config.checksums
         self._accepted = 0
-        self._unknown: dict[str, TubeMQError] = {}
-        """Topics of the present batch that do not exist: the masters need not be asked for each message."""
+        self._unknown: dict[str | TopicPartition, TubeMQError] = {}
+        """Topics and partitions of the present batch that do not exist, which is asked for once."""
         self._registered = False
         self._closed = False
         self._process = os.getpid()
@@ -218,7 +222,8 @@ class BatchSender:
     def _accept(self, batch: OutgoingBatch, first: int, stop: int, on_refused: OnRefused | None) -> int:
         """Accept as many messages before ``stop`` as there is room for; return the first that is left.
 
-        Those before one that is refused are accepted.
+        Those before one that is refused are accepted, and those before one for which a master must be asked
+        are sent before that.
         """
         after = min(stop, first + self._window.room(batch.ends, first))
         accepted: list[Run] = []
@@ -233,18 +238,28 @@ class BatchSender:
                 self._accepted += count
                 self._window.submit(accepted)
         if refusal is None:
-            return after
+            return first + count
         _refuse(first + count, refusal, on_refused)
         return first + count + 1
 
     def _route(self, batch: OutgoingBatch, first: int, after: int, accepted: list[Run]) -> None:
-        """Put messages into runs; those before one that is refused are in ``accepted`` when it raises."""
+        """Put messages into runs, at least the first, or raise why that is refused.
+
+        Those before another one that is refused are in ``accepted`` when this raises.
+        """
         topic, deadline = self._topic(batch.topic(first))
         if batch.longest > topic.max_message_bytes or not batch.takes_turns or topic.custom is not None:
             destinations: list[Destination] = []
             try:
                 for row in range(first, after):
-                    destination = self._destination(batch, row, deadline if row == first else None)
+                    if (known := topic if row == first else self._known(batch.topic(row))) is None:
+                        break
+                    destination = self._destination(batch, row, known)
+                    if destination is None:
+                        named = batch.partition(row)
+                        if row > first or named is None:
+                            break
+                        destination = self._asked(known, *named, deadline)
                     destinations.append(destination)
             finally:
                 accepted += runs(batch, first, destinations)
@@ -254,41 +269,57 @@ class BatchSender:
             accepted.append(Run(batch, range(first, first + count), (destination,)))
             first += count
 
-    def _destination(self, batch: OutgoingBatch, row: int, deadline: Deadline | None) -> Destination:
-        """Return where a message goes; ``deadline`` is what its topic has left of its time, if it waited."""
-        topic, _ = self._topic(batch.topic(row))
+    def _asked(
+        self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline | None
+    ) -> Destination:
+        """Ask a master for a partition; ``deadline`` is what the message has left if its topic has waited."""
+        partition = TopicPartition(topic.name, broker_id, partition_id)
+        with self._remembering(partition, {"TUBEMQ_PARTITION_UNKNOWN"}):
+            return self._publishing.partition(topic, broker_id, partition_id, deadline)
+
+    def _destination(self, batch: OutgoingBatch, row: int, topic: PublishedTopic) -> Destination | None:
+        """Return where a message goes; None when a master must be asked for the partition that it names."""
         size = batch.size(row)
         if size > topic.max_message_bytes and (excess := topic.excess(batch.prefix(row), size)):
             raise topic.too_long(excess, batch.describe(row, self._log.sender))
         partition = batch.partition(row)
-        return (
-            topic.choose(batch.key(row), b"" if topic.custom is None else batch.value(row))
-            if partition is None
-            else self._publishing.partition(topic, *partition, deadline)
-        )
+        if partition is None:
+            return topic.choose(batch.key(row), b"" if topic.custom is None else batch.value(row))
+        return self._destinations.named(topic, *partition)
 
     def _topic(self, name: str) -> tuple[PublishedTopic, Deadline | None]:
         """Return a topic that can be published to, and what its message may still wait for, if it waited."""
-        topic = self._destinations.topics.get(name)
-        if topic is not None and topic.routes.partitions:
+        if (topic := self._known(name)) is not None:
             return topic, None
-        if name in self._unknown:
-            raise self._unknown[name].with_traceback(None)
-        deadline = self._publishing.deadline()
-        if not self._registered:
-            self._publishing.open(deadline)
-            self._registered = True
-        try:
+        with self._remembering(name, TOPIC_REFUSALS):
+            deadline = self._publishing.deadline()
+            if not self._registered:
+                self._publishing.open(deadline)
+                self._registered = True
             return self._publishing.topic(name, deadline), deadline
+
+    def _known(self, name: str) -> PublishedTopic | None:
+        topic = self._destinations.topics.get(name)
+        return topic if topic is not None and topic.routes.partitions else None
+
+    @contextlib.contextmanager
+    def _remembering(self, asked: str | TopicPartition, refusals: Collection[str]) -> Iterator[None]:
+        """Ask a master whether something exists, but only once in a batch for what does not."""
+        if asked in self._unknown:
+            raise self._unknown[asked].with_traceback(None)
+        try:
+            yield
         except TubeMQError as error:
-            if error.condition in TOPIC_REFUSALS:
-                self._unknown[name] = error
+            if error.condition in refusals:
+                self._unknown[asked] = error
             raise
 
     def _wait_working(self, seconds: float) -> None:
         """Wait, but serve the messages that are under way."""
-        self._window.work()
-        self._wait.pause(seconds)
+        until = time.monotonic() + seconds
+        while self.unacknowledged and (left := until - time.monotonic()) > 0:
+            self._window.wait(left)
+        self._wait.pause(max(0.0, until - time.monotonic()))
 
     def _enter(self) -> None:
         """Check that the sender is open, and that it is the first thread that used it which calls.

@@ -43,9 +43,10 @@ class Destinations:
         self.heartbeats = 0
         """The number of the last heartbeat whose news were taken over."""
 
-    def __contains__(self, partition: TopicPartition) -> bool:
-        """Whether the master has listed a partition, now or before."""
-        return partition in self._by_partition
+    def named(self, topic: PublishedTopic, broker_id: int, partition_id: int) -> Destination | None:
+        """Return a partition that the caller named, if the master lists it, or has listed it before."""
+        listed = topic.partitioner.by_id(broker_id, partition_id)
+        return listed or self._by_partition.get(TopicPartition(topic.name, broker_id, partition_id))
 
     @property
     def next_heartbeat(self) -> int:
@@ -76,6 +77,8 @@ class Destinations:
                 topic = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
                 self.topics[name] = topic
             elif routes.partitions and routes.partitions != topic.routes.partitions:
+                for destination in topic.partitioner.targets:
+                    destination.listed = destination.partition in routes.partitions
                 topic.partitioner = self._partitioner(routes)
             topic.routes = routes
             topic.max_message_bytes = routes.max_message_bytes
@@ -114,6 +117,7 @@ class Destinations:
                 destination = self._by_partition[partition] = Destination(partition, link, place)
             elif destination.link.endpoint != endpoint:
                 destination.link = self._links.to(partition.broker_id, endpoint)
+            destination.listed = True
             return destination
 
     def receipts(self) -> list[Receipt]:

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import LEAST_ANSWER_MS, ProducerSession, PublishRoutes
@@ -18,6 +18,8 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, SLEEP, Backoff, Wait, with_retries
 
+Wanted = TypeVar("Wanted")
+
 _MASTERS: Final = "every master"
 
 
@@ -27,8 +29,8 @@ class Publishing:
     Every method waits for masters until a deadline. Only the request that is made last may take
     ``LEAST_ANSWER_MS`` even so: less would be no time for an answer.
 
-    Threads may share it; ``_lock`` guards ``_asking`` and what is decided by it, so that no thread withdraws
-    a topic that another one is about to make known.
+    Threads may share it; ``_lock`` guards ``_away``, and ``_asking`` and what is decided by it, so that no
+    thread withdraws a topic that another one is about to make known.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class Publishing:
         self._lock = threading.Lock()
         self._asking: list[str] = []
         """The topics that threads are asking for, once for each thread."""
+        self._away: dict[TopicPartition, Deadline] = {}
+        """Until when to wait for partitions that exist and were not listed so far."""
 
     def deadline(self) -> Deadline:
         """Return how long a message that comes now may wait before it is accepted."""
@@ -80,17 +84,20 @@ class Publishing:
     def partition(
         self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline | None
     ) -> Destination:
-        """Return a partition that the caller named; ask the master when it is not listed.
+        """Return a partition that the caller named; ask the master when it has not listed it so far.
 
-        Without a deadline, the time for that begins now.
+        Messages to one that is no longer listed are accepted, and wait for its broker in the send window.
+        Without a deadline, the time for asking begins now; but for one partition it begins only once, until
+        the partition is listed.
 
         Raises:
             ProduceError: it does not exist, or was not listed by the master in time.
         """
-        listed = topic.partitioner.by_id(broker_id, partition_id)
-        if listed is not None:
-            return listed
-        return self._await_partition(topic, broker_id, partition_id, deadline or self.deadline())
+        known = self._destinations.named(topic, broker_id, partition_id)
+        if known is not None:
+            return known
+        partition = TopicPartition(topic.name, broker_id, partition_id)
+        return self._await_partition(topic, partition, deadline or self.deadline())
 
     def publishable(self, name: str, deadline: Deadline) -> tuple[TopicPartition, ...]:
         """Ask the master to which partitions a topic can be published now; do not wait for any.
@@ -124,54 +131,66 @@ class Publishing:
         """Ask the master for a topic until it can be published to."""
         refuse_impossible_name(name)
         self._patiently(lambda until: self._session.publish([name], until), deadline)
-        return self._session.routes(name) if self._listed(name) else self._await_topic(name, deadline)
+        return self._listed(name) or self._await_topic(name, deadline)
 
     def _await_topic(self, name: str, deadline: Deadline) -> PublishRoutes:
         """Wait for a topic that is new, or whose brokers restart."""
         configured_partitions(self._config, self._pool, name, _for_an_answer(deadline))
         cause = "the master lists no partition of it"
-        if not self._await(lambda: self._listed(name), f"topic {name}", cause, deadline):
+        routes = self._await(lambda: self._listed(name), f"topic {name}", cause, deadline)
+        if routes is None:
             waited_ms = self._config.delivery_timeout_ms
             raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=name, waited_ms=waited_ms)
-        return self._session.routes(name)
+        return routes
 
-    def _listed(self, name: str) -> bool:
-        return bool(self._session.routes(name).partitions)
+    def _listed(self, name: str) -> PublishRoutes | None:
+        routes = self._session.routes(name)
+        return routes if routes.partitions else None
 
     def _await_partition(
-        self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline
+        self, topic: PublishedTopic, partition: TopicPartition, deadline: Deadline
     ) -> Destination:
         """Wait for a partition whose broker restarts; refuse one that its topic does not have."""
-        partition = TopicPartition(topic.name, broker_id, partition_id)
-        exists = partition in self._destinations
-        if not exists:
-            configured = configured_partitions(self._config, self._pool, topic.name, _for_an_answer(deadline))
-            exists = configured is None or partition in configured
-        if not exists or not self._await(
-            lambda: partition in self._session.routes(topic.name).partitions,
-            f"partition {partition}",
-            "the master does not list it",
-            deadline,
-        ):
+        configured = configured_partitions(self._config, self._pool, topic.name, _for_an_answer(deadline))
+        if configured is not None and partition not in configured:
             raise ProduceError(
                 "TUBEMQ_PARTITION_UNKNOWN",
                 topic=topic.name,
                 partition=partition.local_id,
                 existing=topic.partitioner.listed(),
             )
+        with self._lock:
+            deadline = self._away.setdefault(partition, deadline)
+        endpoint = self._await(
+            lambda: self._session.routes(topic.name).partitions.get(partition),
+            f"partition {partition}",
+            "the master does not list it",
+            deadline,
+        )
+        if endpoint is None:
+            waited_ms = self._config.delivery_timeout_ms
+            error = ProduceError(
+                "TUBEMQ_PARTITION_AWAY", topic=topic.name, partition=partition.local_id, waited_ms=waited_ms
+            )
+            error.retriable = True
+            raise error
+        with self._lock:
+            self._away.pop(partition, None)
         self._destinations.follow()
-        return self._destinations.of(partition, topic.routes.partitions[partition])
+        return self._destinations.of(partition, endpoint)
 
-    def _await(self, is_there: Callable[[], bool], what: str, cause: str, deadline: Deadline) -> bool:
-        """Ask for the routes until something is there; return False when the time is over."""
+    def _await(
+        self, look: Callable[[], Wanted | None], what: str, cause: str, deadline: Deadline
+    ) -> Wanted | None:
+        """Ask for the routes until something is there, and return it; None when the time is over."""
         backoff = Backoff(PUBLISHABLE_TOPIC, wait=self._wait)
-        while not is_there():
+        while (found := look()) is None:
             self._log.away(what, cause, waiting=0)
             if not backoff.wait(deadline):
-                return False
+                return None
             self._patiently(self._session.refresh, deadline)
         self._log.back(what)
-        return True
+        return found
 
     def _patiently(self, ask: Callable[[Deadline], object], deadline: Deadline) -> None:
         """Ask the masters, again and again as long as what goes wrong may pass."""

@@ -224,6 +224,7 @@ class Destination:
         "first_offset",
         "last_offset",
         "link",
+        "listed",
         "partition",
         "place",
         "retried",
@@ -235,6 +236,8 @@ class Destination:
         self.link = link
         self.place = place
         """What all requests to this partition have in common (``encode_place``)."""
+        self.listed = True
+        """Whether the master lists it now; it keeps its broker's old address while it does not."""
         self.forget()
 
     def forget(self) -> None:
@@ -286,15 +289,19 @@ class Destination:
 
 
 def runs(batch: OutgoingBatch, first: int, destinations: Sequence[Destination]) -> list[Run]:
-    """Return a run for each broker that messages of a batch go to, from the first message on."""
-    by_link: dict[BrokerLink, list[int]] = {}
+    """Return a run for each broker that messages of a batch go to, from the first message on.
+
+    Messages for a partition that is not listed now are a run of their own.
+    """
+    by_place: dict[BrokerLink | Destination, list[int]] = {}
     for position, destination in enumerate(destinations):
-        by_link.setdefault(destination.link, []).append(position)
-    if len(by_link) == 1:
+        place = destination.link if destination.listed else destination
+        by_place.setdefault(place, []).append(position)
+    if len(by_place) == 1:
         return [Run(batch, range(first, first + len(destinations)), destinations)]
     return [
         Run(batch, [first + position for position in some], [destinations[position] for position in some])
-        for some in by_link.values()
+        for some in by_place.values()
     ]
 
 

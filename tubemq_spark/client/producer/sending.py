@@ -105,8 +105,8 @@ class Sending:
             return None
         if message.partition is None:
             return Place(topic, None)
-        listed = topic.partitioner.by_id(*message.partition)
-        return None if listed is None else Place(topic, listed)
+        named = self.destinations.named(topic, *message.partition)
+        return None if named is None else Place(topic, named)
 
     def place(self, name: str, partition: tuple[int, int] | None) -> Place:
         """Return where messages to a topic, or to one of its partitions, go; ask a master, and wait for that.

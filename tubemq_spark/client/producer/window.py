@@ -143,13 +143,12 @@ class SendWindow:
         """
         for run in runs:
             run.give_up_at = self._now + self._delivery_s - run.batch.waited_s
-            link = run.destination.link
-            link.add(run)
-            if link.troubles:
-                self._links.crowd(link)
-            count = len(run.rows)
-            self._messages += count
+            self._messages += len(run.rows)
             self._bytes += run.size
+            if run.destination.listed:
+                self._queue(run)
+            else:
+                self._hold(run)
         self._drive(block=False)
 
     def flush(self) -> None:
@@ -223,6 +222,19 @@ class SendWindow:
             link.detach()
         self._owners.clear()
         self._resending.clear()
+
+    def _queue(self, run: Run) -> None:
+        link = run.destination.link
+        link.add(run)
+        if link.troubles:
+            self._links.crowd(link)
+
+    def _hold(self, run: Run) -> None:
+        """Keep messages back until the master lists their partition again, which may be so by now."""
+        for message in run.messages(range(len(run.rows))):
+            with self._alone(message):
+                if self._resending.redirect(message, self._now):
+                    self._queue(message)
 
     def _make_room(self, size: int) -> None:
         """Wait until there is room for ``size`` bytes; a message longer than the window goes alone."""
