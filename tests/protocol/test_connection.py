@@ -168,6 +168,18 @@ def test_a_request_is_answered_once():
         server.send_failure(request, Status.ERROR, "E", "t")
 
 
+def test_requests_of_one_number_are_all_answered():
+    client, server = pair()
+    ask(client)
+    frame = client.data_to_send()
+    first, second = server.receive_data(frame + frame)
+    server.send_response(first, b"1")
+    server.send_response(second, b"2")
+    assert server.in_flight == frozenset()
+    with pytest.raises(LocalProtocolError, match="answered already"):
+        server.send_response(second, b"3")
+
+
 def test_each_side_does_only_its_own_part():
     client, server = pair()
     with pytest.raises(LocalProtocolError, match="a server cannot do that"):

@@ -33,7 +33,7 @@ class RpcConnection:
         # NettyClient numbers from 1 on each connection; the Go client has one counter for all of its
         # connections, so a server takes any number.
         self._next_serial_no = 1
-        self._in_flight: dict[int, int] = {}
+        self._in_flight: collections.Counter[int] = collections.Counter()
         self._outgoing: collections.deque[bytes] = collections.deque()
         self._closed = False
 
@@ -70,7 +70,7 @@ class RpcConnection:
         self._outgoing.append(framing.encode_frame(serial_no, stream))
         # Only now: a request that cannot be written uses no number.
         self._next_serial_no = _after(serial_no)
-        self._in_flight[serial_no] = method
+        self._in_flight[serial_no] = 1
         return serial_no
 
     def forget_request(self, serial_no: int) -> None:
@@ -138,7 +138,7 @@ class RpcConnection:
                 f"IPC server unable to read call parameters:{error}",
             )
             return None
-        self._in_flight[frame.serial_no] = request.method
+        self._in_flight[frame.serial_no] += 1  # a peer may use a number twice: both are answered, as in Java
         return request
 
     def _read_answer(self, frame: framing.Frame) -> rpc.Response | rpc.Failure | None:
@@ -150,10 +150,13 @@ class RpcConnection:
 
     def _answered(self, request: rpc.Request) -> None:
         self._check_can_send(Role.SERVER)
-        if self._in_flight.pop(request.serial_no, None) is None:
+        unanswered = self._in_flight.pop(request.serial_no, 0)
+        if not unanswered:
             raise LocalProtocolError(
                 "TUBEMQ_PROTOCOL_MISUSE", what=f"request {request.serial_no} has been answered already"
             )
+        if unanswered > 1:
+            self._in_flight[request.serial_no] = unanswered - 1
 
     def _queue_failure(self, serial_no: int, status: Status, exception_name: str, text: str) -> None:
         stream = rpc.encode_failure(rpc.Failure(serial_no, status, exception_name, text))
