@@ -116,6 +116,29 @@ def test_a_peer_that_does_not_read_holds_up_nobody_and_not_the_end(listen):
     assert listener.connection_count == 0
 
 
+def test_answers_leave_before_all_of_a_read_are_there(listen):
+    """What a connection holds of them is a slice, whatever one read asks for."""
+    answered = 0
+
+    def service(requests):
+        nonlocal answered
+        for _ in requests:
+            answered += 1
+            yield bytes(1 << 20)
+
+    with dial(listen(service)) as connected:
+        client = RpcConnection(Role.CLIENT)
+        for _ in range(300):
+            client.send_request(1, 2, b"", 1000)
+        connected.sendall(client.data_to_send())
+        answers = client.receive_data(connected.recv(1))
+        # The rest is in no buffer of the connection.
+        assert answered < 150
+        while len(answers) < 300:
+            answers += client.receive_data(connected.recv(1 << 20))
+    assert [answer.serial_no for answer in answers] == list(range(1, 301))
+
+
 def test_close_ends_open_connections_and_is_done_once(listen):
     listener = listen()
     with dial(listener) as connected:

@@ -1,7 +1,7 @@
 """What the master and a broker have in common: a port that answers RPCs, and periodic tasks."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tubemq_spark.net.listener import Answer, Interceptor, Listener
 from tubemq_spark.net.scheduler import Scheduler, Task
@@ -23,7 +23,7 @@ class RpcServer(abc.ABC):
         self._tasks: list[Task] = []
 
     @abc.abstractmethod
-    def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
+    def serve(self, requests: Sequence[rpc.Request]) -> Iterable[Answer]:
         """Answer the requests of one read in their order; it never raises."""
 
     @property

@@ -1,7 +1,8 @@
 """The accepting side of TubeMQ's RPC: one thread accepts, one thread serves each connection.
 
 What strangers can make it hold is bounded: the number of connections, the time a frame may take to come,
-and the bytes of all frames together that have not come whole yet. A connection may be idle as long as it
+the bytes of all frames together that have not come whole yet, and the answers of one connection that wait to
+be sent. A connection may be idle as long as it
 likes. A peer that goes beyond a bound is told of in the log, the first time as a warning, and is cut off.
 """
 
@@ -16,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tubemq_spark.errors import OptionError, ProtocolError, TubeMQConnectionError
@@ -41,6 +42,8 @@ _LOOK_S: Final = 5.0
 """How often to look at the time while the rest of a frame does not come."""
 _MAX_HELD_BYTES: Final = 256 << 20
 """Of unfinished frames, all connections together."""
+_SLICE_BYTES: Final = 1 << 20
+"""Answers to one read are sent when there is this much of them."""
 _HANDSHAKE_MS: Final = 10_000
 _ACCEPT_PAUSE_S: Final = 0.1
 """How long to leave the port alone after a failed accept: out of file descriptors passes by itself."""
@@ -58,8 +61,11 @@ class Fault:
 Answer = bytes | Fault
 """The serialised response message of a request, or an exception."""
 
-Service = Callable[[Sequence[rpc.Request]], Sequence[Answer]]
-"""Answers the requests that one read from one connection brought, in their order; it never raises."""
+Service = Callable[[Sequence[rpc.Request]], Iterable[Answer]]
+"""Answers the requests that one read from one connection brought, in their order; it never raises.
+
+Answers are sent as they come, so a service whose answers are large makes each when it is asked for. When the
+connection has ended by then, it is not asked for the others."""
 
 
 def _unchanged(frame: bytes) -> bytes:
@@ -277,9 +283,7 @@ class Listener(Acceptor):
                 ]
                 interceptor = self.interceptor
                 if interceptor is None:
-                    answers = self._answers(connection, requests)
-                    self._stand_still()
-                    stream.sendall(answers)
+                    self._answer_all(stream, connection, requests)
                 elif not self._reply_to_each(stream, connection, requests, interceptor):
                     return
         except ProtocolError as error:
@@ -325,11 +329,24 @@ class Listener(Acceptor):
         self._refuse(why, f"{_peer_of(connected)}: {why}")
         return False
 
-    def _answers(self, connection: RpcConnection, requests: Sequence[rpc.Request]) -> bytes:
-        """Return all answers to one read: a sender that pipelines gets few packets, not thousands."""
+    def _answer_all(
+        self,
+        connected: socket.socket | TlsSocket,
+        connection: RpcConnection,
+        requests: Sequence[rpc.Request],
+    ) -> None:
+        """Answer one read in few packets, and hold a slice: a request of 50 bytes may ask for megabytes."""
+        queued = 0
         for request, answer in zip(requests, self._service(requests), strict=True):
-            _queue(connection, request, answer)
-        return connection.data_to_send()
+            queued += _queue(connection, request, answer)
+            if queued >= _SLICE_BYTES:
+                self._send_queued(connected, connection)
+                queued = 0
+        self._send_queued(connected, connection)
+
+    def _send_queued(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> None:
+        self._stand_still()
+        connected.sendall(connection.data_to_send())
 
     def _reply_to_each(
         self,
@@ -351,14 +368,17 @@ class Listener(Acceptor):
         return True
 
     def _answer(self, request: rpc.Request) -> Answer:
-        return self._service([request])[0]
+        (answer,) = self._service([request])
+        return answer
 
 
-def _queue(connection: RpcConnection, request: rpc.Request, answer: Answer) -> None:
+def _queue(connection: RpcConnection, request: rpc.Request, answer: Answer) -> int:
+    """Queue an answer, and return how many bytes it has without its envelope."""
     if isinstance(answer, Fault):
         connection.send_failure(request, answer.status, answer.exception_name, answer.text)
-    else:
-        connection.send_response(request, answer)
+        return len(answer.text)
+    connection.send_response(request, answer)
+    return len(answer)
 
 
 def _peer_of(connected: socket.socket | TlsSocket) -> str:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.embedded.wire import BrokerClient
+from tests.embedded.wire import BrokerClient, fetch_request
 from tests.waiting import wait_until
 from tubemq_spark.embedded.broker import leases
 from tubemq_spark.embedded.config.catalog import TopicStatus
@@ -78,6 +78,18 @@ def test_a_fetch_that_finds_nothing_for_the_partition_moves_on_at_once(start, co
     assert (empty.success, empty.errCode, payloads(empty), empty.currOffset) == (True, 200, [], 0)
     assert broker.fetch(0).errCode == 404
     assert broker.commit(0).currOffset == 112
+
+
+def test_a_client_that_does_not_read_its_answers_makes_the_broker_read_no_more(tubemq, broker):
+    """300 fetches of 50 bytes in one write: their answers together would have 300 MB."""
+    broker.send(bytes(1 << 20))
+    broker.register()
+    fetches = [fetch_request(lastPackConsumed=False, manualCommitOffset=False)] * 300
+    for request in fetches:
+        broker.connection.send_request(*request, 10_000)
+    broker.socket.sendall(broker.connection.data_to_send())
+    broker.socket.recv(1)
+    assert tubemq.stats().messages_out < 150
 
 
 def test_manual_mode_reads_ahead_and_one_commit_confirms_all(start, connect):

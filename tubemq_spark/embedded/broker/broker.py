@@ -1,7 +1,7 @@
 """The broker of an embedded TubeMQ: its port, its handlers and its periodic tasks."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tubemq_spark.embedded.broker.consume import ConsumerHandlers
 from tubemq_spark.embedded.broker.produce import SendHandler
@@ -36,15 +36,13 @@ class Broker(RpcServer):
         super().__init__("broker", host, port, state.settings.tls)
         self._start_tasks(scheduler)
 
-    def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
-        """Answer the requests of one read in their order; it never raises."""
-        answers: list[Answer] = []
+    def serve(self, requests: Sequence[rpc.Request]) -> Iterator[Answer]:
+        """Answer the requests of one read in their order, each when it is asked for; it never raises."""
         for is_send, group in itertools.groupby(requests, key=_is_send):
             if is_send:
-                answers += self._sends.serve(list(group))
+                yield from self._sends.serve(list(group))
             else:
-                answers += [self._dispatcher.answer(request) for request in group]
-        return answers
+                yield from map(self._dispatcher.answer, group)
 
     def close(self) -> None:
         """Refuse new requests, and close the port.

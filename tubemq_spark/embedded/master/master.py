@@ -1,7 +1,7 @@
 """The master of an embedded TubeMQ: its port, its handlers and its periodic tasks."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import Dispatcher
@@ -44,9 +44,9 @@ class Master(RpcServer):
         self._run_every(scheduler, settings.scan_period_ms, self._expire_clients, "expiring clients")
         self._run_every(scheduler, settings.balance_period_ms, rounds.run_round, "balancing groups")
 
-    def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
-        """Answer the requests of one read in their order; it never raises."""
-        return [self._dispatcher.answer(request) for request in requests]
+    def serve(self, requests: Sequence[rpc.Request]) -> Iterator[Answer]:
+        """Answer the requests of one read in their order, each when it is asked for; it never raises."""
+        return map(self._dispatcher.answer, requests)
 
     def _expire_clients(self) -> None:
         with self.state.lock:
