@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -28,8 +29,8 @@ class Writing:
         for number in range(FILES):
             self.add_file(number)
 
-    def add_file(self, number):
-        lines = [f"{number}: {'ü' * (line % 7)}{line}" for line in range(LINES)]
+    def add_file(self, number, word=""):
+        lines = [f"{number}: {word}{'ü' * (line % 7)}{line}" for line in range(LINES)]
         (self._input / f"{number}.txt").write_text("\n".join(lines))
 
     @property
@@ -178,18 +179,23 @@ def test_a_micro_batch_without_its_manifest_is_sent_again(writing):
 def test_other_rows_under_the_number_of_a_micro_batch_end_the_query(writing):
     """A checkpoint that was restored has other rows under the numbers of earlier micro-batches."""
     query = writing.stream()
-    path = writing.manifest_of(query, FILES - 1)
-    path.write_text(path.read_text().replace(f'"rows":{LINES}', '"rows":7'))
-    writing.forget_the_end_of(FILES - 1)
+    backup = writing.checkpoint.with_name("backup")
+    shutil.copytree(writing.checkpoint, backup)
+    writing.add_file(FILES)
+    writing.stream()
+    shutil.rmtree(writing.checkpoint)
+    backup.rename(writing.checkpoint)
+    writing.add_file(FILES, "other")
     before = writing.stored()
 
     condition, sentence = refusal(writing.stream)
 
     assert condition == "TUBEMQ_REPLAY_DIFFERS"
-    assert (
-        f"micro-batch {FILES - 1} of query {query.id} was written with 7 rows, and now it has {LINES}"
-        in sentence
-    )
+    assert f"micro-batch {FILES} of query {query.id} was written with {LINES} rows of checksum " in sentence
+    assert f", and now it has {LINES} rows of checksum " in sentence
+    assert writing.stored() == before
+
+    writing.stream(onReplayDiffers="keep")
     assert writing.stored() == before
 
 

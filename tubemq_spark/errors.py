@@ -220,7 +220,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_LEDGER_MALFORMED": "{source} is not a ledger of losses: {problem}; name a folder that holds nothing else in the option 'lossLedger', or move the file away.",
     # Manifests of what was written.
     "TUBEMQ_MANIFEST_MALFORMED": "{source} is not a manifest of a write: {problem}; name a folder that holds nothing else in the option 'receiptsPath', or move the file away.",
-    "TUBEMQ_REPLAY_DIFFERS": "Before, {micro_batch} was written with {written} rows, and now it has {found}: nothing was sent. If the checkpoint was restored or its query changed, move {manifest} away to send these rows, or name a new folder in the option 'receiptsPath'.",
+    "TUBEMQ_REPLAY_DIFFERS": "Before, {micro_batch} was written with {written}, and now it has {found}: what it has now was not sent. If the checkpoint was restored or its query changed, move {manifest} away to send these rows, or name a new folder in the option 'receiptsPath'; if the query does not give the same rows each time, set onReplayDiffers=keep.",
     # The demo.
     "TUBEMQ_DEMO_NO_SPARK": "PySpark is not installed for {python}; run: pip install 'tubemq_spark[spark]'.",
     "TUBEMQ_DEMO_INPUT": "There is nothing to publish: {path} {problem}; name files or directories that contain text.",

@@ -251,6 +251,7 @@ WRONG = [
     value(WRITE, "topic", "my-topic", f"a topic name: {NAME}"),
     value(WRITE, "receiptsPath", "receipts", LOCATION),
     value(WRITE, "receiptsPath", "ftp://host/receipts", LOCATION),
+    value(WRITE, "onReplayDiffers", "ignore", "fail or keep"),
     value(WRITE, "messageTime", "later", "now, column or none"),
     value(WRITE, "deliveryTimeoutMs", "0", MS),
     value(WRITE, "onError", "ignore", "fail or deadLetter"),

@@ -17,6 +17,7 @@ from tubemq_spark.options import (
     LossesOptions,
     MessageTime,
     NoMatch,
+    OnReplayDiffers,
     OptionSet,
     ParseMode,
     PayloadFormat,
@@ -272,6 +273,11 @@ def test_manifests_need_checksums_and_show_the_options_without_those_of_the_conn
     options = write(topic="demo", receiptsPath="s3://k:s@bucket/x", messageTime="none", **secrets)
     assert options.receipts_path == FolderUri("s3://k:s@bucket/x")
     assert options.cluster.client.checksums
+    assert options.on_replay_differs is OnReplayDiffers.FAIL
+    keep = write(topic="demo", receiptsPath="s3://bucket/x", onReplayDiffers="Keep")
+    assert keep.on_replay_differs is OnReplayDiffers.KEEP
+    alone = refused("TUBEMQ_OPTION_NEEDED", write, topic="demo", onReplayDiffers="keep")
+    assert "'receiptsPath' must be specified" in alone
     assert dict(options.shown) == {
         "topic": "demo",
         "messageTime": "none",

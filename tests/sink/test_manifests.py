@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,10 +36,10 @@ class Writes:
 
     def __init__(self, cluster, folder, monkeypatch):
         self._cluster, self.folder, self._monkeypatch = cluster, folder, monkeypatch
+        self.given = {"tubemq.master.servers": "master:8715", "topic": "demo", "receiptsPath": str(folder)}
 
     def source(self, **options):
-        base = {"tubemq.master.servers": "master:8715", "topic": "demo", "receiptsPath": str(self.folder)}
-        return TubeMQDataSource(base | options)
+        return TubeMQDataSource(self.given | options)
 
     def tasks(self, writer, *values):
         """Run a task for each list of values; return what they tell."""
@@ -137,27 +138,48 @@ def test_a_micro_batch_that_did_not_end_is_sent_again(writes):
     assert writes.view("count", "firstOffset") == [(1, 28)]
 
 
-def test_other_values_in_the_same_number_are_told(writes, caplog):
+@pytest.mark.parametrize("now", [(["c", "d"], ["e"]), (["a", "x"],), (["a"],)])
+def test_other_rows_under_the_same_number_are_an_error(writes, now):
+    """A restored checkpoint has them: they would be lost in silence, also where they are as many."""
     writes.commit(7, writes.micro_batch(7, ["a", "b"]))
-    writes.commit(7, writes.micro_batch(7, ["a", "x"]))
-
-    assert writes.stored == [b"a", b"b"]
-    assert "the values of micro-batch 7 of query" in caplog.messages[-1]
-
-
-def test_another_number_of_rows_is_an_error(writes):
-    """A restored checkpoint has other rows under the same numbers: they would be lost in silence."""
-    writes.commit(7, writes.micro_batch(7, ["a", "b"]))
-    messages = writes.micro_batch(7, ["c", "d"], ["e"])
+    messages = writes.micro_batch(7, *now)
 
     with pytest.raises(ReplayError) as refused:
         writes.commit(7, messages)
     writes.abort(7, messages)
 
-    text = str(refused.value)
-    assert f"Before, micro-batch 7 of query {QUERY} was written with 2 rows, and now it has 3" in text
+    text, values = str(refused.value), [value for some in now for value in some]
+    checksums = [sum(zlib.crc32(value.encode()) for value in some) for some in (["a", "b"], values)]
+    assert (
+        f"Before, micro-batch 7 of query {QUERY} was written with 2 rows of checksum {checksums[0]}" in text
+    )
+    assert f"and now it has {len(values)} rows of checksum {checksums[1]}" in text
     assert f"move {NAME.format(7)} away" in text
+    assert "onReplayDiffers=keep" in text
     assert list(writes.files) == [NAME.format(7)]
+
+
+@pytest.mark.parametrize("now", [["a", "x"], ["a", "b", "c"]])
+def test_a_query_that_does_not_give_the_same_rows_each_time_may_keep_the_first_ones(writes, now, caplog):
+    writes.given["onReplayDiffers"] = "keep"
+    writes.commit(7, writes.micro_batch(7, ["a", "b"]))
+    before = writes.files
+    writes.commit(7, writes.micro_batch(7, now))
+
+    assert (writes.stored, writes.files) == ([b"a", b"b"], before)
+    told = caplog.messages[-1]
+    assert told.startswith(f"micro-batch 7 of query {QUERY} was written with 2 rows of checksum ")
+    assert f", and now has {len(now)} rows of checksum " in told
+
+
+def test_rows_of_which_some_tasks_found_the_manifest_and_others_did_not_are_compared_too(writes):
+    """Another run of the query wrote the manifest meanwhile: what this one left out must be there."""
+    sent = writes.micro_batch(7, ["a"])
+    writes.commit(7, writes.micro_batch(7, ["a"], ["b"]))
+    writes.commit(7, [*sent, *writes.micro_batch(7, ["b"])])
+
+    with pytest.raises(ReplayError):
+        writes.commit(7, [*sent, *writes.micro_batch(7, ["x"])])
 
 
 def test_rows_that_another_run_of_the_query_has_sent_meanwhile_are_told(writes, caplog):

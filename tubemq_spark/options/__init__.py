@@ -5,12 +5,21 @@ Nothing below the data source takes a map of texts.
 
 from tubemq_spark.options.parsed import OptionSet
 from tubemq_spark.options.table import LossesOptions, ReadOptions, ReceiptsOptions, ViewOptions, WriteOptions
-from tubemq_spark.options.values import MessageTime, NoMatch, ParseMode, PayloadFormat, View, Visibility
+from tubemq_spark.options.values import (
+    MessageTime,
+    NoMatch,
+    OnReplayDiffers,
+    ParseMode,
+    PayloadFormat,
+    View,
+    Visibility,
+)
 
 __all__ = [
     "LossesOptions",
     "MessageTime",
     "NoMatch",
+    "OnReplayDiffers",
     "OptionSet",
     "ParseMode",
     "PayloadFormat",

@@ -331,6 +331,8 @@ class OptionSet:
         for name, value in (("commitOffsetsToGroup", True), ("startingOffsets", Stored.GROUP)):
             if values.get(name) is value:
                 self._require(_GROUP, name)
+        if "onReplayDiffers" in values:
+            self._require("receiptsPath", "onReplayDiffers")
         if "mode" in values and self.payload is not PayloadFormat.INLONG:
             logger.warning("option '%s' has no effect without 'payload=inlong'", "mode")
         self._check_limits()

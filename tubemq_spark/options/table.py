@@ -38,6 +38,7 @@ from tubemq_spark.options.values import (
     Mode,
     NoMatch,
     OnError,
+    OnReplayDiffers,
     ParseMode,
     PayloadFormat,
     View,
@@ -354,6 +355,14 @@ class WriteOptions:
         "has a manifest is not sent again. The driver must be able to write to the folder, and all "
         "executors to read it; if one cannot, the query fails. Credentials in a URI are not shown. The view "
         "`receipts` and the command `tubemq-spark receipts verify` read this folder."
+    )
+    on_replay_differs: OnReplayDiffers = option("onReplayDiffers", WRITES, choice(OnReplayDiffers))(
+        "With `receiptsPath`: what to do if a micro-batch that is not sent again now has other rows than its "
+        "manifest tells of. `fail` ends the query: usually its checkpoint was restored, and to send nothing "
+        "would lose these rows. `keep` is for queries that do not give the same rows each time: it goes on, "
+        "with a warning, and TubeMQ has the rows of the first time only. See [a micro-batch that is "
+        "repeated](../spark/receipts.md#a-micro-batch-that-is-repeated).",
+        OnReplayDiffers.FAIL,
     )
     shown: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
     """The options that the user gave, as they are shown to others; of the connection's only the masters."""

@@ -63,6 +63,15 @@ class OnError(enum.Enum):
     """It goes to another topic, with the reason."""
 
 
+class OnReplayDiffers(enum.Enum):
+    """What becomes of other rows in a micro-batch that was written before; the value is what users write."""
+
+    FAIL = "fail"
+    """Its query ends."""
+    KEEP = "keep"
+    """Nothing is sent: the rows of the first time are in TubeMQ, and these are not."""
+
+
 class Visibility(enum.Enum):
     """How far a query reads; the value is what users write."""
 

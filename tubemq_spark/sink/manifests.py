@@ -9,8 +9,8 @@ tells two cases apart:
 
 - It is not there: tasks may have sent rows, it is unknown which, and all are sent again.
 - It is there: brokers had acknowledged all rows when the driver wrote it. Tasks send nothing, and tell the
-  driver what they would have sent, so that it sees whether this is still the same micro-batch. An earlier run
-  of the query has written the manifest, so it is there for all tasks or for none.
+  driver what they would have sent: how many rows, and a checksum of their values. If that is not what the
+  manifest says, these are other rows, none of which is in TubeMQ: the query ends.
 
 The manifest of a complete write never changes: a driver that finds one keeps it.
 """
@@ -29,7 +29,7 @@ from tubemq_spark.errors import FolderError, ReplayError
 from tubemq_spark.files.manifests import SUFFIX, Manifest, Outcome, WriteId, manifest_of
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.model import MicroBatch
-from tubemq_spark.options import WriteOptions
+from tubemq_spark.options import OnReplayDiffers, WriteOptions
 from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.receipts import CHECKSUM_MODULUS, summarise
 from tubemq_spark.sink import coding
@@ -76,7 +76,7 @@ class Manifests:
 
         Raises:
             FolderError: the manifest cannot be written.
-            ReplayError: the micro-batch was written before, and had another number of rows.
+            ReplayError: the micro-batch was written before, and had other rows.
         """
         if self._files is None:
             return False
@@ -88,7 +88,7 @@ class Manifests:
         if earlier is None:
             self._files.write(manifest.name, manifest.text)
             return False
-        _keep(earlier, ours(messages))
+        self._keep(earlier, ours(messages))
         return True
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], run_id: str | None = None) -> None:
@@ -100,6 +100,40 @@ class Manifests:
             self._files.write(manifest.name, manifest.text)
         except FolderError as error:
             logger.warning("there is no manifest of what the failed write has stored: %s", error)
+
+    def _keep(self, earlier: Manifest, messages: Sequence[TubeMQCommitMessage]) -> None:
+        """Say what became of a micro-batch that was written before.
+
+        Raises:
+            ReplayError: it had other rows, and tasks have sent nothing now.
+        """
+        before = f"{earlier.write} was written before, at {earlier.time:%Y-%m-%d %H:%M:%S} UTC"
+        repeats = receipts_of(messages)
+        if repeats:
+            logger.warning(
+                "%s, by another run of the query that ran at the same time; these are repeats: %s",
+                before,
+                summarise(repeats),
+            )
+        unsent = sum(message.replayed.rows for message in messages if message.replayed)
+        if not unsent and repeats:
+            return
+        logger.warning("%s: its %d rows were not sent again, and its manifest stays as it is", before, unsent)
+        now = _contents(messages)
+        written = Contents(earlier.rows, earlier.checksum)
+        if now == written:
+            return
+        difference = {
+            "micro_batch": earlier.write,
+            "written": _described(written),
+            "found": _described(now),
+        }
+        if self._options.on_replay_differs is OnReplayDiffers.FAIL:
+            raise ReplayError("TUBEMQ_REPLAY_DIFFERS", **difference, manifest=f"{earlier.name}{SUFFIX}")
+        logger.warning(
+            "%(micro_batch)s was written with %(written)s, and now has %(found)s: TubeMQ has those of before",
+            difference,
+        )
 
     def _find(self, write: WriteId) -> Manifest | None:
         text = None if self._files is None else self._files.get(write.name)
@@ -138,35 +172,12 @@ def skip_rows(batches: Iterable[pa.RecordBatch], micro_batch: MicroBatch) -> Tub
     return TubeMQCommitMessage((), rows, micro_batch, Contents(rows, checksum % CHECKSUM_MODULUS))
 
 
-def _keep(earlier: Manifest, messages: Sequence[TubeMQCommitMessage]) -> None:
-    """Say what became of a micro-batch that was written before.
+def _contents(messages: Sequence[TubeMQCommitMessage]) -> Contents:
+    """Return what all tasks had, whether they sent it or not."""
+    skipped = sum(message.replayed.checksum for message in messages if message.replayed)
+    sent = sum(receipt.checksum or 0 for message in messages for receipt in message.receipts)
+    return Contents(sum(message.rows for message in messages), (skipped + sent) % CHECKSUM_MODULUS)
 
-    Raises:
-        ReplayError: it had another number of rows, and nothing of it was sent now.
-    """
-    before = f"{earlier.write} was written before, at {earlier.time:%Y-%m-%d %H:%M:%S} UTC"
-    repeats = receipts_of(messages)
-    if repeats:
-        logger.warning(
-            "%s, by another run of the query that ran at the same time; these are repeats: %s",
-            before,
-            summarise(repeats),
-        )
-        return
-    rows = sum(message.rows for message in messages)
-    if rows != earlier.rows:
-        raise ReplayError(
-            "TUBEMQ_REPLAY_DIFFERS",
-            micro_batch=earlier.write,
-            written=earlier.rows,
-            found=rows,
-            manifest=f"{earlier.name}{SUFFIX}",
-        )
-    contents = sum(message.replayed.checksum for message in messages if message.replayed) % CHECKSUM_MODULUS
-    logger.warning("%s: its %d rows were not sent again, and its manifest stays as it is", before, rows)
-    if contents != earlier.checksum:
-        logger.warning(
-            "the values of %s are not those in TubeMQ, which were written before: its query does not give "
-            "the same rows each time, or its checkpoint was restored",
-            earlier.write,
-        )
+
+def _described(contents: Contents) -> str:
+    return f"{contents.rows} rows of checksum {contents.checksum}"
