@@ -13,11 +13,13 @@ from testkit.message_sender import single
 from tests.client.scripted_cluster import OVERFLOW, scripted_cluster, then_store
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers, process_producers
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import ProduceError
+from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.protocol.constants import Method
 
 
@@ -68,6 +70,27 @@ def test_the_next_task_needs_neither_registration_nor_connection(cluster, kept):
     assert cluster.master.seen.count(Method.PRODUCER_REGISTER) == 1
     assert cluster.master.seen.count(Method.PRODUCER_CLOSE) == 0
     assert len(cluster.broker.server.accepted) == 1
+
+
+def test_a_master_that_hangs_when_an_idle_producer_leaves_holds_up_no_heartbeat(cluster):
+    begun, answer, ticks = threading.Event(), threading.Event(), threading.Semaphore(0)
+    leave = BatchSender.close
+
+    def slow(sender):
+        begun.set()
+        assert answer.wait(20)
+        leave(sender)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(KeptOf(cluster, idle_ms=1)) as kept:
+        patch.setattr(BatchSender, "close", slow)
+        kept.task(b"a")
+        assert begun.wait(5)
+        other = process_scheduler().every(1, ticks.release, "another task")
+        for _ in range(5):
+            assert ticks.acquire(timeout=5)
+        other.cancel()
+        answer.set()
+        wait_until(lambda: cluster.master.seen.count(Method.PRODUCER_CLOSE) == 1)
 
 
 def test_tasks_of_one_process_share_producers_through_their_cluster(cluster):

@@ -293,3 +293,42 @@ def test_a_dropped_pool_without_connections_says_nothing(recwarn):
         pool.get(server.endpoint).close()
         del pool
     assert not recwarn
+
+
+def test_callers_that_must_not_wait_get_a_channel_later_one_thread_for_each_peer(monkeypatch):
+    resolve, answer = pool_module.RpcChannel.connect, threading.Event()
+
+    def hang(*args):
+        answer.wait(5)
+        return resolve(*args)
+
+    monkeypatch.setattr(pool_module.RpcChannel, "connect", hang)
+    with RpcServer(echo) as server, ChannelPool(1_000) as pool:
+        first, second = pool.start(server.endpoint, 60_000), pool.start(server.endpoint, 60_000)
+        opening = [thread for thread in threading.enumerate() if "tubemq-connect" in thread.name]
+        assert len(opening) == 1
+        told = threading.Event()
+        second.when_done(told.set)
+        answer.set()
+        assert told.wait(5)
+        assert first.result() is second.result() is pool.start(server.endpoint).result()
+        assert call(first.result()) == "fine"
+
+
+def test_a_channel_that_does_not_come_in_time_is_an_error(monkeypatch):
+    answer = threading.Event()
+    monkeypatch.setattr(pool_module.RpcChannel, "connect", lambda *_: answer.wait(5))
+    with ChannelPool(1_000) as pool:
+        with pytest.raises(TubeMQConnectionError, match=r"127\.0\.0\.1:1.*timed out"):
+            pool.start(Endpoint("127.0.0.1", 1), 1).result()
+        answer.set()
+        pool._slots.clear()
+
+
+def test_a_channel_that_cannot_be_opened_is_an_error_for_all_that_wait():
+    with RpcServer(echo) as server:
+        gone = server.endpoint
+    with ChannelPool(1_000) as pool:
+        for started in [pool.start(gone), pool.start(gone)]:
+            with pytest.raises(TubeMQConnectionError, match="refused"):
+                started.result()

@@ -76,7 +76,7 @@ def test_a_hastened_task_is_done_at_once_and_not_more_often_later(scheduler):
     assert counter.wait_for(1)
     task.hasten()
     assert counter.wait_for(2)
-    wait_until(lambda: scheduler._running is None)
+    wait_until(lambda: not scheduler._running)
     assert len([entry for entry in scheduler._heap if entry[1] == task.entry]) == 1
 
 
@@ -188,3 +188,52 @@ def test_a_forked_child_has_a_scheduler_of_its_own(scheduler):
     _, status = os.waitpid(child, 0)
 
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+class Run:
+    """A run that has begun; a test ends it."""
+
+    def __init__(self):
+        self.end = None
+
+    def when_done(self, listener):
+        self.end = listener
+
+
+def test_a_run_under_way_holds_up_no_other_task_and_is_not_begun_twice(scheduler):
+    begun, other = [], Counter()
+
+    def begin():
+        begun.append(Run())
+        return begun[-1]
+
+    task = scheduler.every(1, begin, "answers later")
+    scheduler.every(1, other, "other")
+    assert other.wait_for(10)
+    assert len(begun) == 1
+    task.hasten()
+    begun[0].end()
+    wait_until(lambda: len(begun) == 2)
+    begun[1].end()
+    wait_until(lambda: len(begun) == 3)
+    task.cancel()
+    begun[2].end()
+
+
+def test_a_task_that_runs_once(scheduler, scheduler_threads):
+    counter = Counter()
+    scheduler.after(0, counter, "once")
+    assert counter.wait_for(1)
+    wait_until(lambda: not scheduler_threads())
+    assert counter.count == 1
+
+
+def test_the_thread_lives_as_long_as_a_run_under_way(scheduler, scheduler_threads):
+    run = Run()
+    task = scheduler.every(1, lambda: run, "answers later")
+    wait_until(lambda: run.end)
+    assert len(scheduler_threads()) == 1
+    task.cancel()
+    wait_until(lambda: not scheduler_threads())
+    run.end()
+    assert not scheduler_threads()

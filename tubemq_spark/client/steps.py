@@ -1,12 +1,14 @@
 """Rules that wait for servers, written once: for threads, which block, and for event loops, which must not.
 
 Such a rule is a generator. It yields what it waits for and is resumed with that, or with the error that came
-instead; it returns its result. Who runs it decides how to wait: ``run`` blocks the calling thread, and
-``tubemq_spark.client.aio`` lets an event loop do other things until then. There are three kinds of waits:
+instead; it returns its result. Who runs it decides how to wait: ``run`` blocks the calling thread,
+``client/background.py`` lets the process's scheduler do other things until then, and
+``tubemq_spark.client.aio`` an event loop. There are these kinds of waits:
 
 - an answer to a request that is under way (``Started``);
+- a new connection (``StartedChannel``) and a pause (``Pause``), in the rules of masters;
 - one's turn with a partition (a future, see ``PartitionLock``);
-- anything that is rare and blocks (``Blocking``): a new connection, a lease, a question to a master.
+- anything that is rare and blocks (``Blocking``): a lease, a question to a master.
 """
 
 import collections
@@ -14,6 +16,9 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
+
+from tubemq_spark.net.channel import PendingCall
+from tubemq_spark.net.retry import SLEEP, Wait
 
 Value = TypeVar("Value")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -35,6 +40,47 @@ class Blocking(Generic[Value]):
 
     def __init__(self, call: Callable[[], Value]) -> None:
         self.result = call
+
+
+class Started(Generic[Value]):
+    """A request under way."""
+
+    def __init__(self, pending: PendingCall, finish: Callable[[PendingCall], Value]) -> None:
+        self._pending = pending
+        self._finish = finish
+
+    def result(self) -> Value:
+        """Wait for the answer and parse it.
+
+        Raises:
+            TubeMQError: as documented where the request was started.
+        """
+        return self._finish(self._pending)
+
+    @property
+    def remaining_s(self) -> float:
+        """For how many seconds the answer may still come; then ``result`` raises an error at once."""
+        return self._pending.remaining_s
+
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Call a function once when ``result`` will not wait any more; see ``PendingCall.when_done``."""
+        self._pending.when_done(listener)
+
+    def forget(self) -> None:
+        """Do not wait for the answer."""
+        self._pending.forget()
+
+
+class Pause:
+    """Some time in which nothing happens."""
+
+    def __init__(self, seconds: float, wait: Wait = SLEEP) -> None:
+        self.seconds = seconds
+        self._wait = wait
+
+    def result(self) -> None:
+        """Wait in this thread."""
+        self._wait.pause(self.seconds)
 
 
 def wait_for(awaited: Awaited[Value]) -> Steps[Value]:

@@ -10,8 +10,8 @@ master and to connect to the brokers.
 - *closed*.
 
 ``sender`` takes an idle producer of the same settings, or makes one. A block that ends well makes it idle;
-any other block closes it. An idle one is closed after ``idle_ms`` by the process's scheduler, and when the
-process ends.
+any other block closes it. An idle one is closed after ``idle_ms``, for which the process's scheduler starts a
+thread, and when the process ends.
 
 **Invariants.** A producer leaves ``_idle`` under ``_lock`` before anybody uses or closes it, so it has one
 user at a time. A block sees receipts and counts of its own messages only (``BatchSender.pause``). A forked
@@ -116,8 +116,8 @@ class KeptProducers:
     def _keep(self, one: _Idle) -> None:
         with self._lock:
             self._idle.append(one)
-            one.expiry = process_scheduler().every(
-                self._idle_ms, lambda: self._expire(one), "closing an idle producer"
+            one.expiry = process_scheduler().after(
+                self._idle_ms / 1000, lambda: self._expire(one), "closing an idle producer"
             )
 
     def _expire(self, one: _Idle) -> None:
@@ -125,7 +125,8 @@ class KeptProducers:
             if one not in self._idle:
                 return
             self._idle.remove(one)
-        _close(one)
+        # Closing waits for a master, and the scheduler's thread waits for none.
+        threading.Thread(target=_close, args=(one,), name="tubemq-closing-producer", daemon=True).start()
 
 
 def _close(one: _Idle) -> None:

@@ -55,7 +55,7 @@ class RpcServer(abc.ABC):
         self._listener.close()
 
     def _run_every(
-        self, scheduler: Scheduler, period_ms: int, function: Callable[[], object], name: str
+        self, scheduler: Scheduler, period_ms: int, function: Callable[[], None], name: str
     ) -> None:
         """Run a task of this server periodically until ``close``."""
         self._tasks.append(scheduler.every(period_ms, function, name))

@@ -6,12 +6,14 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final, Self
 
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, Deadline
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.constants import IDLE_LIMIT_S
 
@@ -20,12 +22,47 @@ _SWEEP_PERIOD_S: Final = 20.0
 _DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
 
 
+class StartedChannel:
+    """A peer's channel for one who waits no longer than some time, also for the resolver of names."""
+
+    def __init__(self, endpoint: Endpoint, future: "Future[RpcChannel]", timeout_ms: int) -> None:
+        self._endpoint = endpoint
+        self._future = future
+        self._deadline = Deadline.after_ms(timeout_ms)
+
+    @property
+    def remaining_s(self) -> float:
+        """For how many seconds the channel may still come; then ``result`` raises an error at once."""
+        return self._deadline.remaining()
+
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Call a function when ``result`` will not wait any more, in any thread."""
+        self._future.add_done_callback(lambda _: listener())
+
+    def result(self) -> RpcChannel:
+        """Wait for the channel.
+
+        Raises:
+            TubeMQError: as ``ChannelPool.get``.
+        """
+        try:
+            return self._future.result(self.remaining_s)
+        except TimeoutError as error:
+            if self._future.done():
+                raise
+            raise TubeMQConnectionError(
+                "TUBEMQ_CONNECT_FAILED", endpoint=self._endpoint, cause="timed out"
+            ) from error
+
+
 class _Slot:
     """One peer's channel; the lock is held while connecting."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.channel: RpcChannel | None = None
+        self.coming: Future[RpcChannel] | None = None
+        """What those wait for that do not connect in their own thread."""
         self.failure: TubeMQConnectionError | None = None
         self.failed_at = 0.0
 
@@ -95,6 +132,49 @@ class ChannelPool:
                 timeout_ms = connect_timeout_ms or self._connect_timeout_ms
                 return _connect(slot, endpoint, timeout_ms, tls, asked_at)
             return slot.channel
+
+    def start(
+        self, endpoint: Endpoint, timeout_ms: int | None = None, tls: TlsConfig | None = None
+    ) -> StartedChannel:
+        """Return the peer's channel, or one that is being opened: for callers that must not wait.
+
+        A thread opens it, one for each peer that is away, and all that ask for that peer wait for the same.
+        """
+        self._sweep_when_due()
+        timeout_ms = timeout_ms or self._connect_timeout_ms
+        channel = self.connected(endpoint, tls)
+        if channel is not None and not self._closed:
+            ready: Future[RpcChannel] = Future()
+            ready.set_result(channel)
+            return StartedChannel(endpoint, ready, timeout_ms)
+        with self._lock:
+            slot = self._slots.setdefault((endpoint, tls), _Slot())
+            coming = slot.coming
+            if coming is None:
+                coming = slot.coming = Future()
+                threading.Thread(
+                    target=self._open,
+                    args=(slot, endpoint, timeout_ms, tls),
+                    name=f"tubemq-connect-{endpoint}",
+                    daemon=True,
+                ).start()
+        return StartedChannel(endpoint, coming, timeout_ms)
+
+    def _open(self, slot: _Slot, endpoint: Endpoint, timeout_ms: int, tls: TlsConfig | None) -> None:
+        """Get a channel for those who wait for ``slot.coming``; in a thread of its own."""
+        channel, failure = None, None
+        try:
+            channel = self.get(endpoint, timeout_ms, tls)
+        except Exception as error:  # noqa: BLE001 (those who wait get it)
+            failure = error
+        with self._lock:
+            coming, slot.coming = slot.coming, None
+        if coming is None:
+            return
+        if channel is None:
+            coming.set_exception(failure)
+        else:
+            coming.set_result(channel)
 
     def connected(self, endpoint: Endpoint, tls: TlsConfig | None = None) -> RpcChannel | None:
         """Return the peer's channel if there is an open one; never connect, never wait."""

@@ -1,5 +1,10 @@
-"""Periodic tasks such as heartbeats: one thread and one heap for a whole process."""
+"""Periodic tasks such as heartbeats: one thread and one heap for a whole process.
 
+The thread waits for no peer, or one that hangs would hold up the tasks of all others. A task that needs an
+answer only begins, and returns what will tell when it has ended (``UnderWay``).
+"""
+
+import functools
 import heapq
 import itertools
 import logging
@@ -7,18 +12,26 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from tubemq_spark.net.deadline import Clock
 
 logger = logging.getLogger(__name__)
 
 
+class UnderWay(Protocol):
+    """A run that has begun and not ended."""
+
+    def when_done(self, listener: Callable[[], object]) -> object:
+        """Call a function once when it has ended, in any thread."""
+
+
 class Task:
-    """A function that is called periodically until it is cancelled; ``Scheduler.every`` makes them."""
+    """A function that is called until it is cancelled; ``Scheduler.every`` and ``after`` make them."""
 
     def __init__(
         self,
-        function: Callable[[], object],
+        function: Callable[[], UnderWay | None],
         period_s: float,
         name: str,
         wake: Callable[[], None],
@@ -33,6 +46,9 @@ class Task:
         """Number of its entry in the scheduler's heap; older entries are void."""
         self.hastened = False
         """Whether the next run is wanted at once."""
+        self.began_at = 0.0
+        """When the function returned last, or the task was made."""
+        self.once = False
         self._wake = wake
         self._hasten = hasten
 
@@ -54,15 +70,25 @@ class Scheduler:
         self._changed = threading.Condition()
         self._numbers = itertools.count()
         self._heap: list[tuple[float, int, Task]] = []
-        self._running: Task | None = None
+        self._running: set[Task] = set()
         self._thread: threading.Thread | None = None
 
-    def every(self, period_ms: float, function: Callable[[], object], name: str) -> Task:
+    def every(self, period_ms: float, function: Callable[[], UnderWay | None], name: str) -> Task:
         """Call ``function`` every ``period_ms``, first after one period; its exceptions are logged.
 
-        The next run is a period after the last one ended, so slow runs do not pile up.
+        The next call is a period after the function returned. While a run is under way that it has begun,
+        there is no other: one that takes longer than a period is followed at once by the next.
         """
-        task = Task(function, period_ms / 1000, name, self._wake, self._hasten)
+        return self._enter(Task(function, period_ms / 1000, name, self._wake, self._hasten))
+
+    def after(self, seconds: float, function: Callable[[], None], name: str) -> Task:
+        """Call ``function`` once."""
+        task = Task(function, seconds, name, self._wake, self._hasten)
+        task.once = True
+        return self._enter(task)
+
+    def _enter(self, task: Task) -> Task:
+        task.began_at = self._clock()
         with self._changed:
             self._push(task)
             if self._thread is None:
@@ -74,10 +100,7 @@ class Scheduler:
     def close(self) -> None:
         """Cancel all tasks and wait until the thread is gone."""
         with self._changed:
-            tasks = [task for _, _, task in self._heap]
-            if self._running is not None:
-                tasks.append(self._running)
-            for task in tasks:
+            for task in (*(task for _, _, task in self._heap), *self._running):
                 task.active = False
             thread = self._thread
             self._changed.notify_all()
@@ -93,43 +116,56 @@ class Scheduler:
             if not task.active:
                 return
             task.hastened = True
-            if task is not self._running:
+            if task not in self._running:
                 self._push(task)
                 self._changed.notify_all()
 
     def _push(self, task: Task) -> None:
-        due = self._clock() if task.hastened else self._clock() + task.period_s
+        due = self._clock() if task.hastened else task.began_at + task.period_s
         task.hastened = False
         task.entry = next(self._numbers)
         heapq.heappush(self._heap, (due, task.entry, task))
 
     def _run(self) -> None:
         while (task := self._wait_for_next()) is not None:
+            under_way = None
             try:
-                task.function()
+                under_way = task.function()
             except Exception:
                 # A task that fails must not stop the others, nor itself.
-                logger.warning(
-                    "%s failed; the next attempt is in %.1f s", task.name, task.period_s, exc_info=True
-                )
-            with self._changed:
-                self._running = None
+                logger.warning("%s failed", task.name, exc_info=True)
+            task.began_at = self._clock()
+            if under_way is None:
+                self._end_run(task)
+            else:
+                under_way.when_done(functools.partial(self._end_run, task))
+
+    def _end_run(self, task: Task) -> None:
+        with self._changed:
+            self._running.discard(task)
+            if task.active and not task.once:
                 self._push(task)
+            self._changed.notify_all()
 
     def _wait_for_next(self) -> Task | None:
         """Wait for a task that is due and remove it from the heap; None ends the thread."""
         with self._changed:
             while True:
-                self._heap = [item for item in self._heap if item[2].active and item[2].entry == item[1]]
-                heapq.heapify(self._heap)
-                if not self._heap:
+                while self._heap and not self._counts(*self._heap[0]):
+                    heapq.heappop(self._heap)
+                if not self._heap and not any(task.active for task in self._running):
                     self._thread = None
                     return None
-                wait_s = self._heap[0][0] - self._clock()
-                if wait_s <= 0:
-                    self._running = heapq.heappop(self._heap)[2]
-                    return self._running
+                wait_s = self._heap[0][0] - self._clock() if self._heap else None
+                if wait_s is not None and wait_s <= 0:
+                    task = heapq.heappop(self._heap)[2]
+                    self._running.add(task)
+                    return task
                 self._changed.wait(wait_s)
+
+    @staticmethod
+    def _counts(_due: float, entry: int, task: Task) -> bool:
+        return task.active and task.entry == entry
 
 
 _process_scheduler = Scheduler()

@@ -10,8 +10,7 @@ from tests.client.aio.running import coroutine, until
 from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.broker.session import Started
-from tubemq_spark.client.steps import Blocking, PartitionLock, wait_for
+from tubemq_spark.client.steps import Blocking, PartitionLock, Started, wait_for
 from tubemq_spark.errors import ProduceError, TubeMQTimeoutError
 
 

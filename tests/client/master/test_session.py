@@ -224,7 +224,7 @@ def test_tokens_follow_the_answers_of_the_master(pool):
         with session:
             seen = [(session.visit_token, session.authorized_token)]
             for _ in range(3):
-                session._send_heartbeat()
+                session.refresh_token()
                 seen.append((session.visit_token, session.authorized_token))
     assert seen == [(7, "given"), (8, "given"), (9, "newer"), (9, "newer")]
 

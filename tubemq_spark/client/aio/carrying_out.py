@@ -19,8 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.aio.workers import Workers, look_at
-from tubemq_spark.client.broker.session import Started
-from tubemq_spark.client.steps import Awaited, Blocking, Steps, advance
+from tubemq_spark.client.steps import Awaited, Blocking, Started, Steps, advance
 
 Value = TypeVar("Value")
 

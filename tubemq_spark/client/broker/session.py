@@ -7,14 +7,15 @@ it, which a commit adds. A fetch names no offset: only registering sets the posi
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import proof_for_broker
+from tubemq_spark.client.steps import Started
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.channel import PendingCall, RpcChannel
@@ -32,8 +33,6 @@ MEMORY_TOO: Final = 303
 the cluster's default."""
 FLUSHED_ONLY: Final = 1
 """The query priority with which the answer to a register names the end of what is safe on disk."""
-
-Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,35 +88,6 @@ class Fetched:
     @functools.cached_property
     def _decoded(self) -> tuple[MessageColumns, NDArray[np.int64]]:
         return self.messages.decode()
-
-
-class Started(Generic[Value]):
-    """A request under way."""
-
-    def __init__(self, pending: PendingCall, finish: Callable[[PendingCall], Value]) -> None:
-        self._pending = pending
-        self._finish = finish
-
-    def result(self) -> Value:
-        """Wait for the answer and parse it.
-
-        Raises:
-            TubeMQError: as documented where the request was started.
-        """
-        return self._finish(self._pending)
-
-    @property
-    def remaining_s(self) -> float:
-        """For how many seconds the answer may still come; then ``result`` raises an error at once."""
-        return self._pending.remaining_s
-
-    def when_done(self, listener: Callable[[], object]) -> None:
-        """Call a function once when ``result`` will not wait any more; see ``PendingCall.when_done``."""
-        self._pending.when_done(listener)
-
-    def forget(self) -> None:
-        """Do not wait for the answer."""
-        self._pending.forget()
 
 
 class BrokerSession:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession, broker_endpoints
+from tubemq_spark.client.steps import Steps, run
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
@@ -62,15 +63,18 @@ class BalanceSession(MasterSession):
             TubeMQConnectionError: no master answered.
             RemoteProtocolError: the master lists a partition of a broker that is not in its list of brokers.
         """
-        with self._lock:
-            self._ask(self._ask_layout)
-            if self._unlisted_brokers():
-                # The two lists change at different times: ask once more for both, in full.
-                self._broker_config_id = self._topic_meta_id = UNDEFINED
-                self._ask(self._ask_layout)
-            return self._expand()
+        with self._exclusively():
+            return run(self._patiently(self._find_layout))
 
-    def _register(self) -> None:
+    def _find_layout(self) -> Steps[Layout]:
+        yield from self._ask_registered(self._ask_layout)
+        if self._unlisted_brokers():
+            # The two lists change at different times: ask once more for both, in full.
+            self._broker_config_id = self._topic_meta_id = UNDEFINED
+            yield from self._ask_registered(self._ask_layout)
+        return self._expand()
+
+    def _register(self) -> Steps[None]:
         # A master that does not know us may be another one, with ids of its own.
         self._broker_config_id = self._topic_meta_id = UNDEFINED
         request = master_pb2.RegisterRequestC2MV2(
@@ -86,7 +90,7 @@ class BalanceSession(MasterSession):
             jdkVersion=identity.RUNTIME,
         )
         self._complete(request)
-        answer = self._caller.call(
+        answer = yield from self._caller.call(
             Method.BALANCE_REGISTER,
             request,
             master_pb2.RegisterResponseM2CV2,
@@ -94,7 +98,7 @@ class BalanceSession(MasterSession):
         )
         self._keep(answer)
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self) -> Steps[None]:
         request = master_pb2.HeartRequestC2MV2(
             clientId=self.client_id,
             groupName=self._config.group,
@@ -103,10 +107,12 @@ class BalanceSession(MasterSession):
         )
         self._complete(request)
         during = f"renewing the registration of group {self._config.group}"
-        answer = self._caller.call(Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2, during)
+        answer = yield from self._caller.call(
+            Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2, during
+        )
         self._keep(answer)
 
-    def _ask_layout(self) -> None:
+    def _ask_layout(self) -> Steps[None]:
         request = master_pb2.GetPartMetaRequestC2M(
             clientId=self.client_id,
             groupName=self._config.group,
@@ -114,7 +120,7 @@ class BalanceSession(MasterSession):
             topicMetaInfoId=self._topic_meta_id,
             authInfo=self._caller.credentials(),
         )
-        answer = self._caller.call(
+        answer = yield from self._caller.call(
             Method.BALANCE_PARTITION_META,
             request,
             master_pb2.GetPartMetaResponseM2C,

@@ -10,6 +10,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.identity import proof_for_broker
 from tubemq_spark.client.master.session import MasterSession, broker_endpoints
+from tubemq_spark.client.steps import Steps, run
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
@@ -74,7 +75,7 @@ class ProducerSession(MasterSession):
         with self._exclusively(until):
             with self._topics_lock:
                 self._topics |= set(topics)
-            self.refresh()
+            run(self._ask(self._heartbeat))
 
     def withdraw(self, topic: str) -> None:
         """Leave a topic out of later heartbeats: it does not exist, or nothing was published to it.
@@ -91,7 +92,7 @@ class ProducerSession(MasterSession):
             TubeMQError: as ``publish``.
         """
         with self._exclusively(until):
-            self._ask(self._heartbeat)
+            run(self._ask(self._heartbeat))
 
     def routes(self, topic: str) -> PublishRoutes:
         """Return the routes of a published topic as of the last heartbeat."""
@@ -106,7 +107,7 @@ class ProducerSession(MasterSession):
         """
         return self.visit_token, self.authorized_token or self._own_proof
 
-    def _register(self) -> None:
+    def _register(self) -> Steps[None]:
         request = master_pb2.RegisterRequestP2M(
             clientId=self.client_id,
             topicList=sorted(self._topics),
@@ -116,12 +117,12 @@ class ProducerSession(MasterSession):
             jdkVersion=identity.RUNTIME,
             appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
         )
-        answer = self._caller.call(
+        answer = yield from self._caller.call(
             Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P, "registering a producer"
         )
         self._keep(answer)
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self) -> Steps[None]:
         self.heartbeats_begun += 1
         request = master_pb2.HeartRequestP2M(
             clientId=self.client_id,
@@ -131,7 +132,7 @@ class ProducerSession(MasterSession):
             authInfo=self._caller.credentials(),
             appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
         )
-        answer = self._caller.call(
+        answer = yield from self._caller.call(
             Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P, "asking for routes"
         )
         self._keep(answer)
@@ -141,9 +142,11 @@ class ProducerSession(MasterSession):
             self._routes = {route.topic: self._expand(route) for route in routes}
         self.heartbeats = self.heartbeats_begun
 
-    def _leave(self) -> None:
+    def _leave(self) -> Steps[None]:
         request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())
-        self._caller.call(Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P, "closing a producer")
+        yield from self._caller.call(
+            Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P, "closing a producer"
+        )
 
     def _keep(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
         if answer.brokerInfos:

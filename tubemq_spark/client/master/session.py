@@ -17,7 +17,10 @@ Invariants:
 
 - One request at a time, under ``_lock``: the ids of lists that a request names must match what the session
   holds. The state and what answers brought change only under the lock; single attributes may be read without.
-- Requests with a caller who waits are retried; heartbeats are not, since the next one is the retry.
+- Requests are ``Steps``. Those with a caller who waits are carried out in its thread, and retried. Heartbeats
+  are carried out by the scheduler, whose thread never waits (``client/background.py``), neither for an answer
+  nor for the lock: a heartbeat that is due by then (``_heartbeat_due``) begins when it is free. They are
+  not retried, since the next one is the retry.
 - A caller who waits may have a deadline (``_exclusively``), for its requests and for the lock, which a
   heartbeat may hold that no master answers.
 - Closing never raises a server's error: the master forgets the session anyway. Only closing takes
@@ -26,6 +29,8 @@ Invariants:
 
 import abc
 import contextlib
+import functools
+import itertools
 import logging
 import threading
 import time
@@ -34,9 +39,11 @@ from typing import ClassVar, Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
+from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.identity import proof_for_master
+from tubemq_spark.client.steps import Blocking, Pause, Started, Steps, run, wait_for
 from tubemq_spark.errors import (
     HttpAnswerError,
     OptionError,
@@ -49,7 +56,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, FixedPauses, Result, Wait, with_retries
+from tubemq_spark.net.retry import SLEEP, Result, Wait
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.net.tls_probes import answers_in_tls
 from tubemq_spark.protocol import topic_strings
@@ -99,7 +106,7 @@ class MasterCaller:
 
     def call(
         self, method: Method, request: ProtobufMessage, answer: type[AnyAnswer], during: str
-    ) -> AnyAnswer:
+    ) -> Steps[AnyAnswer]:
         """Ask the master that answered last, then the others, each at most once.
 
         One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that does
@@ -117,7 +124,7 @@ class MasterCaller:
         for number, master in enumerate(masters):
             share_ms = max(1, int(deadline.remaining() * 1000 / (len(masters) - number)))
             try:
-                response = self._call_master(master, method, request, answer, share_ms, during)
+                response = yield from self._call_master(master, method, request, answer, share_ms, during)
             except TubeMQError as error:
                 if not error.retriable and not isinstance(error, _WRONG_MASTER):
                     raise
@@ -162,18 +169,22 @@ class MasterCaller:
         answer: type[AnyAnswer],
         timeout_ms: int,
         during: str,
-    ) -> AnyAnswer:
-        channel = self._pool.get(master, min(self._config.connect_timeout_ms, timeout_ms), self._config.tls)
+    ) -> Steps[AnyAnswer]:
+        deadline = Deadline.after_ms(timeout_ms)
+        connect_ms = min(self._config.connect_timeout_ms, timeout_ms)
+        channel = yield from wait_for(self._pool.start(master, connect_ms, self._config.tls))
+        timeout_ms = max(1, int(deadline.remaining() * 1000))
         try:
-            return channel.call(
-                ServiceType.MASTER, method, request, answer, timeout_ms=timeout_ms, during=during
-            )
+            pending = channel.start(ServiceType.MASTER, method, request, timeout_ms=timeout_ms, during=during)
+            return (yield from wait_for(Started(pending, lambda call: call.result(answer, during))))
         except TubeMQError as error:
             what = _other_server(error)
             if what is not None:
                 raise OptionError("TUBEMQ_NOT_A_MASTER", endpoint=master, what=what) from error
-            if self._config.tls is None and _hung_up(channel, error) and answers_in_tls(master):
-                raise OptionError("TUBEMQ_TLS_EXPECTED", endpoint=master) from error
+            if self._config.tls is None and _hung_up(channel, error):
+                speaks_tls = yield from wait_for(Blocking(functools.partial(answers_in_tls, master)))
+                if speaks_tls:
+                    raise OptionError("TUBEMQ_TLS_EXPECTED", endpoint=master) from error
             # Both PbEnDecoder and RpcServiceInvoker of Java's server say it in these words.
             if method in _SINCE_NOVEMBER_2021 and "Unsupported method" in str(error.parameters.get("text")):
                 raise RpcError("TUBEMQ_MASTER_TOO_OLD", peer=master, method=int(method)) from error
@@ -220,7 +231,10 @@ class MasterSession(abc.ABC):
         self._heartbeats: Task | None = None
         self._missed_since: float | None = None
         self._misses = 0
-        self._lock = threading.RLock()
+        # Not a reentrant one: a heartbeat takes it in one thread and may give it back in another.
+        self._lock = threading.Lock()
+        self._heartbeat_due = False
+        """Whether a heartbeat was to begin while the lock was held."""
 
     def __enter__(self) -> Self:
         return self.open()
@@ -239,9 +253,9 @@ class MasterSession(abc.ABC):
             TubeMQConnectionError: no master answered.
         """
         with self._exclusively(until):
-            self._with_retries(self._register)
+            run(self._patiently(self._register))
             self._heartbeats = process_scheduler().every(
-                self._config.heartbeat_period_ms, self._send_heartbeat, f"heartbeat of {self.client_id}"
+                self._config.heartbeat_period_ms, self._begin_heartbeat, f"heartbeat of {self.client_id}"
             )
         if self._holds_partitions:
             self.refresh_soon()
@@ -258,7 +272,7 @@ class MasterSession(abc.ABC):
         heartbeats.cancel()
         try:
             with self._exclusively(Deadline.after_ms(self._config.rpc_timeout_ms)):
-                self._leave()
+                run(self._leave())
         except TubeMQError as error:
             logger.info("%s could not leave the master: %s", self.client_id, error)
 
@@ -274,27 +288,31 @@ class MasterSession(abc.ABC):
         Raises:
             TubeMQError: no master answered, or it refuses us.
         """
-        with self._lock:
-            self._ask(self._heartbeat)
+        with self._exclusively():
+            run(self._ask(self._heartbeat))
 
     @abc.abstractmethod
-    def _register(self) -> None:
+    def _register(self) -> Steps[None]:
         """Send the register request and keep what its answer says."""
 
     @abc.abstractmethod
-    def _heartbeat(self) -> None:
+    def _heartbeat(self) -> Steps[None]:
         """Send a heartbeat and keep what its answer says."""
 
-    def _leave(self) -> None:
+    def _after_heartbeat(self) -> Steps[None]:
+        """Do in the background what else is due when a heartbeat was answered; here nothing."""
+        yield from ()
+
+    def _leave(self) -> Steps[None]:
         """Send the close request; this is a consumer's."""
         request = master_pb2.CloseRequestC2M(
             clientId=self.client_id, groupName=self._config.group, authInfo=self._caller.credentials()
         )
         during = f"closing a consumer of group {self._config.group}"
-        self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
+        yield from self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
 
     @contextlib.contextmanager
-    def _exclusively(self, until: Deadline | None) -> Iterator[None]:
+    def _exclusively(self, until: Deadline | None = None) -> Iterator[None]:
         """Hold the lock, with a deadline for it and for the requests that are made under it.
 
         Raises:
@@ -312,22 +330,43 @@ class MasterSession(abc.ABC):
             yield
         finally:
             self._caller.until = outer
-            self._lock.release()
+            self._give_lock_back()
 
-    def _send_heartbeat(self) -> None:
-        with self._lock:
+    def _give_lock_back(self) -> None:
+        self._lock.release()
+        # A heartbeat that finds the lock held has set this before it looked.
+        if self._heartbeat_due:
+            self.refresh_soon()
+
+    def _begin_heartbeat(self) -> InBackground | None:
+        """Begin a heartbeat, unless the lock is held; returns at once."""
+        self._heartbeat_due = True
+        if not self._lock.acquire(blocking=False):
+            return None
+        self._heartbeat_due = False
+        return InBackground(self._send_heartbeat(), f"heartbeat of {self.client_id}").start()
+
+    def _send_heartbeat(self) -> Steps[None]:
+        """Send a heartbeat, and give the lock back, which is held."""
+        try:
             heartbeats = self._heartbeats
             if heartbeats is None:
                 return
             try:
-                self._ask_registered(self._heartbeat)
+                yield from self._ask_registered(self._heartbeat)
             except TubeMQError as error:
                 self._misses += 1
                 self._warn_of_first_miss(error)
             else:
                 self._misses = 0
                 self._warn_of_return()
+                try:
+                    yield from self._after_heartbeat()
+                except TubeMQError as error:
+                    logger.info("%s could not ask more of its masters: %s", self.client_id, error)
             heartbeats.period_s = self._pause_ms(self._misses) / 1000
+        finally:
+            self._give_lock_back()
 
     def _pause_ms(self, misses: int) -> int:
         """Return how long to wait for the next heartbeat after so many in a row that failed."""
@@ -347,31 +386,37 @@ class MasterSession(abc.ABC):
             self._missed_since = None
             logger.warning("%s reaches its masters again after %.1f s", self.client_id, missed_s)
 
-    def _ask(self, ask: Callable[[], Result]) -> Result:
+    def _ask(self, ask: Callable[[], Steps[Result]]) -> Steps[Result]:
         """Ask for a caller who waits for the answer: with retries, and registering again when needed."""
-        return self._with_retries(lambda: self._ask_registered(ask))
+        return self._patiently(lambda: self._ask_registered(ask))
 
-    def _ask_registered(self, ask: Callable[[], Result]) -> Result:
+    def _ask_registered(self, ask: Callable[[], Steps[Result]]) -> Steps[Result]:
         """Ask; if the master no longer knows us, register again and repeat."""
         try:
-            return ask()
+            return (yield from ask())
         except RpcError as error:
             if error.code != ErrCode.HB_NO_NODE:
                 raise
         logger.info("the master no longer knows %s; registering again", self.client_id)
-        self._with_retries(self._register)
-        return ask()
+        yield from self._patiently(self._register)
+        return (yield from ask())
 
-    def _with_retries(self, ask: Callable[[], Result]) -> Result:
+    def _patiently(self, ask: Callable[[], Steps[Result]]) -> Steps[Result]:
         """Ask, up to ``register_attempts`` times as long as errors are transient."""
         # Attempts and time-outs must not multiply: a master that never answers uses up the time of all
         # attempts, so none begins after half a time-out.
         deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2).earlier(self._caller.until)
-        pauses = FixedPauses(self._config.register_retry_ms, self._config.register_attempts, self._wait)
-        return with_retries(ask, pauses, deadline, on_retry=self._log_retry)
-
-    def _log_retry(self, error: TubeMQError, attempt: int) -> None:
-        logger.info("%s asks its masters again after attempt %d: %s", self.client_id, attempt, error)
+        for attempt in itertools.count(1):
+            try:
+                return (yield from ask())
+            except TubeMQError as error:
+                if not error.retriable or attempt >= self._config.register_attempts or deadline.expired:
+                    raise
+                reason = error
+            pause_s = min(self._config.register_retry_ms / 1000, deadline.remaining())
+            yield from wait_for(Pause(pause_s, self._wait))
+            logger.info("%s asks its masters again after attempt %d: %s", self.client_id, attempt, reason)
+        raise AssertionError  # counting does not end
 
     def _keep_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
         self.visit_token = info.visitAuthorizedToken

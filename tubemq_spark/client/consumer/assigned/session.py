@@ -8,6 +8,7 @@ Invariants:
 - ``not known`` is told by leaving a field out: only ids from 0 on are sent.
 - Rules that an answer does not mention do not apply any more: a master names the id of every rule that does,
   with each answer.
+- ``known_layout`` is asked for after heartbeats, in the background, and by users (``refresh_layout``).
 - What is held is told in the first heartbeat after it changed, and every ``report_interval`` heartbeats.
 - A wish of an administrator that the group continues with the latest messages counts once (``take_reset``),
   and only if it was made after this consumer registered. The master gives the wish a number; the largest one
@@ -23,6 +24,7 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.balance import BalanceSession, Layout
+from tubemq_spark.client.steps import Steps
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.pool import ChannelPool
@@ -52,6 +54,7 @@ class AssignedSession(BalanceSession):
         *,
         node: Node | None = None,
         partitions: Callable[[], Collection[TopicPartition]] = tuple,
+        on_news: Callable[[], object] = lambda: None,
         wait: Wait = SLEEP,
         client_id: str | None = None,
     ) -> None:
@@ -64,6 +67,8 @@ class AssignedSession(BalanceSession):
             control: takes over the flow control rules and the query priority that the master sends.
             node: which of how many consumers this one is; None: the master does not check it.
             partitions: returns the partitions that are held.
+            on_news: called after each heartbeat that was answered, with what it brought, in the scheduler's
+                thread; must return at once.
             wait: how to wait between attempts to register.
             client_id: the name under which servers know the consumer; by default a new one.
         """
@@ -74,6 +79,7 @@ class AssignedSession(BalanceSession):
         self._control = control
         self._source_count, self._node_id = _NO_NODE if node is None else (node.source_count, node.node_id)
         self._partitions = partitions
+        self._on_news = on_news
         self._reported: frozenset[TopicPartition] | None = None
         self._since_report = 0
         self._layout_changed_ms: int | None = None
@@ -94,11 +100,23 @@ class AssignedSession(BalanceSession):
             TubeMQError: as ``layout``.
         """
         with self._asking:
-            now, period_s = time.monotonic(), self._config.consumer.layout_period_ms / 1000
-            if self._layout_at is None or now - self._layout_at >= period_s:
+            if self._layout_due():
                 # Only an answer counts: after an error the next caller asks again, and gets the error too.
                 self.known_layout = self.layout()
                 self._layout_at = time.monotonic()
+
+    def _layout_due(self) -> bool:
+        period_s = self._config.consumer.layout_period_ms / 1000
+        return self._layout_at is None or time.monotonic() - self._layout_at >= period_s
+
+    def _after_heartbeat(self) -> Steps[None]:
+        """Ask where the partitions are, if that is due, and tell ``on_news``."""
+        try:
+            if self._layout_due():
+                self.known_layout = yield from self._find_layout()
+                self._layout_at = time.monotonic()
+        finally:
+            self._on_news()
 
     def endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
         """Return a partition's broker, as the master said last."""
@@ -106,19 +124,18 @@ class AssignedSession(BalanceSession):
 
     def take_reset(self) -> bool:
         """Return whether an administrator wants the group to continue with the latest messages, once."""
-        with self._lock:
-            reset, self._reset = self._reset, False
+        reset, self._reset = self._reset, False
         return reset
 
-    def _register(self) -> None:
+    def _register(self) -> Steps[None]:
         # Also after a master forgot us: it may be another one, whose numbers of wishes mean nothing here.
         self._reported, self._settled = None, False
-        super()._register()
+        yield from super()._register()
         self.registered_at = time.time()
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self) -> Steps[None]:
         partitions = frozenset(self._partitions())
-        super()._heartbeat()
+        yield from super()._heartbeat()
         # Only now: a heartbeat that failed told nothing.
         if self._wants_report(partitions):
             self._reported, self._since_report = partitions, 0

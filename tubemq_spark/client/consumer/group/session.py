@@ -25,6 +25,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession
+from tubemq_spark.client.steps import Steps
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.net.pool import ChannelPool
@@ -91,7 +92,7 @@ class GroupSession(MasterSession):
                 self._finished.append(finished)
         self.refresh_soon()
 
-    def _register(self) -> None:
+    def _register(self) -> Steps[None]:
         subscription, group = self._subscription, self._config.group
         request = master_pb2.RegisterRequestC2M(
             clientId=self.client_id,
@@ -116,7 +117,7 @@ class GroupSession(MasterSession):
             request.selectBig = start.select_big
         during = f"registering a member of group {group} for the topics {', '.join(subscription.topics)}"
         try:
-            answer = self._caller.call(
+            answer = yield from self._caller.call(
                 Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C, during
             )
         except RpcError as error:
@@ -127,7 +128,7 @@ class GroupSession(MasterSession):
         self._keep(answer)
         self.first_round = self.not_allocated
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self) -> Steps[None]:
         answered, report = self._next_report()
         request = master_pb2.HeartRequestC2M(
             clientId=self.client_id,
@@ -145,7 +146,7 @@ class GroupSession(MasterSession):
             request.event.CopyFrom(format_event(answered, self.client_id, self._config.group))
         during = f"renewing the registration of a member of group {self._config.group}"
         try:
-            answer = self._caller.call(
+            answer = yield from self._caller.call(
                 Method.CONSUMER_HEARTBEAT, request, master_pb2.HeartResponseM2C, during
             )
         except TubeMQError:

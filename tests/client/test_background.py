@@ -1,0 +1,110 @@
+"""Rules that the process's scheduler carries out."""
+
+import threading
+from concurrent.futures import Future
+
+from tests.waiting import wait_until
+from tubemq_spark.client.background import InBackground
+from tubemq_spark.client.steps import Blocking, Pause, Started, wait_for
+from tubemq_spark.errors import TubeMQTimeoutError
+
+
+class Answer(Started):
+    """An answer that comes when a test says so."""
+
+    remaining_s = 1_000.0
+
+    def __init__(self, remaining_s=1_000.0, outcome="in time"):
+        self.remaining_s = remaining_s
+        self.asked = 0
+        self.listener = None
+        self.outcome = outcome
+
+    def when_done(self, listener):
+        self.listener = listener
+
+    def result(self):
+        self.asked += 1
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def carry_out(steps):
+    """Carry a rule out and return its result, or the error that it raised."""
+    outcome, ended = [], threading.Event()
+
+    def rule():
+        try:
+            outcome.append((yield from steps))
+        except Exception as error:  # noqa: BLE001 (a test looks at it)
+            outcome.append(error)
+
+    InBackground(rule(), "a rule").start().when_done(ended.set)
+    assert ended.wait(5)
+    return outcome[0]
+
+
+def waiting_for(*awaited):
+    got = []
+    for one in awaited:
+        got.append((yield from wait_for(one)))
+    return got
+
+
+def test_a_rule_goes_on_with_what_it_waits_for_and_not_with_what_comes_too_late():
+    first, second = Answer(remaining_s=0), Answer()
+    ended = threading.Event()
+    InBackground(yield_all(first, second), "a rule").start().when_done(ended.set)
+    wait_until(lambda: second.listener)
+    first.listener()
+    carry_out(waiting_for())  # runs behind it
+    assert (first.asked, second.asked) == (1, 0), "its time was over, and it had gone on"
+    second.listener()
+    assert ended.wait(5)
+
+
+def yield_all(*awaited):
+    for one in awaited:
+        yield from wait_for(one)
+
+
+def test_a_rule_is_told_that_time_is_over():
+    late = TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="b", timeout_ms=1, during="fetching")
+    assert carry_out(waiting_for(Answer(0, late))) is late
+
+
+def test_what_blocks_has_a_thread_of_its_own_and_others_go_on():
+    go_on, began, names = threading.Event(), threading.Event(), []
+
+    def block():
+        names.append(threading.current_thread().name)
+        began.set()
+        assert go_on.wait(5)
+
+    ended = threading.Event()
+    InBackground(yield_all(Blocking(block)), "what blocks").start().when_done(ended.set)
+    assert began.wait(5)
+    assert carry_out(waiting_for()) == []
+    go_on.set()
+    assert ended.wait(5)
+    assert names == ["tubemq-background-what blocks"]
+
+
+def test_what_blocks_and_raises_is_the_rules():
+    error = KeyError("for the rule")
+
+    def fail():
+        raise error
+
+    assert carry_out(waiting_for(Blocking(fail))) is error
+
+
+def test_a_pause_makes_no_thread_wait():
+    assert carry_out(waiting_for(Pause(0.001, wait=None))) == [None]
+
+
+def test_a_future_is_waited_for():
+    future = Future()
+    threading.Timer(0.01, future.set_result, [7]).start()
+    assert carry_out(waiting_for(future)) == [7]
