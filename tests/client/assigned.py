@@ -2,8 +2,10 @@
 
 import contextlib
 
+from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.steps import run
 from tubemq_spark.model import Endpoint, TopicPartition
 
 TOPIC = "demo"
@@ -36,9 +38,19 @@ def consumer_of(server, topics=TOPIC, group="etl", **changes):
         yield consumer
 
 
-def upkeep(consumer):
-    """Do what the consumer does by itself every heartbeat period."""
+def keep_leases(consumer):
+    """Renew the leases of a consumer of either kind."""
     consumer._upkeep.run_once()
+    wait_until(lambda: not consumer._upkeep._under_way, 10)
+
+
+def upkeep(consumer):
+    """Do what the consumer does by itself every heartbeat period, and wait for what that begins."""
+    keep_leases(consumer)
+    assert consumer._session._lock.acquire(timeout=10)
+    run(consumer._session._send_heartbeat())
+    if (giving_up := consumer._connecting._giving_up) is not None:
+        giving_up.join(10)
 
 
 def partition(broker=1, number=0, topic=TOPIC):

@@ -70,8 +70,11 @@ class ConsumerSession(Protocol):
     visit_token: int
     authorized_token: str
 
+    def refresh_soon(self) -> None:
+        """Ask the master for a visit token that brokers accept, in the background."""
+
     def refresh_token(self) -> None:
-        """Ask the master for a visit token that brokers accept.
+        """Ask the master for a visit token that brokers accept, and wait for it.
 
         Raises:
             TubeMQError: no master answered, or it refuses us.

@@ -1,25 +1,27 @@
 """What a consumer does beside its user's calls: it keeps the leases of its partitions.
 
-It has a thread of its own, since it waits for brokers, and the thread of heartbeats to masters is shared by
-the whole process. One broker that is away costs the others nothing: all are asked at once, and none for long.
+A thread begins heartbeats to all brokers at once, each period. It waits for none: the scheduler carries them
+out (``client/background.py``), so a broker, a master or a batch that takes its time costs no lease elsewhere.
 
 The same thread closes a consumer that its user forgot. The garbage collector, which runs in any thread at
 any moment and must wait for no lock, only leaves a note (``forget``): ``SimpleQueue.put`` is made for that.
 """
 
+import functools
 import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.client.broker.channels import connect_to_all
-from tubemq_spark.client.broker.session import BrokerSession, Started
+from tubemq_spark.client.background import InBackground
+from tubemq_spark.client.broker.session import BrokerSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
-from tubemq_spark.client.consumer.state import ConsumerState, is_taken
+from tubemq_spark.client.consumer.state import ConsumerState, Life, is_taken
 from tubemq_spark.client.master.producers import is_token_refused
+from tubemq_spark.client.steps import Steps, wait_for
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ class Upkeep:
         self,
         state: ConsumerState,
         reader: Reader,
-        after_leases: Callable[[], object],
+        after_leases: Callable[[], object] = lambda: None,
         stop_others: Callable[[], object] = lambda: None,
     ) -> None:
         """Create the thread; neither it nor the functions may keep the consumer alive.
@@ -43,7 +45,7 @@ class Upkeep:
         Args:
             state: the consumer's partitions.
             reader: what they share.
-            after_leases: does what else a consumer of its kind has to do in a period.
+            after_leases: does what else a consumer of its kind has to do in a period; it must return at once.
             stop_others: stops the consumer's other threads.
         """
         self._state = state
@@ -52,6 +54,8 @@ class Upkeep:
         self._stop_others = stop_others
         self._notes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         """What ends the thread; True: and the consumer, too."""
+        self._under_way: set[Endpoint] = set()
+        """The brokers whose last heartbeat has not ended."""
         name = f"tubemq-upkeep-{reader.session.client_id}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -77,7 +81,7 @@ class Upkeep:
         self._notes.put(True)
 
     def run_once(self) -> None:
-        """Do everything that is due in a period."""
+        """Begin everything that is due in a period; waits for no server."""
         with self._state.changed:
             if self._state.cache.expire() or self._state.cache.wake():
                 self._state.changed.notify_all()
@@ -102,32 +106,16 @@ class Upkeep:
             return None
 
     def _keep_leases(self) -> None:
+        """Begin a heartbeat to each broker, except those whose last one has not ended."""
         state, by_broker = self._state, self._by_broker()
         with state.changed:
             # At other brokers nothing is held any more.
             state.missed = {broker: count for broker, count in state.missed.items() if broker in by_broker}
-        if not by_broker:
-            return
-        channels, unreached = connect_to_all(self._reader.config, self._reader.pool, by_broker)
-        for endpoint, error in unreached.items():
-            state.note_missed(endpoint, error)
-        started = {}
-        for endpoint, channel in channels.items():
-            session = self._reader.session
-            broker = BrokerSession(
-                channel, self._reader.config, session.visit_token, None, session.authorized_token
-            )
-            try:
-                started[endpoint] = broker.start_heartbeat(
-                    self._reader.config.group,
-                    session.client_id,
-                    [partition.partition for partition in by_broker[endpoint]],
-                    timeout_ms=_LONGEST_ANSWER_MS,
-                )
-            except TubeMQError as error:
-                state.note_missed(endpoint, error)
-        for endpoint, heartbeat in started.items():
-            self._collect(endpoint, heartbeat, by_broker[endpoint])
+        for endpoint, partitions in by_broker.items():
+            if endpoint not in self._under_way:
+                self._under_way.add(endpoint)
+                renewing = InBackground(self._renew(endpoint, partitions), f"leases at {endpoint}").start()
+                renewing.when_done(functools.partial(self._under_way.discard, endpoint))
 
     def _by_broker(self) -> dict[Endpoint, list[ConsumerPartition]]:
         by_broker: dict[Endpoint, list[ConsumerPartition]] = {}
@@ -136,19 +124,22 @@ class Upkeep:
                 by_broker.setdefault(partition.endpoint, []).append(partition)
         return by_broker
 
-    def _collect(
-        self,
-        endpoint: Endpoint,
-        heartbeat: Started[dict[TopicPartition, int]],
-        partitions: list[ConsumerPartition],
-    ) -> None:
-        """Look at a broker's answer. Without one nothing changes: the next fetch there will find out."""
+    def _renew(self, endpoint: Endpoint, partitions: list[ConsumerPartition]) -> Steps[None]:
+        """Renew the leases at a broker. Without an answer nothing changes: the next fetch will find out."""
+        config, session = self._reader.config, self._reader.session
         try:
-            lost = heartbeat.result()
+            connect_ms = min(config.connect_timeout_ms, _LONGEST_ANSWER_MS)
+            channel = yield from wait_for(self._reader.pool.start(endpoint, connect_ms, config.tls))
+            broker = BrokerSession(channel, config, session.visit_token, None, session.authorized_token)
+            names = [partition.partition for partition in partitions]
+            lost = yield from wait_for(
+                broker.start_heartbeat(config.group, session.client_id, names, timeout_ms=_LONGEST_ANSWER_MS)
+            )
         except TubeMQError as error:
-            self._state.note_missed(endpoint, error)
+            if self._state.life is Life.OPEN:
+                self._state.note_missed(endpoint, error)
             if is_token_refused(error):
-                self._reader.session.refresh_token()
+                session.refresh_soon()
             return
         self._state.note_answer(endpoint)
         for partition in partitions:

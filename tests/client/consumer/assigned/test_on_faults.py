@@ -4,6 +4,7 @@ Some of it goes wrong in TubeMQ's Java client; the tests of that say so.
 """
 
 import collections
+import dataclasses
 import logging
 import threading
 import time
@@ -15,17 +16,19 @@ from tests.client.assigned import (
     TOPIC,
     client_of,
     consumer_of,
+    keep_leases,
     numbered,
     partition,
     produce,
     take,
     upkeep,
 )
-from tests.embedded.web import close_topic, remove_topic
+from tests.embedded.web import change, close_topic, remove_topic
 from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType
@@ -50,6 +53,10 @@ def dense():
     settings = EmbeddedSettings(max_entries=STEP)
     with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as running:
         yield running
+
+
+def close_broker_for_reading(server, broker):
+    change(server, "admin_modify_topic_info", topicName=TOPIC, brokerId=broker, acceptSubscribe="false")
 
 
 def fill(server):
@@ -217,6 +224,100 @@ def test_a_broker_that_hangs_costs_the_others_no_lease(dense):
         dense.faults.start_broker(2)
 
 
+NEVER_MS = 3_600_000
+
+
+def hang_at_masters(dense, *methods):
+    """Answer nothing; consumers do not wait for that either when they leave."""
+    return [dense.faults.hold(method) for method in (*methods, Method.CONSUMER_CLOSE)]
+
+
+def leave_without_waiting(consumer):
+    consumer._session._config = dataclasses.replace(consumer.config, rpc_timeout_ms=1)
+
+
+def test_a_master_that_is_silent_costs_no_lease(dense):
+    settings = {"heartbeat_period_ms": 20, "rpc_timeout_ms": NEVER_MS}
+    with consumer_of(dense, **settings) as consumer:
+        connect_all(consumer)
+        wait_until(lambda: not consumer._session._lock.locked())
+        hang_at_masters(dense, Method.BALANCE_HEARTBEAT, Method.BALANCE_PARTITION_META)
+        wait_until(consumer._session._lock.locked)
+        heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
+        wait_until(lambda: heard.hits >= 9)
+        leave_without_waiting(consumer)
+        dense.faults.release()
+
+
+def test_a_batch_that_is_out_costs_no_lease_of_other_partitions(dense):
+    """Its partition is to be given up, and waits for it."""
+    fill(dense)
+    settings = {"heartbeat_period_ms": 20, "rebalance_wait_ms": NEVER_MS}
+    with consumer_of(dense, **settings) as consumer:
+        connect_all(consumer)
+        out = {batch.partition: batch for batch in (consumer.fetch() for _ in range(3))}
+        close_broker_for_reading(dense, 2)
+        wait_until(lambda: consumer._connecting._giving_up is not None)
+        heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
+        wait_until(lambda: heard.hits >= 9)
+        assert len(consumer.connected) == 3
+        consumer.confirm(out[partition(2)])
+        wait_until(lambda: consumer.connected == (partition(1), partition(3)))
+        for broker in (1, 3):
+            consumer.confirm(out[partition(broker)])
+
+
+def test_a_batch_that_is_never_confirmed_does_not_keep_a_consumer_from_closing(dense):
+    fill(dense)
+    with consumer_of(dense, heartbeat_period_ms=20, rebalance_wait_ms=NEVER_MS) as consumer:
+        connect_all(consumer)
+        assert all(consumer.fetch() for _ in range(3))
+        close_broker_for_reading(dense, 2)
+        wait_until(lambda: consumer._connecting._giving_up is not None)
+    consumer._connecting._giving_up.join(5)
+    assert not consumer._connecting._giving_up.is_alive()
+
+
+def test_a_token_that_one_broker_refuses_is_renewed_and_nothing_waits_for_that(dense):
+    with consumer_of(dense, rpc_timeout_ms=NEVER_MS) as consumer:
+        connect_all(consumer)
+        first_heartbeat_is_over(consumer)
+        dense.faults.answer(Method.PARTITION_HEARTBEAT, ErrCode.CERTIFICATE_FAILURE, broker=1)
+        heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
+        asked, _ = hang_at_masters(dense, Method.BALANCE_HEARTBEAT)
+        for _ in range(2):
+            keep_leases(consumer)
+        wait_until(lambda: asked.hits == 1)
+        assert set(consumer.missed_heartbeats().values()) == {2}
+        assert heard.hits == 4, "those of the other two brokers"
+        leave_without_waiting(consumer)
+        dense.faults.release()
+
+
+def test_a_broker_that_cannot_be_connected_to_costs_the_others_no_lease(dense, monkeypatch):
+    """The resolver of names hangs, for one."""
+    connect, answer = RpcChannel.connect, threading.Event()
+    with consumer_of(dense, connect_timeout_ms=NEVER_MS) as consumer:
+        connect_all(consumer)
+        away = consumer._state.connected[partition(2)].endpoint
+
+        def hang(endpoint, *more):
+            if endpoint == away:
+                answer.wait(20)
+            return connect(endpoint, *more)
+
+        monkeypatch.setattr(RpcChannel, "connect", hang)
+        consumer._upkeep._reader.pool.get(away).close()
+        heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
+        for hits in (2, 4, 6):
+            consumer._upkeep.run_once()
+            wait_until(lambda: consumer._upkeep._under_way == {away})
+            assert heard.hits == hits
+        answer.set()
+        wait_until(lambda: not consumer._upkeep._under_way)
+        assert len(consumer.connected) == 3
+
+
 def test_an_error_of_one_heartbeat_drops_no_partition(dense):
     """With Java's client it drops all partitions of the broker."""
     with consumer_of(dense) as consumer:
@@ -331,10 +432,16 @@ def test_a_batch_that_is_not_confirmed_in_time_may_count_as_consumed(dense):
         assert [record.value for record in consumer.fetch()] == [b"next"]
 
 
+def first_heartbeat_is_over(consumer):
+    """Return when nothing asks for the layout by itself any more."""
+    wait_until(lambda: consumer._session._settled and not consumer._session._lock.locked())
+
+
 def test_an_error_of_the_layout_is_told_and_hides_behind_no_cache(dense):
     """With Java's client the next ten seconds answer with what was known, as if all were well."""
     with consumer_of(dense, layout_period_ms=3_600_000) as consumer:
         before = consumer.partitions()
+        first_heartbeat_is_over(consumer)
         consumer._session._layout_at -= 3_600
         dense.faults.answer(Method.BALANCE_PARTITION_META, ErrCode.BAD_REQUEST, times=2)
         for _ in range(2):
@@ -352,6 +459,7 @@ def test_the_master_is_not_asked_for_the_layout_all_the_time(dense):
         for thread in threads:
             thread.join()
         assert asked.hits == 0
+        first_heartbeat_is_over(consumer)
         consumer._session._layout_at -= 3_600
         assert consumer.partitions()
         assert consumer.partitions()

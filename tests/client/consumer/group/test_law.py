@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from testkit.examples import examples
-from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
+from tests.client.assigned import ROW, TOPIC, client_of, keep_leases, partition
 from tubemq_spark.client import ConsumePosition
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -190,7 +190,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=who)
     def keep(self, number):
-        upkeep(self.members[number])
+        keep_leases(self.members[number])
         self.look()
 
     @rule(number=who, where=each, pause=st.booleans())

@@ -61,6 +61,7 @@ class Connecting:
         self._wait = wait
         self._clock = clock
         self._intents: dict[TopicPartition, threading.Lock] = {}
+        self._giving_up: threading.Thread | None = None
         self._refused: dict[TopicPartition, tuple[float, TubeMQError]] = {}
 
     def connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
@@ -93,24 +94,27 @@ class Connecting:
             return self._give_up(partition)
 
     def follow_master(self) -> None:
-        """Give up what cannot be read any more, and follow resets: in each period of the upkeep."""
-        try:
-            self._session.refresh_layout()
-        except TubeMQError as error:
-            logger.info("no master says where the partitions are: %s", error)
-        self._release_unsubscribable()
+        """Give up what cannot be read any more, and follow resets: whenever the master has answered.
+
+        Returns at once: batches, and brokers that are told, are waited for in a thread that lives as long.
+        """
         if self._session.take_reset():
             self._reset()
-
-    def _release_unsubscribable(self) -> None:
-        """Give up the partitions that the master does not list as subscribable any more.
-
-        Their batches are waited for together: the thread has leases to keep.
-        """
+        if self._giving_up is not None and self._giving_up.is_alive():
+            return
         layout = self._session.known_layout
         unsubscribable = [p for p in self._state.held() if not is_subscribable(layout, p)]
-        if not unsubscribable:
-            return
+        if unsubscribable:
+            self._giving_up = threading.Thread(
+                target=self._release_unsubscribable,
+                args=(unsubscribable,),
+                name=f"tubemq-giving-up-{self._state.client_id}",
+                daemon=True,
+            )
+            self._giving_up.start()
+
+    def _release_unsubscribable(self, unsubscribable: list[TopicPartition]) -> None:
+        """Give up partitions that the master does not list as subscribable any more."""
         self._state.wait_for_batches(unsubscribable)
         for partition in unsubscribable:
             with self._intent(partition):

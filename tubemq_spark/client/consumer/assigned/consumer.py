@@ -72,13 +72,16 @@ class AssignedConsumer(Consumer):
             self._control,
             node=node,
             partitions=self._state.held,
+            on_news=lambda: connecting.follow_master(),  # noqa: PLW0108 (it is made below)
             wait=wait,
             client_id=client_id,
         )
         reader = Reader(config, pool, session, self._control, on_loss, session.endpoint_of)
         self._state.client_id = session.client_id
-        self._connecting = Connecting(self._state, reader, session, follow_resets=follow_resets, wait=wait)
-        self._upkeep = Upkeep(self._state, reader, self._connecting.follow_master)
+        self._connecting = connecting = Connecting(
+            self._state, reader, session, follow_resets=follow_resets, wait=wait
+        )
+        self._upkeep = Upkeep(self._state, reader)
 
     @property
     def node(self) -> Node | None:
