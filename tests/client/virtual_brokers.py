@@ -82,6 +82,7 @@ class VirtualPipeline:
 
     def _connected(self) -> None:
         self.connecting = False
+        self._net.woken = True
 
     def _refused(self) -> None:
         self._net.arrived.append((self, self.fail("refused")))
@@ -120,6 +121,8 @@ class VirtualBrokers:
         self.serial_nos: list[int] = []
         """Those of all requests."""
         self.connections = 0
+        self.woken = False
+        """Whether a connection was made, which a selector reports."""
         self.closed = False
         self.most_unanswered = 0
         self.refreshed = 0
@@ -164,13 +167,14 @@ class VirtualBrokers:
     def drive(self, timeout_s: float) -> list[tuple[VirtualPipeline, bytes | TubeMQConnectionError]]:
         assert not self.closed
         until = self.now + timeout_s
-        while self._events and not self.arrived and self._events[0][0] <= until:
+        self.woken = False
+        while self._events and not self.arrived and not self.woken and self._events[0][0] <= until:
             self.now, _, happen = self._events.pop(0)
             happen()
         for pipeline in self._pipelines:
             if not pipeline.closed and (data := pipeline.read()):
                 self.arrived.append((pipeline, data))
-        if not self.arrived:
+        if not self.arrived and not self.woken:
             self.now = max(until, self.now + TICK_S)
         arrived, self.arrived = self.arrived, []
         return arrived

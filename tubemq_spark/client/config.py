@@ -98,9 +98,17 @@ class ClientConfig:
         "broker fails or falls behind, and then to the next",
         BuiltInPartitioner.ROUND_ROBIN,
     )
-    max_in_flight: int = setting(integer(1, MAX_INT), "how many messages a producer may have in flight", 512)
+    max_in_flight: int = setting(
+        integer(1, MAX_INT),
+        "how many messages a producer may have in flight, without those that wait for a broker that does not "
+        "answer",
+        512,
+    )
     max_in_flight_bytes: int = setting(
-        integer(1, MAX_LONG), "how many bytes of messages a producer may have in flight", 16 << 20
+        integer(1, MAX_LONG),
+        "how many bytes of messages a producer may have in flight; an equal share of them may wait for a "
+        "broker that does not answer",
+        16 << 20,
     )
     linger_ms: int = setting(
         PAUSE_MS,

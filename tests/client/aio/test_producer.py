@@ -102,6 +102,29 @@ async def test_messages_of_one_coroutine_are_in_order(cluster):
     assert (first[:100], in_one) == ([b"%d" % n for n in range(100)], [b"%d" % n for n in range(100, 150)])
 
 
+@coroutine
+async def test_coroutines_that_send_to_a_broker_whose_share_is_full_wait_alone_and_in_order(cluster):
+    answering = threading.Event()
+    cluster.brokers[1].script = lambda *_: answering.wait(SECONDS) and STORE
+    settings = {"delivery_timeout_ms": LONG_MS, "max_in_flight": 16, "max_in_flight_bytes": 52_000}
+    async with client_of(cluster, **settings) as client, client.producer() as producer:
+        loop = producer._sending.loop
+        await stored(producer, "demo", b"first", partition=(1, 0))
+        sending = [
+            asyncio.ensure_future(stored(producer, "demo", b"%d" % number, partition=(2, 0)))
+            for number in range(300)
+        ]
+        await until(lambda: loop._full == {2} and not loop._waiting)
+        for _ in range(100):
+            await stored(producer, "demo", b"z", partition=(1, 0))
+            await stored(producer, "demo", b"z")
+        assert not any(one.done() for one in sending)
+        assert producer.unacknowledged < 200
+        answering.set()
+        await asyncio.gather(*sending)
+    assert cluster.brokers[1].stored["demo", 0][:300] == [b"%d" % number for number in range(300)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "condition"),
     [

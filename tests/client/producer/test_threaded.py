@@ -524,6 +524,45 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, arguments, co
         assert producer.send("demo", b"x").result(SECONDS)
 
 
+SMALL = {"max_in_flight": 16, "max_in_flight_bytes": 52_000}
+"""With these, the share of one of two brokers is a hundred messages."""
+
+
+def test_who_sends_to_a_broker_whose_share_is_full_waits_alone(cluster):
+    answering = threading.Event()
+    cluster.brokers[1].script = lambda *_: answering.wait(SECONDS) and STORE
+    with (
+        cluster.producer(delivery_timeout_ms=LONG_MS, **SMALL) as producer,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        producer.send("demo", b"x", partition=(1, 0)).result(SECONDS)
+        accepted = []
+        with pytest.raises(ProduceError, match="broker 2 is full") as refused:
+            send_until_full(producer, accepted)
+        assert refused.value.condition == "TUBEMQ_SEND_WOULD_WAIT"
+        assert 100 <= len(accepted) < 200
+        waiting = pool.submit(producer.send, "demo", b"y", partition=(2, 0))
+        for _ in range(200):
+            producer.send("demo", b"z", partition=(1, 0)).result(SECONDS)
+            producer.send("demo", b"z").result(SECONDS)
+        assert not waiting.done()
+        answering.set()
+        waiting.result(SECONDS).result(SECONDS)
+        assert all(future.result(SECONDS) for future in accepted)
+
+
+def send_until_full(producer, accepted):
+    """Send to the second broker without waiting for its share, but for the thread to take what waits."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            accepted.append(producer.send("demo", b"x", partition=(2, 0), block=False))
+        except ProduceError as error:
+            if "is full" in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
 def test_a_partition_that_does_not_exist_is_refused_at_once(cluster):
     with cluster.producer() as producer:
         with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):

@@ -3,7 +3,7 @@
 import collections
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -475,6 +475,90 @@ def test_large_messages_to_a_frozen_broker_leave_bytes_for_the_others():
         submit(window, net.message(b"%100d" % number))
     assert net.links.to(1, Endpoint("b", 1)).held_bytes <= 2_000
     assert len(net.stored) > 100
+
+
+FROZEN = 2
+
+
+def offer(net: VirtualBrokers, window: SendWindow, rate: int, seconds: int, keyed: bool) -> float:
+    """Send at a steady rate; return by how much a message was late at most, in seconds."""
+    late = 0.0
+    for number in range(rate * seconds):
+        due = 100.0 + number / rate
+        while net.now < due:
+            window.wait(due - net.now)
+        submit(window, net.message(b"%d" % number, b"%d" % number if keyed else None))
+        late = max(late, net.now - due)
+    window.wait(0.1)
+    return late
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_frozen_broker_of_three_delays_messages_for_the_others_once_and_shortly(keyed):
+    net, window = run([], 3, max_in_flight=64, rpc_timeout_ms=5_000)
+    net.frozen = {FROZEN}
+    late = offer(net, window, 300, 10, keyed)
+    assert late <= 1.0
+    stored = {int(value) for _, value in net.stored}
+    link = net.links.to(FROZEN, Endpoint("b", FROZEN))
+    if keyed:
+        others = {number for number in range(3_000) if net.choose(b"%d" % number).link is not link}
+        assert stored == others, "and at the undisturbed rate"
+        assert link.messages == 3_000 - len(others)
+        copies = sum(net.attempts.values()) - len(net.attempts)
+        assert copies <= net.connections, "of what waits for it, one is tried with each connection"
+    else:
+        assert len(stored) >= 3_000 - 64
+    assert len(net.attempts) - len(stored) <= 64, "no more is under way to it than before"
+
+
+@pytest.mark.parametrize("wrong", ["frozen", "unreachable"])
+def test_the_share_of_a_broker_is_bounded_by_bytes_and_full_for_it_alone(wrong):
+    net, window = run([], 3, rpc_timeout_ms=5_000, max_in_flight_bytes=300_000, max_in_flight=64)
+    reach = net.connect
+    if wrong == "frozen":
+        net.frozen = {FROZEN}
+    else:
+        net.connect = lambda endpoint: connect_or_not(net, reach, endpoint)
+    sick = net.links.to(FROZEN, Endpoint("b", FROZEN))
+    well = net.links.to(1, Endpoint("b", 1))
+    sent = collections.Counter()
+    for number in range(2_000):
+        message = net.message(b"%d" % number, b"%d" % number)
+        if not message.destination.link.full:
+            sent[message.destination.link] += 1
+            submit(window, message)
+    assert window.full == {FROZEN}
+    assert sent[sick] == sick.messages
+    assert 100_000 <= sick.held_bytes + sick.waiting_bytes + 256 * sick.messages <= 102_000
+    assert sent[well] > 500
+    began = net.now
+    net.frozen, net.connect = set(), reach
+    window.make_room_at(sick)
+    assert net.now - began < 10.0
+    window.flush()
+    assert (window.full, window._links.aside, sick.messages) == (frozenset(), 0, 0)
+    assert len(net.stored) >= sent.total()
+
+
+def connect_or_not(net: VirtualBrokers, reach: Callable, endpoint: Endpoint) -> object:
+    net._fate = lambda _: Fate(unreachable=endpoint.port == FROZEN)
+    pipeline = reach(endpoint)
+    net._fate = lambda _: GOOD
+    return pipeline
+
+
+def test_messages_that_no_broker_takes_fill_the_window_as_before():
+    net, window = run([], 3, max_in_flight=16, delivery_timeout_ms=5_000)
+    net.frozen = {1, 2, 3}
+    with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED"):
+        send_all_keyed(net, window, 1_000)
+    assert len(net.attempts) <= 40
+
+
+def send_all_keyed(net: VirtualBrokers, window: SendWindow, count: int) -> None:
+    for number in range(count):
+        submit(window, net.message(b"%d" % number, b"%d" % number))
 
 
 @pytest.mark.parametrize("code", [403, 423, 503, 419])

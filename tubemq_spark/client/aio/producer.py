@@ -6,7 +6,8 @@ messages, in the same single thread per producer. Only waiting is different. The
 - For a master, where a topic is sent to for the first time or a partition is not listed: in a thread of the
   client's workers. Messages to the same place wait together, for one question.
 - For room, while too many messages are under way: coroutines stand in line, and the first one looks again
-  whenever the producer's thread says that something has changed.
+  whenever the producer's thread says that something has changed. There is a line for each broker, so that
+  one whose share is full holds up no others.
 - For outcomes: the producer's thread leaves them in the event loop, many at a time.
 
 A message is *accepted* at one moment, in the event loop. A coroutine that is cancelled before that has sent
@@ -18,6 +19,7 @@ import contextlib
 import contextvars
 import functools
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
@@ -33,6 +35,8 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
 
+_ROOM: Final[frozenset[int]] = frozenset()
+"""The line of those that are first in theirs."""
 _NOT_ACCEPTED: Final = "The message was not accepted: it was not sent, and will not be."
 _ACCEPTED: Final = "The message was accepted: it is sent all the same, and may be stored."
 
@@ -59,8 +63,11 @@ class AsyncProducer:
         self._home = HomeLoop(lambda: ProduceError("TUBEMQ_PRODUCER_LOOP"))
         self._changes = Changes(self._home)
         sending.loop.on_change = self._changes.note
-        self._line = asyncio.Lock()
-        """Held by the coroutine whose message is accepted next."""
+        self._lines: defaultdict[frozenset[int], asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Where coroutines stand in line: by the brokers that their messages may go to, then all together. A
+        lock is held by the first of a line."""
+        self._standing = 0
+        """How many coroutines stand in lines."""
         self._questions: dict[tuple[str, tuple[int, int] | None], asyncio.Future[Place]] = {}
 
     async def __aenter__(self) -> Self:
@@ -115,10 +122,9 @@ class AsyncProducer:
             future = AsyncSendFuture(sending.unasked)
             sending.complete(message, place, functools.partial(_tell, self._home, future))
             if block:
-                async with self._line:
-                    await self._put(message)
-            elif self._line.locked() or not sending.loop.put(message, block=False):
-                raise would_wait(topic, f"{self.unacknowledged} messages are under way")
+                await self._put(message)
+            elif not self._may_pass(message) or not sending.loop.put(message, block=False):
+                raise would_wait(topic, sending.cause_of_wait(message))
         except asyncio.CancelledError as error:
             error.add_note(_NOT_ACCEPTED)
             raise
@@ -227,15 +233,43 @@ class AsyncProducer:
         return await asyncio.shield(question)
 
     async def _put(self, message: OutgoingMessage) -> None:
-        """Hand a message to the producer's thread as soon as there is room; hold the line's lock."""
+        """Hand a message to the producer's thread as soon as there is room."""
         loop = self._sending.loop
-        if loop.put(message, block=False):
+        if self._may_pass(message) and loop.put(message, block=False):
             return
+
+        def may_fit() -> bool:
+            loop.refuse_if_ended()
+            return not loop.full_brokers(message)
+
         began = time.monotonic()
+        self._standing += 1
         try:
-            await self._changes.until(lambda: loop.put(message, block=False))
+            async with self._lines[message.brokers()]:
+                while not await self._put_in_turn(message):
+                    await self._changes.until(may_fit)
         finally:
+            self._standing -= 1
             loop.add_room_wait(time.monotonic() - began)
+
+    async def _put_in_turn(self, message: OutgoingMessage) -> bool:
+        """Return whether a message was accepted; False: the share of its broker is full."""
+        loop = self._sending.loop
+        accepted = False
+
+        def looked() -> bool:
+            nonlocal accepted
+            accepted = loop.put(message, block=False)
+            return accepted or bool(loop.full_brokers(message))
+
+        async with self._lines[_ROOM]:
+            await self._changes.until(looked)
+        return accepted
+
+    def _may_pass(self, message: OutgoingMessage) -> bool:
+        """Whether no other message stands before this one."""
+        lines = self._lines
+        return not self._standing or not (lines[_ROOM].locked() or lines[message.brokers()].locked())
 
 
 class AsyncSendFuture(asyncio.Future[SendResult]):

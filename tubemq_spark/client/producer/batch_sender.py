@@ -243,42 +243,56 @@ class BatchSender:
         return first + count + 1
 
     def _route(self, batch: OutgoingBatch, first: int, after: int, accepted: list[Run]) -> None:
-        """Put messages into runs, at least the first, or raise why that is refused.
+        """Put messages into runs, those before one that has to wait, or raise why one is refused.
 
-        Those before another one that is refused are in ``accepted`` when this raises.
+        Those before one that is refused are in ``accepted`` then. If the first has to wait for room at its
+        broker, it has waited when this returns, and is to be tried again.
         """
         topic, deadline = self._topic(batch.topic(first))
         if batch.longest > topic.max_message_bytes or not batch.takes_turns or topic.custom is not None:
             destinations: list[Destination] = []
             try:
                 for row in range(first, after):
-                    if (known := topic if row == first else self._known(batch.topic(row))) is None:
-                        break
-                    destination = self._destination(batch, row, known)
+                    destination = self._destination(batch, row)
                     if destination is None:
-                        named = batch.partition(row)
-                        if row > first or named is None:
+                        if row > first:
                             break
-                        destination = self._asked(known, *named, deadline)
+                        destination = self._asked(topic, batch.partition(row), deadline)
+                    if self._is_full(destination, row == first):
+                        break
                     destinations.append(destination)
             finally:
                 accepted += runs(batch, first, destinations)
             return
         while first < after:
             destination, count = topic.choose_run(after - first)
+            if self._is_full(destination, not accepted):
+                break
             accepted.append(Run(batch, range(first, first + count), (destination,)))
             first += count
 
+    def _is_full(self, destination: Destination, is_first: bool) -> bool:
+        """Whether the share of a broker is full; the first message waits until it is not."""
+        link = destination.link
+        if link.full and is_first:
+            self._window.make_room_at(link)
+            return True
+        return link.full
+
     def _asked(
-        self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline | None
+        self, topic: PublishedTopic, named: tuple[int, int] | None, deadline: Deadline | None
     ) -> Destination:
         """Ask a master for a partition; ``deadline`` is what the message has left if its topic has waited."""
-        partition = TopicPartition(topic.name, broker_id, partition_id)
-        with self._remembering(partition, {"TUBEMQ_PARTITION_UNKNOWN"}):
-            return self._publishing.partition(topic, broker_id, partition_id, deadline)
+        if named is None:  # the topic was listed no longer for a moment
+            return topic.choose(None, b"")
+        with self._remembering(TopicPartition(topic.name, *named), {"TUBEMQ_PARTITION_UNKNOWN"}):
+            return self._publishing.partition(topic, *named, deadline)
 
-    def _destination(self, batch: OutgoingBatch, row: int, topic: PublishedTopic) -> Destination | None:
-        """Return where a message goes; None when a master must be asked for the partition that it names."""
+    def _destination(self, batch: OutgoingBatch, row: int) -> Destination | None:
+        """Return where a message goes; None when a master must be asked for its topic or its partition."""
+        topic = self._known(batch.topic(row))
+        if topic is None:
+            return None
         size = batch.size(row)
         if size > topic.max_message_bytes and (excess := topic.excess(batch.prefix(row), size)):
             raise topic.too_long(excess, batch.describe(row, self._log.sender))

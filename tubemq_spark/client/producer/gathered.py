@@ -65,6 +65,15 @@ class OutgoingMessage:
         """The length of its payload."""
         return len(self.prefix) + len(self.value)
 
+    def brokers(self) -> frozenset[int]:
+        """Return the ids of the brokers, one of which it goes to as far as is known now."""
+        if self.destination is not None:
+            return frozenset((self.destination.partition.broker_id,))
+        partitioner = self.published.partitioner
+        if self.key is not None:
+            return frozenset((partitioner.by_key(self.key).partition.broker_id,))
+        return partitioner.brokers
+
 
 def checked_message(
     topic: str,

@@ -8,6 +8,8 @@ from tubemq_spark.model import Endpoint
 
 _AVOID_S: Final = 3.0
 _AVOID_AT_MOST_S: Final = 48.0
+_OWN_BYTES: Final = 256
+"""About what a message takes in memory besides its payload."""
 _LONGEST_TURN: Final = 32
 """Messages that one partition gets before the next one: choosing a partition and keeping account of it costs
 as much for one message as for a run of them. Longer turns save little more, and a task of few messages would
@@ -20,6 +22,12 @@ class BrokerLinks:
     A broker is passed over for a while after a failure (*avoided*), each time twice as long, until it stores
     a message again; and while it holds its share of the window (*crowded*), so that one slow broker leaves
     the other shares alone. A broker that failed has a share of one message until it stores one.
+
+    Messages with a key or a named partition cannot go elsewhere. While their broker is stalled, or does not
+    have their partition listed, they are *aside*: they do not count among the messages that the window may
+    hold, so those for other brokers go on. Each broker has an equal share of the window's bytes for such
+    messages, in which each also counts with what it takes besides its payload. A broker whose share is
+    *full* takes no more of them into the window. When all brokers are stalled, nothing is aside.
     """
 
     def __init__(self, timeout_ms: int, *, detailed: bool = False) -> None:
@@ -43,7 +51,12 @@ class BrokerLinks:
         self.passed_over: frozenset[int] = frozenset()
         """Ids of the brokers to pass over now."""
         self.failing: frozenset[int] = frozenset()
-        """Ids of those to pass over even when no other is left: they have failed and not stored since."""
+        """Ids of those to pass over even when no other is left: silent ones, and those that failed and stored
+        nothing since."""
+        self.aside = 0
+        """How many messages are aside."""
+        self.full: frozenset[int] = frozenset()
+        """Ids of the brokers whose shares are full."""
 
     def to(self, broker_id: int, endpoint: Endpoint) -> BrokerLink:
         """Return what stands for a broker, one for all its partitions."""
@@ -92,9 +105,40 @@ class BrokerLinks:
             if link.held >= self._share_messages or link.held_bytes >= self._share_bytes:
                 self.crowd(link)
 
+    def look(self, now: float) -> None:
+        """See which brokers are stalled, and what is aside for that; turn again to those that are not."""
+        several = len(self.all) > 1
+        aside = 0
+        all_stalled = True
+        for link in self.all:
+            silent = link.silent_at <= now
+            if silent is not link.silent:
+                link.silent = silent
+                if several and silent:
+                    self.crowd(link)
+                self._update()
+            if link.stalled:
+                aside += link.messages
+            else:
+                aside += link.parked
+                all_stalled = False
+            if link.crowded:
+                self.relieve(link)
+        self.aside = 0 if all_stalled else aside
+        if aside or self.full:
+            for link in self.all:
+                link.full = several and self._is_full(link)
+            self.full = frozenset(link.broker_id for link in self.all if link.full)
+
+    def _is_full(self, link: BrokerLink) -> bool:
+        size = link.held_bytes + link.waiting_bytes + _OWN_BYTES * link.messages
+        return (link.stalled or link.parked > 0) and size >= self._share_bytes
+
     def relieve(self, link: BrokerLink) -> None:
         """Turn to a crowded broker again that holds half of its share, or nothing after a failure."""
-        if link.troubles:
+        if link.silent:
+            relieved = False
+        elif link.troubles:
             relieved = not link.held
         else:
             relieved = link.held * 2 <= self._share_messages and link.held_bytes * 2 <= self._share_bytes
@@ -111,6 +155,6 @@ class BrokerLinks:
             self._update()
 
     def _update(self) -> None:
-        troubled = {link for link in self._crowded if link.troubles} | self._avoided.keys()
+        troubled = {link for link in self._crowded if link.troubles or link.silent} | self._avoided.keys()
         self.failing = frozenset(link.broker_id for link in troubled)
         self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing

@@ -18,7 +18,8 @@ happens once, and the thread does it.
 - Messages are numbered in the order of ``put``. ``_taken`` is the number of the last one that was taken;
   those that wait follow it. The keys of ``_open`` are the numbers of the batches' first messages, ascending.
 - ``put`` lets no more wait than ``max_in_flight`` messages and ``max_in_flight_bytes``; as many again are
-  under way. Callbacks may exceed that: they are never made to wait, since only their thread makes room.
+  under way. Messages that can only go to brokers in ``_full`` wait in ``put``, and the thread for none of
+  them. Callbacks may exceed that: they are never made to wait, since only their thread makes room.
 - Messages leave when they are enough to be written together, when the oldest has waited for ``linger_ms``,
   or when ``flush`` waits for them. The thread is woken for the first that waits, and when they are enough.
 - ``_woken`` is true while a byte in the waker is unread. What the loop must see is changed under
@@ -76,6 +77,8 @@ class SendLoop:
         self._thread: threading.Thread | None = None
         self._waiting: collections.deque[OutgoingMessage] = collections.deque()
         self._waiting_bytes = 0
+        self._full: frozenset[int] = frozenset()
+        """The ids of brokers whose shares of the send window are full."""
         self._taken = 0
         self._flush_to = 0
         self._open: dict[int, Outcomes] = {}
@@ -137,30 +140,34 @@ class SendLoop:
             raise self._closed()
 
     def put(self, message: OutgoingMessage, *, block: bool = True) -> bool:
-        """Accept a message; wait while too many wait already, or return False if not told to ``block``.
+        """Accept a message; wait while there is no room for it, or return False if not told to ``block``.
 
         ``on_change`` tells when there may be room again.
 
         Raises:
             ProduceError: as ``refuse_if_ended``.
         """
-        size = message.size
         with self._lock:
-            if self._is_full(size) and not self._in_thread() and not self._is_ending():
+            if self._has_no_room(message) and not self._in_thread() and not self._is_ending():
                 if not block:
                     return False
-                self._wait_for_room(size)
-            self._append(message, size)
+                self._wait_for_room(message)
+            self._append(message, message.size)
             return True
+
+    def full_brokers(self, message: OutgoingMessage) -> frozenset[int]:
+        """Return the ids of the brokers that a message has to wait for, whose shares are full; often none."""
+        full = self._full
+        return brokers if full and (brokers := message.brokers()) <= full else frozenset()
 
     def add_room_wait(self, seconds: float) -> None:
         """Count the time that a sender has waited before ``put`` accepted its message."""
         with self._lock:
             self.room_wait_s += seconds
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_room(self, message: OutgoingMessage) -> None:
         began = time.monotonic()
-        while self._is_full(size) and not self._is_ending():
+        while self._has_no_room(message) and not self._is_ending():
             self._room.wait()
         self.room_wait_s += time.monotonic() - began
 
@@ -283,9 +290,13 @@ class SendLoop:
     def _in_thread(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def _is_full(self, size: int) -> bool:
+    def _has_no_room(self, message: OutgoingMessage) -> bool:
         waiting = len(self._waiting)
-        return waiting >= self._max_messages or (waiting > 0 and self._waiting_bytes + size > self._max_bytes)
+        return (
+            waiting >= self._max_messages
+            or (waiting > 0 and self._waiting_bytes + message.size > self._max_bytes)
+            or bool(self._full and self.full_brokers(message))
+        )
 
     def _is_ending(self) -> bool:
         return self._closing or self.error is not None
@@ -318,7 +329,9 @@ class SendLoop:
             while True:
                 while (batch := self._take()) is not None:
                     self._send(*batch)
+                    self._see_full()
                 self._window.wait(self._patience_s())
+                self._see_full()
         except TubeMQError as error:
             # As it is: a certificate that is not accepted, or an answer that makes no sense, says what to do.
             self._window.break_off(error)
@@ -328,6 +341,14 @@ class SendLoop:
             logger.warning("%s ends with an error", self.name, exc_info=True)
             self._window.break_off(error)
             self._end(self._window.error)
+
+    def _see_full(self) -> None:
+        """Take over which brokers' shares are full; messages for others may go on."""
+        if self._window.full != self._full:
+            with self._lock:
+                self._full = self._window.full
+                self._room.notify_all()
+                self.on_change()
 
     def _take(self) -> tuple[list[OutgoingMessage], Outcomes] | None:
         """Take messages that wait, if it is time for them."""

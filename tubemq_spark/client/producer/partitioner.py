@@ -58,7 +58,8 @@ class Partitioner(Generic[Target]):
         self._by_id = {
             (target.partition.broker_id, target.partition.partition_id): target for target in self._targets
         }
-        self._brokers = frozenset(target.partition.broker_id for target in self._targets)
+        self.brokers = frozenset(target.partition.broker_id for target in self._targets)
+        """The ids of the partitions' brokers."""
         turns = _alternate(self._targets)
         first = first_turn % len(turns)
         self._turns = itertools.cycle(turns[first:] + turns[:first])
@@ -124,7 +125,7 @@ class Partitioner(Generic[Target]):
         return ", ".join(names) + (f" and {more} more" if more else "")
 
     def _avoided(self, choices: Iterable[Collection[int]]) -> Collection[int]:
-        return next((brokers for brokers in choices if not self._brokers.issubset(brokers)), ())
+        return next((brokers for brokers in choices if not self.brokers.issubset(brokers)), ())
 
     def _own(self, block: int) -> list[Target]:
         slots = np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64)

@@ -121,7 +121,7 @@ class Producer:
             place = self.sending.place(topic, message.partition)
         self.sending.complete(message, place, future.tell)
         if not self._loop.put(message, block=block):
-            raise would_wait(topic, f"{self.unacknowledged} messages are under way")
+            raise would_wait(topic, self.sending.cause_of_wait(message))
         return future
 
     def send_batch(self, batch: SendBatch, *, callback: Tell | None = None) -> list[SendFuture]:

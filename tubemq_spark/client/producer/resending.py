@@ -16,7 +16,7 @@ from typing import Final
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
-from tubemq_spark.client.producer.runs import BrokerLink, Run
+from tubemq_spark.client.producer.runs import BrokerLink, Run, release_kept
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.net.retry import RESEND, RESEND_AFTER_SERVER_ERROR
 from tubemq_spark.protocol.constants import Status
@@ -177,6 +177,9 @@ _LOOK_AGAIN_S: Final = 0.1
 class Resending:
     """Holds the messages that wait for their next attempt; the send window puts them in and takes them out.
 
+    Most wait for a time. Those that are *parked* wait for a partition that the master does not list; they are
+    looked at when a heartbeat was answered. A broker's link counts those whose last attempt was there.
+
     ``now`` is the window's time. Every message here is a run of one.
     """
 
@@ -189,6 +192,10 @@ class Resending:
         self._links = links
         self._log = log
         self._retries = RetryQueue()
+        self._parked: list[Run] = []
+        self._parked_since = 0
+        """The heartbeat whose news they were parked for, or looked at with."""
+        self._look_at = 0.0
         self._refresh_at = 0.0
         self._refused: SendCredentials | None = None
         self._newer_token_of = 0
@@ -196,7 +203,10 @@ class Resending:
     @property
     def next_due(self) -> float | None:
         """When the next message is due; None when nothing waits."""
-        return self._retries.next_due
+        due = self._retries.next_due
+        if not self._parked:
+            return due
+        return self._look_at if due is None else min(due, self._look_at)
 
     def refused(self, link: BrokerLink, message: Run, answer: Refusal | Failure, now: float) -> Reaction:
         """Plan the next attempt of a message that a broker refused; return what the answer asks for.
@@ -246,7 +256,7 @@ class Resending:
         message.troubles.what = (cause, hint)
         if due > message.give_up_at:
             raise self.failed(message, cause, hint)
-        self._retries.add(message, due)
+        self._wait(message, due)
 
     def avoid(self, link: BrokerLink, cause: str, waiting: int, now: float) -> None:
         """Pass over a broker that failed for a while, and tell the log how many more messages wait for it."""
@@ -260,7 +270,9 @@ class Resending:
     def take_due(self, now: float) -> Iterator[Run]:
         """Take the messages whose pause is over, in the order they failed; ``redirect`` each of them."""
         self._links.forgive(now)
-        return self._retries.take_due(now)
+        for message in itertools.chain(self._retries.take_due(now), self._take_parked(now)):
+            release_kept(message)
+            yield message
 
     def redirect(self, message: Run, now: float) -> bool:
         """Return whether a message can be sent again now, to its destination; if not, it waits on.
@@ -270,10 +282,10 @@ class Resending:
         """
         if message.troubles.token_of > self._destinations.heartbeats:
             self._refresh(now)
-            self._retries.add(message, now + _LOOK_AGAIN_S)
+            self._wait(message, now + _LOOK_AGAIN_S)
             return False
         if nowhere := self._destinations.redirect(message):
-            self._hold(message, nowhere, now)
+            self._park(message, nowhere, now)
             return False
         self._log.back(_place(message))
         link = message.destination.link
@@ -283,11 +295,18 @@ class Resending:
 
     def take_late(self, now: float) -> list[Run]:
         """Take the messages whose time is over."""
-        return self._retries.take_late(now)
+        late = self._retries.take_late(now)
+        if any(message.give_up_at <= now for message in self._parked):
+            late += [message for message in self._parked if message.give_up_at <= now]
+            self._parked = [message for message in self._parked if message.give_up_at > now]
+        for message in late:
+            release_kept(message)
+        return late
 
     def clear(self) -> None:
         """Forget everything."""
         self._retries.clear()
+        self._parked.clear()
 
     def failed(self, run: Run, cause: str, hint: str) -> ProduceError:
         """Return the error that names the (first) message of a run, and says whether it may be stored."""
@@ -321,12 +340,30 @@ class Resending:
             raise self.failed(message, verdict.cause, verdict.hint)
         return self._retries.pause_after_server_error_s(troubles.server_errors)
 
-    def _hold(self, message: Run, nowhere: str, now: float) -> None:
+    def _wait(self, message: Run, due: float) -> None:
+        self._retries.add(message, due)
+        message.destination.link.keep(message)
+
+    def _park(self, message: Run, nowhere: str, now: float) -> None:
         """Keep a message until the master names a partition for it."""
         self._refresh(now)
         self._log.away(_place(message), nowhere, waiting=message.troubles.what[0] != nowhere)
         message.troubles.what = (nowhere, _IS_TOPIC_THERE)
-        self._retries.add(message, now + _LOOK_AGAIN_S)
+        if not self._parked:
+            self._parked_since, self._look_at = self._destinations.heartbeats, now + _LOOK_AGAIN_S
+        self._parked.append(message)
+        message.destination.link.keep(message, parked=True)
+
+    def _take_parked(self, now: float) -> list[Run]:
+        """Take the parked messages if there are news of the master."""
+        if not self._parked or now < self._look_at:
+            return []
+        self._refresh(now)
+        self._look_at = now + _LOOK_AGAIN_S
+        if self._parked_since == self._destinations.heartbeats:
+            return []
+        parked, self._parked = self._parked, []
+        return parked
 
     def _refresh(self, now: float) -> None:
         if now >= self._refresh_at:

@@ -25,6 +25,8 @@ from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
 _GATHER_S: Final = 0.02
 """So long the kernel collects answers. To read each by itself costs more than all else that a sender does."""
+_SILENT_S: Final = 0.5
+"""A broker that has said nothing for so long while messages wait for it is not waited for by the others."""
 _LEAST_ANSWER_BYTES: Final = 16
 """A quarter of what a short answer has: about so many of those in flight are reported together."""
 
@@ -32,7 +34,7 @@ _LEAST_ANSWER_BYTES: Final = 16
 class Troubles:
     """What went wrong with one message."""
 
-    __slots__ = ("failures", "server_errors", "token_of", "unanswered", "what")
+    __slots__ = ("failures", "kept_by", "parked", "server_errors", "token_of", "unanswered", "what")
 
     def __init__(self) -> None:
         self.failures = 0
@@ -45,6 +47,10 @@ class Troubles:
         """The heartbeat that brings a newer token than the one a broker refused; -1: none was refused."""
         self.what = ("", "")
         """What delays it, and what to do about that."""
+        self.kept_by: BrokerLink | None = None
+        """The broker whose share it takes while it waits for its next attempt."""
+        self.parked = False
+        """Whether it then waits for a partition that the master does not list."""
 
 
 class Run:
@@ -214,6 +220,16 @@ def _picker(places: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
     return operator.itemgetter(*places)
 
 
+def release_kept(message: Run) -> None:
+    """Count a message as one that waits no longer for another attempt."""
+    troubles = message.troubles
+    if (link := troubles.kept_by) is not None:
+        link.waiting -= 1
+        link.waiting_bytes -= message.size
+        link.parked -= troubles.parked
+        troubles.kept_by = None
+
+
 class Destination:
     """One partition that a producer sends to, and what it has acknowledged."""
 
@@ -309,7 +325,7 @@ class BrokerLink:
     """One broker: the runs that wait to be written to it, and those in flight.
 
     A message is in at most one of ``queue`` and ``connection``, of one link. Only the send window moves
-    messages in and out.
+    messages in and out. Those that wait for another attempt are elsewhere, and are counted here.
     """
 
     __slots__ = (
@@ -322,14 +338,19 @@ class BrokerLink:
         "crowded",
         "endpoint",
         "failures",
+        "full",
         "held",
         "held_bytes",
         "last_heard",
         "moved_at",
+        "parked",
         "pipeline",
         "queue",
         "reconnect_at",
+        "silent",
         "troubles",
+        "waiting",
+        "waiting_bytes",
         "writing",
     )
 
@@ -350,6 +371,12 @@ class BrokerLink:
         """How many messages are here."""
         self.held_bytes = 0
         """The length of their payloads."""
+        self.waiting = 0
+        """How many messages wait for another attempt, the last of which was to be here."""
+        self.waiting_bytes = 0
+        """The length of their payloads."""
+        self.parked = 0
+        """How many of them wait for a partition that the master does not list."""
         self.pipeline: Pipeline | None = None
         self.failures = 0
         """Connections lost, or not made, since the last answer."""
@@ -362,6 +389,10 @@ class BrokerLink:
         """How often it was avoided since it last stored a message."""
         self.crowded = False
         """Whether it holds its share of the window; see ``BrokerLinks``."""
+        self.silent = False
+        """Whether it was silent for too long when that was looked at last."""
+        self.full = False
+        """Whether more messages for it have to wait outside the window; see ``BrokerLinks``."""
         self.counts = BrokerCounts()
         """What was sent and answered."""
 
@@ -372,6 +403,28 @@ class BrokerLink:
     def name(self) -> str:
         """The broker, wherever it is."""
         return f"broker {self.broker_id}"
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing is to be expected of it now: it is silent, or has not answered since a failure."""
+        return self.silent or self.failures > 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages are here, or wait for another attempt here."""
+        return self.held + self.waiting
+
+    @property
+    def silent_at(self) -> float:
+        """When it will have been silent for too long; infinite when nothing is expected of it."""
+        if self.pipeline is None or not self.held:
+            return math.inf
+        return (max(self.last_heard, self.moved_at) if self.writing else self.last_heard) + _SILENT_S
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether to write to it: one that is stalled gets a run at a time, of which copies may be stored."""
+        return not (self.stalled and self.connection)
 
     @property
     def oldest(self) -> Run | None:
@@ -399,6 +452,13 @@ class BrokerLink:
         for message, _ in late:
             self.release(1, message.size)
         return late
+
+    def keep(self, message: Run, *, parked: bool = False) -> None:
+        """Count a message that waits for another attempt."""
+        message.troubles.kept_by, message.troubles.parked = self, parked
+        self.waiting += 1
+        self.waiting_bytes += message.size
+        self.parked += parked
 
     def add(self, run: Run) -> None:
         """Take a run behind all others."""
@@ -466,9 +526,10 @@ class BrokerLink:
     def _left_to_write(self) -> int:
         return 0 if self.pipeline is None else self.pipeline.unsent_bytes
 
-    def attach(self, pipeline: Pipeline) -> None:
+    def attach(self, pipeline: Pipeline, now: float) -> None:
         """Begin a new connection: serial numbers and half-read answers belonged to the old one."""
         self.pipeline = pipeline
+        self.last_heard = now
         self.connection = self._connection()
 
     def detach(self) -> tuple[list[Run], list[Run]]:

@@ -139,6 +139,12 @@ class Sending:
             message.destination = topic.choose(message.key, message.value)
         message.published, message.tell, message.accepted_at = topic, tell, time.monotonic()
 
+    def cause_of_wait(self, message: OutgoingMessage) -> str:
+        """Return why there is no room for a message."""
+        full = self.loop.full_brokers(message)
+        whose = f", the share of {', '.join(f'broker {id_}' for id_ in sorted(full))} is full" if full else ""
+        return f"{self.loop.unacknowledged} messages are under way{whose}"
+
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask the master to which partitions a topic can be published now, and wait for the answer.
 

@@ -5,17 +5,22 @@
 - *queued* in ``BrokerLink.queue``: waits for its broker's connection to take it;
 - *in flight* in ``BrokerLink.connection``: handed to a connection, and while its run is in ``writing`` as
   well, not all of its bytes have left; only then its answer is due after ``rpc_timeout_ms``;
-- *waiting* in ``Resending``: an attempt came to nothing, and the next one comes after a pause.
+- *waiting* in ``Resending``: an attempt came to nothing, and the next one comes after a pause; or its
+  partition is not listed.
 
-``submit`` queues; ``_encode`` puts in flight; an answer ends it or, like a lost connection or a time-out,
-makes it wait; ``Resending.take_due`` gives it back to be queued again, perhaps for another broker, or makes
-it wait on while its topic has no partition for it. Messages are queued and put in flight by runs; one that
-waits is a run of its own.
+``submit`` queues, or lets wait what is for a partition that is not listed; ``_encode`` puts in flight; an
+answer ends it or, like a lost connection or a time-out, makes it wait; ``Resending.take_due`` gives it back
+to be queued again, perhaps for another broker, or makes it wait on while its topic has no partition for it.
+Messages are queued and put in flight by runs; one that waits is a run of its own.
 
 **Invariants.**
 
 - ``_messages`` and ``_bytes`` count the messages in all three places. ``submit`` is given no more than
-  ``room`` allowed, so neither grows above its limit, except that a message longer than the window goes alone.
+  ``room`` allowed, so neither grows above its limit, except that a message longer than the window goes alone,
+  and that messages *aside* (``BrokerLinks``) do not count to the limit of messages: their brokers are not
+  expected to answer now, and others go on.
+- A broker that is stalled has no more in flight than when it was last heard of; after a failure, one run.
+- Who submits passes over brokers whose shares are ``full``, or waits for them (``make_room_at``).
 - A queue is in the order of acceptance but for what was sent again, which stands before younger messages.
 - With ``retry_ambiguous`` off, a message that may have been stored is given to no connection again. Every
   place where an attempt ends without a clear answer tells ``Resending``, which raises then.
@@ -66,7 +71,10 @@ _LONGEST_WAIT_S: Final = 1.0
 
 
 class SendWindow:
-    """Bounded by messages and by bytes over all brokers; fails for good at the first error of its own."""
+    """Bounded by messages and bytes over all brokers, and for one that does not answer by its share of bytes.
+
+    It fails for good at the first error of its own.
+    """
 
     def __init__(
         self,
@@ -129,11 +137,27 @@ class SendWindow:
             raise self.error
         self._pass_time(_IDLE_COUNTS_S)
         size = ends[first + 1] - ends[first]
-        if self._messages >= self._limit or self._bytes + size > self._max_bytes:
+        if self._moving >= self._limit or self._bytes + size > self._max_bytes:
             self._make_room(size)
         most_bytes = min(self._max_bytes - self._bytes, _WRITE_BYTES)
         fitting = bisect_right(ends, ends[first] + most_bytes, first + 1) - first - 1
-        return max(1, min(fitting, self._limit - self._messages, _MESSAGES_PER_RUN))
+        return max(1, min(fitting, self._limit - self._moving, _MESSAGES_PER_RUN))
+
+    @property
+    def full(self) -> frozenset[int]:
+        """The ids of brokers whose shares are full: messages that can only go there should wait outside."""
+        return self._links.full
+
+    def make_room_at(self, link: BrokerLink) -> None:
+        """Wait while a broker's share is full.
+
+        Raises:
+            ProduceError: an earlier message could not be stored.
+        """
+        began = self._now
+        while link.full:
+            self._drive(block=True)
+        self.room_wait_s += self._now - began
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Accept messages, as many as there was room for.
@@ -223,6 +247,11 @@ class SendWindow:
         self._owners.clear()
         self._resending.clear()
 
+    @property
+    def _moving(self) -> int:
+        """How many messages count among those that the window may hold."""
+        return self._messages - self._links.aside
+
     def _queue(self, run: Run) -> None:
         link = run.destination.link
         link.add(run)
@@ -240,7 +269,7 @@ class SendWindow:
         """Wait until there is room for ``size`` bytes; a message longer than the window goes alone."""
         began = self._now
         while self._messages and (
-            self._messages > self._limit - max(1, self._limit // _REFILL_AT)
+            self._moving > self._limit - max(1, self._limit // _REFILL_AT)
             or self._bytes + size > self._max_bytes
         ):
             self._drive(block=True)
@@ -281,8 +310,7 @@ class SendWindow:
             for link in self._links.all:
                 if link.connection:
                     self._time_out(link)
-                if link.crowded:
-                    self._links.relieve(link)
+            self._links.look(self._now)
         except ProduceError as error:
             self._break(error)
             raise
@@ -336,6 +364,8 @@ class SendWindow:
                 due.append(oldest.sent_at + self._timeout_s)
             if link.writing:
                 due.append(link.moved_at + self._timeout_s)
+            if not link.silent:
+                due.append(link.silent_at)
             if link.queue and link.pipeline is None:
                 due.append(link.reconnect_at)
         return max(0.0, min(due) - self._now)
@@ -349,9 +379,9 @@ class SendWindow:
             except TubeMQConnectionError as error:
                 self._lost(link, error)
                 return
-            link.attach(pipeline)
+            link.attach(pipeline, self._now)
             self._owners[pipeline] = link
-        while link.queue and link.pipeline is not None and link.pipeline.writable:
+        while link.queue and link.pipeline is not None and link.pipeline.writable and link.takes_more:
             runs, data = self._encode(link)
             link.pipeline.write(data)
             if link.pipeline.unsent_bytes:
@@ -375,6 +405,8 @@ class SendWindow:
             runs.append(run)
             link.counts.sent(len(run.rows), len(frames[-1]), again=run.attempts > 1)
             size += len(frames[-1])
+            if link.stalled:
+                break
         return runs, b"".join(frames)
 
     def _receive(self, pipeline: Pipeline, arrival: bytes | TubeMQConnectionError) -> None:
@@ -440,8 +472,13 @@ class SendWindow:
 
     def _slow_down(self) -> None:
         """Halve the window, once for all messages that overflowed together."""
-        if self._messages <= self._limit:
-            self._limit = max(1, self._messages // 2)
+        if self._moving <= self._limit:
+            self._limit = max(1, self._moving // 2)
+
+    def _slow_down_for(self, link: BrokerLink) -> None:
+        """Halve the window because a broker did not answer, unless others go on without it."""
+        if not (link.stalled and self._links.aside):
+            self._slow_down()
 
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
         """A connection failed: whether its broker stored what was in flight is unknown.
@@ -475,13 +512,13 @@ class SendWindow:
     def _time_out(self, link: BrokerLink) -> None:
         """Give up waiting for answers that are overdue; a broker that says nothing at all is gone."""
         if link.writing and link.stood_still_s(self._now) >= self._timeout_s and link.pipeline is not None:
-            self._slow_down()
+            self._slow_down_for(link)
             self._lost(link, link.pipeline.fail(f"it took no bytes for {self._timeout_s:g} s"))
             return
         cause = f"no answer within {self._timeout_s:g} s"
         connection = link.connection
         while (flight := connection.oldest) is not None and flight.run.sent_at + self._timeout_s <= self._now:
-            self._slow_down()
+            self._slow_down_for(link)
             if link.last_heard <= flight.run.sent_at and link.pipeline is not None:
                 self._lost(link, link.pipeline.fail(cause))
                 return
