@@ -180,9 +180,9 @@ class BrokerNode:
         if spec is None or running is None:
             return
         age_ms = spec.retention_ms if older_than_ms is None else older_than_ms
-        for (name, _), store in running.state.stores.all().items():
+        for name, number in running.state.stores.all():
             if name == topic:
-                store.expire(age_ms, roll=older_than_ms is not None)
+                running.state.stores.open(name, number).expire(age_ms, roll=older_than_ms is not None)
 
     def traffic(self) -> Traffic:
         """Return the traffic since the start of the server."""

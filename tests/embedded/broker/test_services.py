@@ -31,6 +31,8 @@ def test_only_errors_of_the_disk_count_against_a_service():
     service = Service(0)
     service.count_error(OSError(errno.ESHUTDOWN, "the store is closed"))
     service.count_error(KeyError("gone"))
+    service.count_error(OSError(errno.EMFILE, "Too many open files"))
+    service.count_error(OSError(errno.ENFILE, "Too many open files in system"))
     assert service.admits()
 
 

@@ -1,6 +1,8 @@
 """A log in files returns what was appended, whatever the size of the files."""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -104,6 +106,29 @@ def test_dropped_files_are_gone_and_can_still_be_read_by_who_reads(open_log, tmp
     log.drop_before(20, now_ms=121_000)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.pread(reading.fd, 10, 0)
+
+
+def test_dropping_continues_after_a_failure_and_without_a_file_that_is_gone(open_log, tmp_path, monkeypatch):
+    log = open_log(segment_bytes=10)
+    for byte in b"abcde":
+        log.append(bytes([byte]) * 10)
+    log.segments[0].path.unlink()
+    unlink = Path.unlink
+
+    def stuck(path, **arguments):
+        if path.name.startswith(f"{20:020}"):
+            raise OSError(errno.EBUSY, "busy")
+        unlink(path, **arguments)
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "unlink", stuck)
+        with pytest.raises(OSError, match="busy"):
+            log.drop_before(40, now_ms=0)
+    assert (log.start, log.open_files) == (20, 5)
+    log.drop_before(40, now_ms=200_000)
+    assert (log.start, names(tmp_path)) == (40, ["00000000000000000040.tube"])
+    log.close()
+    assert log.open_files == 0
 
 
 def test_the_last_file_is_never_dropped(open_log):

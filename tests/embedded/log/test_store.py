@@ -5,6 +5,7 @@ import logging
 import os
 import struct
 import threading
+import time
 
 import pytest
 from hypothesis import given, strategies as st
@@ -350,6 +351,18 @@ def test_expiry_goes_by_whole_files_and_raises_the_earliest_offset(open_store):
     assert earliest % ENTRY_BYTES == 0
     assert read_all(store)[0] == [bytes([number]) * 60 for number in range(earliest // ENTRY_BYTES, 8)]
     assert store.read(0, 0, limits(store)) is None
+
+
+def test_a_clock_that_jumps_closes_no_file_under_a_reader(open_store):
+    now = [time.time_ns() // 1_000_000]
+    store = open_store(now_ms=lambda: now[0])
+    store.append([record(b"a")])
+    store.expire(-60_000, roll=True)
+    files = store.open_files
+    assert files == 4, "two that were deleted, and two new ones"
+    now[0] += 3_600_000
+    store.expire(0)
+    assert store.open_files == files
 
 
 def test_a_store_is_not_flushed_when_no_file_expires(open_store):

@@ -102,6 +102,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert not roll or after == len(self.messages) * ENTRY_BYTES
 
     @rule()
+    def rest(self):
+        """Whatever comes next opens the files again."""
+        self.store.rest()
+        assert self.store.resting
+        assert self.store.open_files == 0
+        self.flushed = len(self.messages)
+
+    @rule()
     def restart(self):
         self.store.close()
         self._reopen()

@@ -9,6 +9,7 @@ from tubemq_spark.embedded.broker.fetch_failures import NOTHING, fetch_failure, 
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
 from tubemq_spark.embedded.broker.leases import GrantedLease
 from tubemq_spark.embedded.broker.offsets import GroupPosition, Seat
+from tubemq_spark.embedded.broker.services import told
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
 from tubemq_spark.embedded.clock import wall_ms
@@ -100,7 +101,7 @@ class FetchReader:
         except OSError as error:
             logger.info("%s cannot be read: %s", seat, error)
             self._state.reads.count_error(error)
-            text = f"Get message failure, errMsg={error}"
+            text = f"Get message failure, errMsg={told(error)}"
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error
         self._state.reads.count_success()
         return batch

@@ -8,6 +8,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from tubemq_spark.embedded.broker.services import told
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.broker.stores import StoreKey
 from tubemq_spark.embedded.dispatch import (
@@ -155,7 +156,7 @@ class SendHandler:
         except (OSError, KeyError, TubeMQError) as error:
             logger.info("%d messages for store %s-%d could not be stored: %r", len(records), *key, error)
             self._state.writes.count_error(error)
-            text = f"Put message failed from {self._state.host} {error}"
+            text = f"Put message failed from {self._state.host} {told(error)}"
             return [_failure(ErrCode.INTERNAL_SERVER_ERROR, text)] * len(records)
         self._state.writes.count_success()
         return _successes(appended, len(records))

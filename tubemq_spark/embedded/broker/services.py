@@ -19,6 +19,14 @@ RETRY_MS: Final = 5_000
 """How long a stopped service pauses before it is retried."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_DISK_ERRORS: Final = frozenset({errno.ESHUTDOWN, errno.EMFILE, errno.ENFILE})
+"""The topic was removed, or this process or the machine has too many open files."""
+
+
+def told(error: Exception) -> str:
+    """Return the text of an error, with what to do about too many open files."""
+    too_many = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+    return f"{error}; let it open more files (ulimit -n)" if too_many else str(error)
 
 
 class Service:
@@ -66,10 +74,9 @@ class Service:
     def count_error(self, error: Exception) -> None:
         """Count a read or write that failed; one disk error too many stops the service.
 
-        A store that was closed because its topic was removed is not a disk error. TubeMQ has a time window
-        for this in its configuration but does not use it, and there is none here.
+        TubeMQ has a time window for this in its configuration but does not use it, and there is none here.
         """
-        if not isinstance(error, OSError) or error.errno == errno.ESHUTDOWN:
+        if not isinstance(error, OSError) or error.errno in _NO_DISK_ERRORS:
             return
         with self._lock:
             self._errors += 1

@@ -7,7 +7,7 @@ import threading
 from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.broker.leases import GrantedLease, LeaseTable
 from tubemq_spark.embedded.broker.offsets import OffsetTable, Seat
-from tubemq_spark.embedded.broker.services import Service
+from tubemq_spark.embedded.broker.services import Service, told
 from tubemq_spark.embedded.broker.stores import StoreSet
 from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import Controls
@@ -137,7 +137,7 @@ class BrokerState:
             return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
         except (OSError, KeyError, TubeMQError) as error:
             logger.exception("the store of %s:%d cannot be opened", seat.topic, seat.partition_id)
-            raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{error}") from error
+            raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{told(error)}") from error
 
     def _check(self, name: str, service: Service) -> None:
         if not service.admits():

@@ -1,10 +1,17 @@
-"""The open stores of a broker, each in a directory ``<topic>-<store>``."""
+"""The open stores of a broker, each in a directory ``<topic>-<store>``.
+
+A store has two files open or more, and a process may have few: macOS allows 256, Linux mostly 1024. So about
+an eighth of them are for the stores of a broker. When a store needs its files beyond that, those that were
+not used for the longest time close theirs.
+"""
 
 import contextlib
+import resource
 import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import SYSTEM_TOPICS, Catalog, TopicSpec, TopicStatus
@@ -15,6 +22,9 @@ from tubemq_spark.embedded.log.traffic import Traffic
 
 StoreKey = tuple[str, int]
 """A topic and the number of one of its stores."""
+
+_MOST_FILES: Final = 1024
+"""However many a process may have."""
 
 
 class StoreSet:
@@ -38,6 +48,8 @@ class StoreSet:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._stores: dict[StoreKey, Store] = {}
+        self._awake: set[Store] = set()
+        """Those that have files open; each enters and leaves it itself."""
         self._removed = Traffic()
         self._failures = FailureLog()
         try:
@@ -59,15 +71,33 @@ class StoreSet:
         """
         key = (topic, number)
         store = self._stores.get(key)
-        if store is not None:
+        if store is not None and not store.resting:
             return store
         with self._lock:
+            self._make_room()
             if key not in self._stores:
                 spec = self._catalog.get(topic)
                 if spec is None or spec.status is TopicStatus.REMOVED:
                     raise KeyError(topic)
-                self._stores[key] = Store(self._path(key), self._settings_of(spec), self._now_ms)
+                self._stores[key] = Store(
+                    self._path(key), self._settings_of(spec), self._now_ms, awake=self._awake
+                )
             return self._stores[key]
+
+    def _make_room(self) -> None:
+        """Close half of the files when there are too many, those first that were not used for longest."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = _MOST_FILES if limit == resource.RLIM_INFINITY else min(limit // 8, _MOST_FILES)
+        awake = self._awake.copy()
+        count = sum(store.open_files for store in awake)
+        if count < most:
+            return
+        for store in sorted(awake, key=lambda store: store.used_at_ms):
+            if count <= most // 2:
+                break
+            count -= store.open_files
+            with self._failures.logged(f"Flushing store {store.name}"):
+                store.rest()
 
     def all(self) -> dict[StoreKey, Store]:
         """Return the stores that are open."""
@@ -100,6 +130,8 @@ class StoreSet:
         """Delete what is older than its topic allows; a store where this fails does not affect others."""
         for key, store in self.all().items():
             if (spec := self._catalog.get(key[0])) is not None:
+                with self._lock:
+                    self._make_room()
                 with self._logged("Deleting old data of", key):
                     store.expire(spec.retention_ms)
 

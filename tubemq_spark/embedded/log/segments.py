@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from tubemq_spark.embedded.clock import monotonic_ms
 from tubemq_spark.embedded.directories import make_directory, sync_directory
 from tubemq_spark.errors import DataLossError
 
@@ -25,6 +26,7 @@ class Segment:
 
     path: Path
     fd: int
+    """-1 while the log rests."""
     start: int
     end: int
 
@@ -146,13 +148,18 @@ class SegmentedLog:
             os.ftruncate(last.fd, end - last.start)
             last.end = end
 
-    def drop_before(self, position: int, now_ms: int) -> None:
-        """Delete the files that end at or before a position, except the last one."""
-        count = sum(segment.end <= position for segment in self._segments[:-1])
-        for segment in self._segments[:count]:
-            segment.path.unlink()
-            self._dropped.append((now_ms, segment))
-        self._segments = self._segments[count:]
+    def drop_before(self, position: int, now_ms: int | None = None) -> None:
+        """Delete the files that end at or before a position, except the last one.
+
+        Each leaves the log before its file is closed, and only when its file is gone: after a failure the
+        next call continues. ``now_ms`` is time that has passed since some moment, not the time of day.
+        """
+        now_ms = monotonic_ms() if now_ms is None else now_ms
+        while len(self._segments) > 1 and self._segments[0].end <= position:
+            first = self._segments[0]
+            first.path.unlink(missing_ok=True)
+            self._segments = self._segments[1:]
+            self._dropped.append((now_ms, first))
         while self._dropped and self._dropped[0][0] + _KEEP_OPEN_MS <= now_ms:
             os.close(self._dropped.pop(0)[1].fd)
 
@@ -160,17 +167,39 @@ class SegmentedLog:
         """Return where the log would begin without the files that were last written before a time."""
         start = self.start
         for segment in self._segments[:-1]:
-            if os.fstat(segment.fd).st_mtime_ns // 1_000_000 > written_before_ms:
+            status = segment.path.stat() if segment.fd < 0 else os.fstat(segment.fd)
+            if status.st_mtime_ns // 1_000_000 > written_before_ms:
                 break
             start = segment.end
         return start
 
+    @property
+    def open_files(self) -> int:
+        """How many files are open."""
+        return sum(segment.fd >= 0 for segment in self._segments) + len(self._dropped)
+
+    def rest(self) -> None:
+        """Close the files until ``wake``; there must be no reads in the meantime, and nothing to flush."""
+        for segment in (*self._segments, *(segment for _, segment in self._dropped)):
+            fd, segment.fd = segment.fd, -1
+            if fd >= 0:
+                os.close(fd)
+        self._dropped.clear()
+
+    def wake(self) -> None:
+        """Open the files again.
+
+        Raises:
+            OSError: one cannot be opened; the log may be woken again.
+        """
+        for segment in self._segments:
+            if segment.fd < 0:
+                segment.fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+
     def close(self) -> None:
         """Close the files; there must be no reads any more."""
-        for segment in (*self._segments, *(segment for _, segment in self._dropped)):
-            os.close(segment.fd)
+        self.rest()
         self._segments = ()
-        self._dropped.clear()
 
     def _adopt(self, path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

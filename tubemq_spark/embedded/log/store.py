@@ -3,18 +3,20 @@
 All partitions of a store share both (MessageStore, MsgFileStore). An append is acknowledged when it is in the
 files: then the kernel keeps it if this process is killed; ``flush`` makes it survive a power failure.
 
-States: a store is *open* until ``close``. When the disk refuses a flush, it stays open but is *read-only*:
-the kernel forgets which bytes it could not write, so nothing after that counts as flushed, and no append
-succeeds.
+States: a store is *open* until ``close``. An open one *rests* while it has no files open: ``rest`` closes
+them when everything is flushed, and whatever needs them opens them again. When the disk refuses a flush, the
+store stays open but is *read-only*: the kernel forgets which bytes it could not write, so nothing after that
+counts as flushed, and no append succeeds.
 
 Invariants:
 
-1. ``_lock`` guards the ends of both logs, the number of readers and ``_closed``. Appends, retention and
-   cutting hold it, so there is one writer at a time.
+1. ``_lock`` guards the ends of both logs, the number of readers, ``_resting`` and ``_closed``. Appends,
+   retention and cutting hold it, so there is one writer at a time.
 2. ``_flushing`` is held during a flush, and taken before ``_lock``. A flush holds ``_lock`` only to take the
    point that it flushes and to publish it, so appends continue while the disk works.
 3. Reads hold no lock while they read: they are counted in ``_readers``. What cuts or closes the logs waits
-   until the count is 0. Retention does not wait: dropped files stay open for a while.
+   until the count is 0. Retention does not wait: dropped files stay open for a while. A store does not rest
+   while the count is not 0, nor during a flush.
 4. Data is written before its index entry, and cut after it: an entry never points to data that does not
    exist.
 """
@@ -75,11 +77,13 @@ class Store:
         settings: StoreSettings,
         now_ms: Callable[[], int] = wall_ms,
         elapsed_ms: Callable[[], int] = monotonic_ms,
+        awake: "set[Store] | None" = None,
     ) -> None:
         """Open the store in a directory, or create it; what a killed process left unfinished is cut off.
 
         ``now_ms`` is used for the times of messages and the age of files; ``elapsed_ms`` for when a flush is
-        due, because the time of day can be set back.
+        due, because the time of day can be set back. ``awake`` is a set that the store is in while it has
+        files open.
 
         Raises:
             DataLossError: files are missing in the middle of the log.
@@ -91,7 +95,11 @@ class Store:
         self._lock = threading.Condition(threading.Lock())
         self._flushing = threading.Lock()
         self._readers = 0
+        self._awake = set() if awake is None else awake
+        self._resting = False
         self._closed = False
+        self.used_at_ms = elapsed_ms()
+        """When it was last written or read, in the time of ``elapsed_ms``."""
         self._traffic = Traffic()
         self._damaged = DamagedRecords(directory.name)
         with contextlib.ExitStack() as undo:
@@ -106,7 +114,13 @@ class Store:
             self._flushed = LogPoint(-1, -1)
             self._flushed_at_ms = elapsed_ms()
             self.flush()
+            self._awake.add(self)
             undo.pop_all()
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return self._directory.name
 
     @property
     def bounds(self) -> LogBounds:
@@ -116,7 +130,7 @@ class Store:
             OSError: the store is closed.
         """
         with self._lock:
-            self._require_open()
+            self._require_not_closed()
             return LogBounds(
                 self._earliest, self._index.end, self._flushed.index, self._data.start, self._data.end
             )
@@ -151,6 +165,7 @@ class Store:
         with self._lock:
             self._require_open()
             self._require_sound_disk()
+            self.used_at_ms = self._elapsed_ms()
             appended = Appended(self._index.end, max(self._last_id + 1, time.time_ns()), self._now_ms())
             index, data = encode_batch(records, appended, self._data.end)
             before = self._data.end
@@ -174,6 +189,7 @@ class Store:
         """
         with self._lock:
             self._require_open()
+            self.used_at_ms = self._elapsed_ms()
             self._readers += 1
         batch = None
         try:
@@ -251,21 +267,24 @@ class Store:
             self.flush()
         now_ms = self._now_ms()
         with self._lock:
-            self._require_open()
+            self._require_not_closed()
             self._require_sound_disk()
             logs = (self._index, self._data)
             if roll:
+                self._require_open()
                 for log in logs:
                     log.roll()
             ends = [log.expired_end(now_ms - older_than_ms) for log in logs]
             expired = any(end > log.start for log, end in zip(logs, ends, strict=True))
+            if self._resting and not expired:
+                return self._earliest
         if expired:
             # First: a power failure could lose what follows a deleted file, and its offsets would be reused.
             self.flush()
         with self._lock:
             self._require_open()
             for log, end in zip(logs, ends, strict=True):
-                log.drop_before(end, now_ms)
+                log.drop_before(end)
             self._earliest = search.first_readable(self._index, self._data)
             return self._earliest
 
@@ -291,6 +310,31 @@ class Store:
                 self._point_file.save(self._flushed)
             return self._index.end
 
+    @property
+    def resting(self) -> bool:
+        """Whether it has no files open until it is used."""
+        return self._resting
+
+    @property
+    def open_files(self) -> int:
+        """How many files it has open."""
+        return self._data.open_files + self._index.open_files
+
+    def rest(self) -> None:
+        """Flush, and close the files until they are needed again, unless the store is in use at this moment.
+
+        Raises:
+            OSError: as ``flush``.
+        """
+        if self._resting:
+            return
+        self.flush()
+        with self._flushing, self._lock:
+            flushed = self._flushed == LogPoint(self._index.end, self._data.end)
+            if flushed and not self._readers and not self._closed:
+                self._close_files()
+                self._resting = True
+
     def close(self) -> None:
         """Flush and close the files, after the reads in progress have finished.
 
@@ -298,11 +342,13 @@ class Store:
             OSError: the disk refused to flush; the files are closed nevertheless.
         """
         try:
-            self.flush()
+            if not self._resting:
+                self.flush()
         finally:
             with self._flushing, self._lock:
                 self._closed = True
                 self._lock.wait_for(lambda: self._readers == 0)
+                self._awake.discard(self)
                 self._data.close()
                 self._index.close()
 
@@ -319,6 +365,24 @@ class Store:
         return self._data.end - self._flushed.data
 
     def _require_open(self) -> None:
+        """Open the files of a store that rests; ``_lock`` is held."""
+        self._require_not_closed()
+        if self._resting:
+            try:
+                self._data.wake()
+                self._index.wake()
+            except OSError:
+                self._close_files()
+                raise
+            self._resting = False
+            self._awake.add(self)
+
+    def _close_files(self) -> None:
+        self._awake.discard(self)
+        self._data.rest()
+        self._index.rest()
+
+    def _require_not_closed(self) -> None:
         if self._closed:
             raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
 
