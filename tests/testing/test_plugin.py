@@ -112,6 +112,82 @@ def test_faults_end_with_the_test(run):
     )
 
 
+def test_rules_that_a_test_leaves_end_with_it(run):
+    run(
+        """
+        from tubemq_spark.protocol.constants import Method
+
+        def test_one(tubemq, tubemq_topic):
+            tubemq.faults.answer(Method.SEND_MESSAGE, 403)
+
+        def test_two(tubemq, tubemq_topic, tubemq_client):
+            assert tubemq.faults.in_force() == ()
+            tubemq_client.send(tubemq_topic, "x")
+        """,
+        passed=2,
+    )
+
+
+def test_an_error_names_the_rules_in_force(run):
+    run(
+        """
+        import pytest
+        from tubemq_spark.errors import ProduceError
+        from tubemq_spark.protocol.constants import Method
+
+        def test_it(tubemq_faults, tubemq_topic, tubemq_client):
+            tubemq_faults.answer(Method.SEND_MESSAGE, 400, broker=1)
+            tubemq_faults.answer(Method.SEND_MESSAGE, 400, times=0)
+            with pytest.raises(ProduceError) as info:
+                tubemq_client.send(tubemq_topic, "x")
+            assert info.value.__notes__ == [
+                "A fault is in force: SEND_MESSAGE at broker 1, applied to 1 requests"
+            ]
+        """,
+        passed=1,
+    )
+
+
+def test_topics_end_with_the_test_and_their_files_are_closed(run):
+    run(
+        """
+        from pathlib import Path
+        import pytest
+
+        names = set()
+
+        @pytest.mark.parametrize("number", range(30))
+        def test_it(tubemq, tubemq_topic, tubemq_topic_factory, tubemq_client, number):
+            removed = tubemq_topic_factory()
+            tubemq_client.send(tubemq_topic, "x")
+            tubemq_client.send(removed, "x")
+            tubemq.remove_topic(removed)
+            assert set(tubemq.topics()) == {tubemq_topic}
+            assert tubemq_topic not in names
+            names.add(tubemq_topic)
+            assert len(list(Path("/proc/self/fd").iterdir())) < 80
+        """,
+        passed=30,
+    )
+
+
+def test_a_marker_that_is_misspelt_is_named(pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.tubemq_topic(store=3)
+        def test_it(tubemq_topic):
+            pass
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:randomly")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ["*the marker tubemq_topic of *test_it: *'store'; it takes stores, partitions and brokers*"]
+    )
+
+
 def test_a_gateway_stands_before_the_server(run):
     run(
         """

@@ -58,6 +58,10 @@ class Rule:
     ) -> None:
         self.cancel()
 
+    def __str__(self) -> str:
+        where = "" if self._broker is None else f" at broker {self._broker}"
+        return f"{self.method.name}{where}, applied to {self.hits} requests"
+
     @property
     def hits(self) -> int:
         """How many requests it has been applied to."""
@@ -164,6 +168,10 @@ class RuleBook:
         with self._lock:
             self._made.append(rule)
             self._keep((*self._rules, rule))
+
+    def in_force(self) -> tuple[Rule, ...]:
+        """Return the rules that apply to requests."""
+        return tuple(rule for rule in self._rules if not rule.ended)
 
     def clear(self) -> None:
         """End all rules."""

@@ -133,6 +133,10 @@ class Faults:
         for node in self._nodes:
             self.start_broker(node.id)
 
+    def in_force(self) -> tuple[Rule, ...]:
+        """Return the rules that apply to requests at present."""
+        return self._rules.in_force()
+
     def release(self) -> None:
         """End all rules, and release the requests that they hold."""
         self._rules.clear()

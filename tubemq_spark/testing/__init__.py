@@ -5,6 +5,7 @@ fixtures. This module imports only pytest, so that it does not slow down pytest;
 need. ``-p no:tubemq_spark.testing`` disables them.
 """
 
+import inspect
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,10 @@ _LONGEST_NAME: Final = 64
 """The maximum length of a topic's name."""
 _GROUP: Final = "tests"
 _BROKERS: Final = "tubemq_brokers"
+_DELIVERY_TIMEOUT_MS: Final = 15_000
+"""A message that fails is to fail its test, and not to let it wait for minutes."""
+_topic_numbers: Final = itertools.count(1)
+"""No name is used twice: clients of an earlier test may still know its topics."""
 
 
 class TopicFactory(Protocol):
@@ -50,6 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End what rules for faults a test has left: the next tests do not expect them."""
+    server = getattr(item, "funcargs", {}).get("tubemq")
+    if server is not None:
+        server.faults.release()
+
+
 @pytest.fixture(scope="session")
 def tubemq(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
@@ -65,18 +78,24 @@ def tubemq(
 
 
 @pytest.fixture
-def tubemq_topic_factory(tubemq: "EmbeddedTubeMQ", request: pytest.FixtureRequest) -> TopicFactory:
-    """Creates empty topics that no other test uses: ``tubemq_topic_factory(stores=3)`` returns a name."""
+def tubemq_topic_factory(tubemq: "EmbeddedTubeMQ", request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
+    """Creates empty topics that end with the test: ``tubemq_topic_factory(stores=3)`` returns a name."""
     test = re.sub(r"\W", "_", request.node.name, flags=re.ASCII)
+    added: list[str] = []
 
     def add_topic(stores: int = 1, partitions: int = 1, brokers: Iterable[int] | None = None) -> str:
         topics = tubemq.topics()
-        names = (f"t{number}_{test}"[:_LONGEST_NAME] for number in itertools.count(1))
+        names = (f"t{number}_{test}"[:_LONGEST_NAME] for number in _topic_numbers)
         name = next(name for name in names if name not in topics)
         tubemq.add_topic(name, stores, partitions, brokers=brokers)
+        added.append(name)
         return name
 
-    return add_topic
+    yield add_topic
+    topics = tubemq.topics()
+    for name in added:
+        if name in topics:  # The test may have removed it.
+            tubemq.remove_topic(name)
 
 
 def _broker_count(config: pytest.Config) -> int:
@@ -90,7 +109,15 @@ def _broker_count(config: pytest.Config) -> int:
 def tubemq_topic(tubemq_topic_factory: TopicFactory, request: pytest.FixtureRequest) -> str:
     """An empty topic for one test; the marker ``tubemq_topic(stores=3, partitions=1)`` sets its shape."""
     marker = request.node.get_closest_marker(_MARKER)
-    return tubemq_topic_factory(*marker.args, **marker.kwargs) if marker else tubemq_topic_factory()
+    if marker is None:
+        return tubemq_topic_factory()
+    try:
+        inspect.signature(tubemq_topic_factory).bind(*marker.args, **marker.kwargs)
+    except TypeError as error:
+        raise pytest.UsageError(
+            f"the marker {_MARKER} of {request.node.nodeid}: {error}; it takes stores, partitions and brokers"
+        ) from None
+    return tubemq_topic_factory(*marker.args, **marker.kwargs)
 
 
 @pytest.fixture
@@ -104,7 +131,7 @@ def tubemq_client(tubemq: "EmbeddedTubeMQ") -> "Iterator[TopicClient]":
     """Sends messages to topics and reads topics, without Spark."""
     from tubemq_spark.testing.client import TopicClient
 
-    with TopicClient(tubemq.master, _GROUP) as client:
+    with TopicClient(tubemq.master, _GROUP, tubemq.faults, _DELIVERY_TIMEOUT_MS) as client:
         yield client
 
 

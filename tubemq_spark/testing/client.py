@@ -1,9 +1,16 @@
 """Sending messages to topics and reading topics, for tests of jobs."""
 
-from typing import Self, TypedDict, Unpack
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
+from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.tubemq import TubeMQClient
+from tubemq_spark.errors import TubeMQError
+
+if TYPE_CHECKING:
+    from tubemq_spark.embedded.faults import Faults
 
 
 class MessageFields(TypedDict, total=False):
@@ -19,13 +26,20 @@ class MessageFields(TypedDict, total=False):
 class TopicClient:
     """Sends and reads whole topics; a context manager, for use by one thread."""
 
-    def __init__(self, master: str, group: str) -> None:
-        """Take the address and the group; the first call connects.
+    def __init__(
+        self,
+        master: str,
+        group: str,
+        faults: "Faults | None" = None,
+        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
+    ) -> None:
+        """Take the address and the group; the first call connects. Errors name the rules of ``faults``.
 
         Raises:
             OptionError: the address or the group is not valid.
         """
-        self._client = TubeMQClient.connect(master, group=group)
+        self._client = TubeMQClient.connect(master, group=group, delivery_timeout_ms=delivery_timeout_ms)
+        self._faults = faults
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +54,7 @@ class TopicClient:
             ProduceError: a message could not be stored.
             TubeMQConnectionError: the master does not answer.
         """
-        with self._client.producer() as producer:
+        with self._told(), self._client.producer() as producer:
             for value in values:
                 producer.send(topic, value.encode() if isinstance(value, str) else value, **fields)
 
@@ -51,8 +65,19 @@ class TopicClient:
             RpcError: there is no such topic.
             DataLossError: messages are missing or damaged.
         """
-        return list(self._client.read(topic))
+        with self._told():
+            return list(self._client.read(topic))
 
     def values(self, topic: str) -> list[bytes]:
         """Return the values of a topic's messages; order and errors are those of ``messages``."""
         return [message.value for message in self.messages(topic)]
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Add to an error which faults a test has asked for."""
+        try:
+            yield
+        except TubeMQError as error:
+            for rule in self._faults.in_force() if self._faults is not None else ():
+                error.add_note(f"A fault is in force: {rule}")
+            raise
