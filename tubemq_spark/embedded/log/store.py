@@ -4,7 +4,7 @@ All partitions of a store share both (MessageStore, MsgFileStore). An append is 
 files: then the kernel keeps it if this process is killed; ``flush`` makes it survive a power failure.
 
 States: a store is *open* until ``close``. An open one *rests* while it has no files open: ``rest`` closes
-them when everything is flushed, and whatever needs them opens them again. When the disk refuses a flush, the
+them when everything is flushed, and each use opens them again. When the disk refuses a flush, the
 store stays open but is *read-only*: the kernel forgets which bytes it could not write, so nothing after that
 counts as flushed, and no append succeeds.
 
