@@ -1,7 +1,8 @@
 """Read one hour of a topic again, and write its corrected rows to another topic.
 
 A batch read with a range disturbs no stream: it moves no position. Producers say of which minute a
-message is; the range is exact to that minute.
+message is. The range has exactly the messages of these minutes, in whatever order they were written, because
+of timestampSearch=exact; without it, it is found by a few looks, as far as message times rise.
 """
 
 import datetime
@@ -24,6 +25,7 @@ def main() -> None:
             subscribe="prices",
             startingTimestamp=milliseconds(9),
             endingTimestamp=milliseconds(10),
+            timestampSearch="exact",
         )
         prices = hour.load().select("timestamp", F.col("value").cast("string").cast("int").alias("cents"))
         corrected = prices.select("timestamp", (F.col("cents") * 100).cast("string").alias("value"))

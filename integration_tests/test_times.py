@@ -2,11 +2,12 @@
 
 import datetime
 import json
+import zlib
 
 import pytest
 
 from integration_tests.rig.produce import produce, produce_numbers
-from integration_tests.rig.queries import Collected, numbers, read, read_stream, refusal, run
+from integration_tests.rig.queries import Collected, numbers, read, read_stream, refusal, run, write
 from integration_tests.rig.samples import Sample
 from integration_tests.rig.truth import assert_same_rows
 
@@ -95,4 +96,41 @@ def test_messages_without_a_time_are_named(spark, server):
     produce_numbers(server.master, topic, range(10))
     condition, sentence = refusal(lambda: read(spark, server, topic, startingTimestamp=at(0)).collect())
     assert condition == "TUBEMQ_NO_MESSAGE_TIME"
-    assert "carry none" in sentence
+    assert f"no message of {topic}/1:0 that was looked at carries one. Producers set it" in sentence
+
+
+MIXED_ROWS, FILES, HOURS = 200_000, 20, 4
+PER_HOUR = MIXED_ROWS // HOURS
+
+
+@pytest.fixture
+def written_by_two_tasks(spark, server, tmp_path):
+    """A topic to which two tasks wrote 20 files of four hours in no order."""
+    topic, per_file = server.fresh_topic("3x1"), MIXED_ROWS // FILES
+    for number in range(FILES):
+        rows = range(per_file * number, per_file * (number + 1))
+        # Spark deals files out by size, the largest first: a name and a size that say nothing of the time.
+        padding = "x" * (7 * number % FILES)
+        lines = (f"{row},{'p' * 60}{padding}\n" for row in rows)
+        (tmp_path / f"{zlib.crc32(b'%d' % number):08x}.csv").write_text("".join(lines))
+    step = HOURS * 3_600_000_000 // MIXED_ROWS
+    made = f"timestamp_micros({int(START.timestamp()) * 1_000_000} + value * {step})"
+    rows = spark.read.schema("value long, padding string").csv(str(tmp_path))
+    write(
+        rows.selectExpr("concat(value, ',', padding) as value", f"{made} as timestamp"), server, topic=topic
+    )
+    return topic
+
+
+def test_an_hour_of_what_two_tasks_wrote_in_no_order(spark, server, written_by_two_tasks):
+    """Exactly its rows with timestampSearch=exact, and without it no fewer."""
+    between = {"startingTimestamp": at(60), "endingTimestamp": at(120)}
+
+    def ids(**options):
+        frame = read(spark, server, written_by_two_tasks, **between, **options)
+        return [int(row.value.split(b",")[0]) for row in frame.select("value").collect()]
+
+    exact, probed = ids(timestampSearch="exact"), ids()
+    assert_same_rows(exact, range(PER_HOUR, 2 * PER_HOUR))
+    assert len(probed) == len(set(probed))
+    assert set(probed) >= set(exact)

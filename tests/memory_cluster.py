@@ -37,6 +37,8 @@ class MemoryCluster:
         }
         self.logs = collections.defaultdict(list)  # of each store, (partition, (value, text of attributes))
         self.group = {}  # where the group stands
+        self.per_fetch = None  # how many messages a batch has at most; without it all of a range
+        self.fetches = 0
         self.expired = collections.Counter()  # how many messages at the beginning of a store are gone
 
     def layout(self, topics, *, missing_ok=False):
@@ -83,9 +85,14 @@ class MemoryCluster:
         if max(start, held.latest) < end:
             on_loss(LossRecord(Loss.TRUNCATED, partition, held.latest, end))
             end = max(start, held.latest)
-        log = self.logs[partition.store_id][start // ROW : end // ROW]
-        if messages := [message for owner, message in log if owner == partition]:
-            yield FetchedBatch(partition, start, end, columns(messages), len(messages) == len(log))
+        rows = (end - start) // ROW
+        for first in range(0, rows, self.per_fetch or max(rows, 1)):
+            at = start + ROW * first
+            until = start + ROW * min(rows, first + (self.per_fetch or rows))
+            log = self.logs[partition.store_id][at // ROW : until // ROW]
+            self.fetches += 1
+            if messages := [message for owner, message in log if owner == partition]:
+                yield FetchedBatch(partition, at, until, columns(messages), len(messages) == len(log))
 
     def refuse_unknown_topic(self, topic):
         if topic not in self.partitions:

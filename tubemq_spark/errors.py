@@ -185,10 +185,11 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_GROUP_UNKNOWN": "No broker has an offset of the group '{group}'; correct the option 'tubemq.group', or try again some seconds after its first consumer came.",
     "TUBEMQ_OPTION_IN_VIEW": "Option '{option}' has no effect in {mode}; leave it out.",
     "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now.",
+    "TUBEMQ_EXACT_IN_STREAM": "Option '{option}' is 'exact', which only a batch read can be: it reads every message there is. A stream that begins at a time leaves out earlier messages with where(\"timestamp >= ...\").",
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
     "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",
     "TUBEMQ_NO_RECORD_OF_TIME": "Option '{option}': no record of {partition} is of the time {time} (milliseconds since 1970) or later; choose an earlier time, or set startingOffsetsByTimestampStrategy=latest.",
-    "TUBEMQ_NO_MESSAGE_TIME": "Option '{option}' needs messages that carry a time, but those of {partition} from offset {offset} on carry none; name offsets instead.",
+    "TUBEMQ_NO_MESSAGE_TIME": "Option '{option}' needs messages that carry a time, but no message of {partition} that was looked at carries one. Producers set it: df.write does unless messageTime says otherwise, clients with message_time, tubemq-spark produce with --message-time. Name offsets instead.",
     "TUBEMQ_OFFSETS_MALFORMED": "{source} cannot be read: {problem}{seen}; {advice}.",
     "TUBEMQ_OFFSETS_VERSION": "{source} has format version {version}, but this release only reads up to version {supported}; use the release of tubemq_spark that wrote it, or a newer one.",
     "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS": "Option '{option}' names partitions that do not exist: {unknown}; these exist: {known}. {advice}.",

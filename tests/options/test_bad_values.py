@@ -199,6 +199,7 @@ WRONG = [
         "message types separated by commas, at most 500, each of at most 256 characters without : # @ or =",
     ),
     value(BATCH, "includeAttributes", "1", "true or false"),
+    value(BATCH, "timestampSearch", "index", "probe or exact"),
     value(BATCH, "messageTimeZone", "Mars", "the name of a time zone, such as UTC or Asia/Shanghai"),
     value(BATCH, "fetchOffset.numRetries", "0", "a whole number from 1 to 1000"),
     value(BATCH, "fetchOffset.retryIntervalMs", "1s", "a whole number from 0 to 86400000"),

@@ -5,6 +5,7 @@ from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.options import kinds
+from tubemq_spark.settings.kinds import TIME_ZONE
 
 
 @given(
@@ -70,7 +71,7 @@ def test_sizes(text, value):
     ],
 )
 def test_time_zones(text, value):
-    assert kinds.TIME_ZONE.parse(text) == value
+    assert TIME_ZONE.parse(text) == value
 
 
 def test_a_wrong_position_names_the_option():

@@ -22,6 +22,7 @@ from tubemq_spark.options import (
     ParseMode,
     PayloadFormat,
     ReadOptions,
+    TimestampSearch,
     ViewOptions,
     Visibility,
     WriteOptions,
@@ -211,6 +212,18 @@ def test_times_take_precedence_over_offsets():
     for option in ("endingTimestamp", "endingOffsetsByTimestamp"):
         text = {"endingTimestamp": "8", "endingOffsetsByTimestamp": by_partition}[option]
         assert option in refused("TUBEMQ_ENDING_IN_STREAM", stream, **{option: text})
+
+
+def test_an_exact_read_by_times_is_a_batch_read(caplog):
+    assert batch(startingTimestamp="7").timestamp_search is TimestampSearch.PROBE
+    assert batch(startingTimestamp="7", timestampSearch="Exact").timestamp_search is TimestampSearch.EXACT
+    assert stream(startingTimestamp="7", timestampSearch="probe").timestamp_search is TimestampSearch.PROBE
+    assert "'timestampSearch' is 'exact'" in refused(
+        "TUBEMQ_EXACT_IN_STREAM", stream, startingTimestamp="7", timestampSearch="exact"
+    )
+    assert not caplog.messages
+    batch(timestampSearch="exact")
+    assert caplog.messages == ["option 'timestampSearch' has no effect without 'startingTimestamp'"]
 
 
 def test_message_types_reach_the_client():

@@ -302,6 +302,87 @@ def test_every_way_to_begin_goes_with_every_way_to_end(cluster, start, first, en
     assert values(reader, reader.partitions()) == list(range(first, last))
 
 
+def write_files(cluster, topic="big"):
+    """Two tasks write 20 files of 12 minutes each, in no order: 4 hours, 40 rows a minute.
+
+    Return the rows of an hour.
+    """
+    order = [13, 2, 7, 18, 0, 11, 16, 5, 9, 14, 3, 19, 8, 1, 12, 6, 17, 10, 4, 15]
+    tasks = [
+        [480 * file + row for file in files for row in range(480)] for files in (order[::2], order[1::2])
+    ]
+    with cluster.sender() as sender:
+        for number in itertools.chain(*zip(*tasks, strict=True)):
+            sender.send(topic, b"%d" % number, message_time=minute(number // 40))
+    cluster.per_fetch = 100
+    return range(2_400, 4_800)
+
+
+@pytest.mark.parametrize("topic", ["big", "three", "shared"])
+def test_an_exact_range_has_the_rows_of_its_times_whatever_their_order(cluster, caplog, topic):
+    cluster.partitions["shared"] = [TopicPartition("shared", 1, 0), TopicPartition("shared", 1, 1)]
+    hour = list(write_files(cluster, topic))
+    between = {"startingtimestamp": str(ms(60)), "endingtimestamp": str(ms(120))}
+    given = {**CONNECTION, "subscribe": topic, **between}
+
+    exact = TubeMQDataSource({**given, "timestampsearch": "exact", "minpartitions": "7"}).reader(SCHEMA)
+    assert values(exact, exact.partitions()) == hour
+    assert not [message for message in caplog.messages if "times" in message]
+
+    probing = TubeMQDataSource(given).reader(SCHEMA)
+    rows = values(probing, probing.partitions())
+    assert set(hour) <= set(rows)
+    (warning,) = [message for message in caplog.messages if "times go back by up to" in message]
+    assert "set timestampSearch=exact in a batch read" in warning
+
+    from_hour = TubeMQDataSource({**CONNECTION, "subscribe": topic, "startingtimestamp": str(ms(60))})
+    reader = from_hour.reader(SCHEMA)
+    assert set(range(2_400, 9_600)) <= set(values(reader, reader.partitions()))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ({"startingtimestamp": str(ms(3))}, {}, range(30, 100)),
+        ({"startingtimestamp": str(ms(3) + 59_999)}, {"endingtimestamp": str(ms(5) + 1)}, range(30, 60)),
+        ({"startingoffsets": offsets(25)}, {"endingoffsetsbytimestamp": by_partition(7)}, range(25, 70)),
+        ({"startingoffsetsbytimestamp": by_partition(4)}, {"endingoffsets": offsets(77)}, range(40, 77)),
+        ({"startingtimestamp": str(ms(60))}, {}, range(0)),
+    ],
+)
+def test_an_exact_range_may_have_an_offset_at_one_end(cluster, start, end, expected):
+    timed(cluster)
+    exact = {"timestampsearch": "exact"}
+    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **start, **end, **exact}).reader(SCHEMA)
+    assert values(reader, reader.partitions()) == list(expected)
+
+
+def test_an_exact_range_leaves_out_rows_without_a_time_and_says_so(cluster, caplog):
+    timed(cluster)
+    with cluster.sender() as sender:
+        sender.send("big", b"1000")
+        sender.send("big", b"1001", attributes={"a": "b"})
+    between = {"startingtimestamp": str(ms(0)), "endingtimestamp": str(ms(99)), "timestampsearch": "exact"}
+    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **between}).reader(SCHEMA)
+    assert values(reader, reader.partitions()) == list(range(100))
+    assert caplog.messages[-1].startswith("2 messages carry no time")
+
+
+def test_a_range_of_times_that_no_row_has_is_empty(cluster):
+    """Also where rows without times, or those of others, lie between what is before it and what is behind."""
+    cluster.partitions["shared"] = [TopicPartition("shared", 1, 0), TopicPartition("shared", 1, 1)]
+    cluster.per_fetch = 7
+    for topic in ("big", "shared"):
+        send(cluster, topic, range(50), time=0)
+        with cluster.sender() as sender:
+            for _ in range(10):
+                sender.send(topic, b"1000")
+        send(cluster, topic, range(50, 100), time=9)
+        between = {"startingtimestamp": str(ms(3)), "endingtimestamp": str(ms(6))}
+        reader = TubeMQDataSource({**CONNECTION, "subscribe": topic, **between}).reader(SCHEMA)
+        assert set(values(reader, reader.partitions())) <= {1000}
+
+
 @pytest.mark.parametrize("end", [{"endingtimestamp": str(ms(2))}, {"endingoffsets": offsets(20)}])
 def test_a_time_to_begin_at_that_is_after_the_end_is_refused(cluster, end):
     timed(cluster)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tubemq_spark.settings.kinds import MAX_LONG, Kind, integer
+from tubemq_spark.settings.kinds import MAX_LONG, TIME_ZONE, Kind, integer
 
 T = TypeVar("T")
 
@@ -22,6 +22,18 @@ def of_kind(kind: Kind[T], expected: str = "") -> Callable[[str], T]:
         return value
 
     return read
+
+
+def add_time_zone_argument(parser: argparse.ArgumentParser) -> None:
+    """Describe in which zone messages carry their times."""
+    parser.add_argument(
+        "--message-time-zone",
+        type=of_kind(TIME_ZONE),
+        default="UTC",
+        metavar="ZONE",
+        help="time zone of message times, which TubeMQ stores as text without one, such as Asia/Shanghai "
+        "(default: %(default)s)",
+    )
 
 
 def whole_number(lowest: int, highest: int, what: str) -> Callable[[str], int]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_spark.cli.arguments import COUNT
+from tubemq_spark.cli.arguments import COUNT, add_time_zone_argument
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
 from tubemq_spark.cli.tables import complain, without_nulls
@@ -50,6 +50,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--to", dest="end", type=parse_place, metavar="PLACE", help="where to end, likewise (default: latest)"
     )
+    add_time_zone_argument(parser)
     parser.add_argument(
         "--partition",
         action="append",
@@ -128,8 +129,11 @@ class _Reading:
         partitions = chosen_partitions(layout, arguments.partition)
         bounds = self._client.bounds(layout).complete()
         first = Edge.LATEST if arguments.follow else Edge.EARLIEST
-        self._positions = offsets_at(self._cluster, layout, bounds, arguments.start or first, "--from")
-        ends = offsets_at(self._cluster, layout, bounds, arguments.end or Edge.LATEST, "--to")
+        zone = arguments.message_time_zone
+        self._positions = offsets_at(self._cluster, layout, bounds, arguments.start or first, "--from", zone)
+        ends = offsets_at(
+            self._cluster, layout, bounds, arguments.end or Edge.LATEST, "--to", zone, ending=True
+        )
         yield from self._up_to(layout, partitions, ends)
         if arguments.follow:
             yield from self._follow(layout, partitions)

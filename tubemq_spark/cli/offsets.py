@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from tubemq_spark.cli.arguments import add_time_zone_argument
 from tubemq_spark.cli.connection import add_connection_arguments, add_web_argument, cluster_config
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
 from tubemq_spark.cli.tables import complain, print_json, print_table
@@ -33,6 +34,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--at", type=parse_place, metavar="PLACE", help=f"show the offset of a place too: {PLACE}"
     )
+    add_time_zone_argument(parser)
     parser.add_argument(
         "--of-group", metavar="GROUP", help="show where this consumer group stands, and its lag in messages"
     )
@@ -58,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     bounds = cluster.bounds(layout, {partition.store_id for partition in partitions})
     at = {}
     if arguments.at is not None:
-        at = offsets_at(cluster, layout, bounds.by_store, arguments.at, "--at")
+        zone = arguments.message_time_zone
+        at = offsets_at(cluster, layout, bounds.by_store, arguments.at, "--at", zone)
     standing, unanswered = _standing(cluster, layout, arguments.of_group)
     rows: list[dict[str, Any]] = []
     for partition in partitions:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 PLACE: Final = "earliest, latest, an offset, or a time such as 2026-01-31T12:00 or 2026-01-31T12:00+08:00"
 """What a place may be, for help and errors."""
+_ADVICE: Final = (
+    "name an earlier --from or a later --to, and choose by the messageTime that consume --json prints"
+)
 
 
 def parse_place(text: str) -> Edge | Timestamp | int:
@@ -76,10 +79,22 @@ def offsets_at(
     bounds: Mapping[StoreId, OffsetBounds],
     place: Edge | Timestamp | int,
     option: str,
+    time_zone: str,
+    *,
+    ending: bool = False,
 ) -> dict[TopicPartition, int]:
     """Return the offset of a place in each partition of stores whose bounds are known, within these bounds.
 
     A partition without a record of that time or later ends before it: the place is its end.
+
+    Args:
+        cluster: the cluster.
+        layout: where the partitions are.
+        bounds: what their stores hold.
+        place: the place.
+        option: the argument that names it, for errors.
+        time_zone: in which messages carry their times.
+        ending: whether the place is where a range ends.
 
     Raises:
         OptionError: messages carry no time.
@@ -101,7 +116,11 @@ def offsets_at(
         }
     from tubemq_spark.cluster.time_search import TimeSearch
 
-    offsets = TimeSearch(cluster, layout, bounds, "UTC").resolve(place, option=option, if_none=Edge.LATEST)
+    search = TimeSearch(cluster, layout, bounds, time_zone, advice=_ADVICE)
+    if ending:
+        offsets = search.end(place, option=option)
+    else:
+        offsets = search.begin(place, option=option, if_none=Edge.LATEST)
     return {partition: _offset(offsets, partition, span.latest) for partition, span in spans.items()}
 
 

@@ -1,9 +1,9 @@
-"""Offsets of times: replaces each time of an offset spec by the offset where its records begin."""
+"""Offsets of times: replaces each time of an offset spec by the offset where its records begin, or end."""
 
-import datetime
-import re
+import functools
+import logging
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
@@ -11,6 +11,7 @@ from tubemq_spark.cluster.peek import peek
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import (
     INDEX_ENTRY_BYTES,
+    MSG_TIME_KEY,
     OffsetBounds,
     OffsetRange,
     StoreId,
@@ -18,12 +19,18 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.net.side_by_side import all_of
-from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Timestamp, timestamps, with_timestamps_resolved
-from tubemq_spark.offsets.time_search import Look, first_at
+from tubemq_spark.offsets.message_time import minutes_of
+from tubemq_spark.offsets.notation import listed
+from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, timestamps, with_timestamps_resolved
+from tubemq_spark.offsets.time_search import Look, PartitionTimes, Timed
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
-_MINUTE: Final = "%Y%m%d%H%M"
-_IS_MINUTE: Final = re.compile(r"[0-9]{12}")
+logger = logging.getLogger(__name__)
+
+_MOST_ENTRIES: Final = 65_536
+"""How much of a store one look passes over that has no record of its partition: about sixteen fetches."""
+_USUAL_MINUTES: Final = 1
+"""Clocks differ, and messages wait to be sent: times that go back by so much are in order."""
 
 
 class TimeSearch:
@@ -35,85 +42,156 @@ class TimeSearch:
         layout: TopicsLayout,
         bounds: Mapping[StoreId, OffsetBounds],
         time_zone: str,
+        *,
+        advice: str,
     ) -> None:
+        """Begin with nothing.
+
+        Args:
+            cluster: the cluster.
+            layout: where the partitions are.
+            bounds: what their stores hold.
+            time_zone: in which messages carry their times.
+            advice: what users can do where records may be missed, for the warning.
+        """
+        self._advice = advice
         self._cluster = cluster
         self._layout = layout
         self._bounds = bounds
         self._zone = zoneinfo.ZoneInfo(time_zone)
+        self._searches: dict[TopicPartition, PartitionTimes] = {}
+        self._warned = False
 
-    def resolve(self, spec: OffsetSpec, *, option: str, if_none: Edge | None) -> OffsetSpec:
-        """Return the spec with an offset in place of each time; partitions are searched side by side.
+    def begin(
+        self, spec: OffsetSpec, *, option: str, if_none: Edge | None, if_untimed: Edge | None = None
+    ) -> OffsetSpec:
+        """Return the spec with the offset where records of a time begin in place of each time.
+
+        Partitions are searched side by side. A warning says where times are so far out of order, or missing,
+        that records may be missed.
 
         Args:
             spec: what the user asks for.
             option: where it comes from, for errors.
             if_none: what to do where no record is of that time or later; None is an error.
+            if_untimed: what to do where no record has a time; None is an error.
 
         Raises:
             OptionError: a partition has no such record, or its messages carry no time.
             TubeMQError: a broker does not answer, or refuses.
         """
+
+        def place(partition: TopicPartition, ms: int) -> int | Edge:
+            search = self._search(partition)
+            offset = search.first_of(ms // 60_000)
+            if search.has_records and not search.has_times:
+                return self._untimed(partition, option, if_untimed)
+            found = if_none if offset is None else offset
+            if found is None:
+                raise OptionError("TUBEMQ_NO_RECORD_OF_TIME", option=option, partition=partition, time=ms)
+            return found
+
+        return self._resolved(spec, place, option, lambda search: search.ahead)
+
+    def end(self, spec: OffsetSpec, *, option: str, if_untimed: Edge | None = None) -> OffsetSpec:
+        """Return the spec with the offset where earlier records end in place of each time; see ``begin``."""
+
+        def place(partition: TopicPartition, ms: int) -> int | Edge:
+            search = self._search(partition)
+            # Of a minute that has begun before the time, all records may be earlier.
+            offset = search.end_of(-(-ms // 60_000))
+            if search.has_records and not search.has_times:
+                return self._untimed(partition, option, if_untimed)
+            return offset
+
+        return self._resolved(spec, place, option, lambda search: search.behind)
+
+    def _search(self, partition: TopicPartition) -> PartitionTimes:
+        """Return what is known of a partition; what one search has seen is known to the next."""
+        if partition not in self._searches:
+            look = functools.partial(self._look, partition)
+            self._searches[partition] = PartitionTimes(self._bounds[partition.store_id], look)
+        return self._searches[partition]
+
+    def _untimed(self, partition: TopicPartition, option: str, if_untimed: Edge | None) -> Edge:
+        if if_untimed is None:
+            raise OptionError("TUBEMQ_NO_MESSAGE_TIME", option=option, partition=partition)
+        return if_untimed
+
+    def _resolved(
+        self,
+        spec: OffsetSpec,
+        place: Callable[[TopicPartition, int], int | Edge],
+        option: str,
+        disorder: Callable[[PartitionTimes], int],
+    ) -> OffsetSpec:
         times = {
-            partition: time
+            partition: time.ms
             for partition, time in timestamps(spec, self._layout.partitions).items()
             if partition.store_id in self._bounds
         }
         if not times:
             return spec
+        resolved = with_timestamps_resolved(
+            spec, all_of(lambda partition: place(partition, times[partition]), times)
+        )
+        self._warn(sorted(times), option, disorder)
+        return resolved
 
-        def search(partition: TopicPartition) -> int | Edge:
-            time = times[partition]
-            offset = self._first_at(partition, self._minute(time), option)
-            place = if_none if offset is None else offset
-            if place is None:
-                raise OptionError(
-                    "TUBEMQ_NO_RECORD_OF_TIME", option=option, partition=partition, time=time.ms
-                )
-            return place
+    def _warn(
+        self,
+        partitions: Sequence[TopicPartition],
+        option: str,
+        disorder: Callable[[PartitionTimes], int],
+    ) -> None:
+        """Say, once, where records may be missed."""
+        searches = {partition: self._searches[partition] for partition in partitions}
+        mixed = {
+            one: disorder(search) for one, search in searches.items() if disorder(search) > _USUAL_MINUTES
+        }
+        untimed = [one for one, search in searches.items() if search.unsure or not search.has_times]
+        if self._warned or not (mixed or untimed):
+            return
+        self._warned = True
+        found = []
+        if mixed:
+            minutes = max(mixed.values())
+            found.append(
+                f"in {listed(list(mixed))}, times go back by up to {minutes} minutes, so the range has "
+                f"{2 * minutes} minutes to spare"
+            )
+        if untimed:
+            found.append(f"in {listed(untimed)}, many messages carry no time, so the range has them all")
+        logger.warning(
+            "option '%s': %s. That is what %d fetches have shown. The range has messages of other times as "
+            "well, and may lack some that are farther out of order: %s",
+            option,
+            "; ".join(found),
+            sum(search.fetches for search in searches.values()),
+            self._advice,
+        )
 
-        return with_timestamps_resolved(spec, all_of(search, times))
-
-    def _minute(self, time: Timestamp) -> str:
-        """Return the minute of a time as messages carry it: text whose order is that of the times."""
-        moment = datetime.datetime.fromtimestamp(time.ms / 1000, self._zone)
-        return moment.strftime(_MINUTE)
-
-    def _first_at(self, partition: TopicPartition, minute: str, option: str) -> int | None:
-        bounds = self._bounds[partition.store_id]
-
-        def look(offset: int) -> Look:
-            with peek(self._cluster, self._layout, OffsetRange(partition, offset, bounds.latest)) as batches:
+    def _look(self, partition: TopicPartition, begin: int, end: int, until: int, most_fetches: int) -> Look:
+        at, seen, fetches = begin, False, 0
+        while True:
+            fetches += 1
+            stop = min(end, at + _MOST_ENTRIES * INDEX_ENTRY_BYTES)
+            with peek(self._cluster, self._layout, OffsetRange(partition, at, stop)) as batches:
                 batch = next(batches, None)
-            if batch is None:
-                return Look(bounds.latest, earlier=False, later=False)
-            times = _look_at(batch, minute)
-            if times is None:
-                raise OptionError(
-                    "TUBEMQ_NO_MESSAGE_TIME", option=option, partition=partition, offset=batch.start
-                )
-            return times
+            timed = [] if batch is None else self._timed(batch)
+            if batch is not None and timed:
+                return Look(batch.start, batch.next, timed, seen=True, fetches=fetches)
+            seen |= batch is not None and len(batch.columns) > 0
+            at = stop if batch is None else batch.next
+            if at >= min(end, until) or fetches >= most_fetches:
+                return Look(at, at, (), seen, fetches)
 
-        return first_at(bounds, look)
-
-
-def _look_at(batch: FetchedBatch, minute: str) -> Look | None:
-    """Compare the times of some records with a minute; None when they carry none."""
-    columns = batch.columns
-    times = ((row, columns.message(row).message_time) for row in range(len(columns)))
-    timed = ((row, time) for row, time in times if time is not None and _IS_MINUTE.fullmatch(time))
-    first = next(timed, None)
-    if first is None:
-        return None
-    if first[1] >= minute:
-        return Look(batch.next, earlier=False, later=True, first_later=_place(batch, first[0]))
-    later = next((row for row, time in timed if time >= minute), None)
-    if later is None:
-        return Look(batch.next, earlier=True, later=False)
-    return Look(batch.next, earlier=True, later=True, first_later=_place(batch, later))
-
-
-def _place(batch: FetchedBatch, row: int) -> int | None:
-    """Return the offset of a record, where that is known."""
-    if not batch.dense:
-        return None
-    return batch.start + INDEX_ENTRY_BYTES * int(batch.columns.ordinals[row])
+    def _timed(self, batch: FetchedBatch) -> list[Timed]:
+        """Return the records that carry a time."""
+        columns = batch.columns
+        meanings = {text: minutes_of(text, self._zone) for text in set(columns.each(MSG_TIME_KEY))}
+        return [
+            Timed(*minutes, batch.start + INDEX_ENTRY_BYTES * ordinal if batch.dense else None)
+            for ordinal, text in zip(columns.ordinals.tolist(), columns.each(MSG_TIME_KEY), strict=True)
+            if (minutes := meanings[text]) is not None
+        ]

@@ -1,58 +1,297 @@
-"""Where a partition's records of some time begin, found by looking into it: TubeMQ has no index of times.
+"""Where records of a time begin and end in a partition, found by looks into it: TubeMQ has no index of times.
 
-A message may carry the minute in which its producer says it was made, and later messages of a producer carry
-later minutes. So the place is found by bisection, each look being one fetch. The answer is as good as the
-producers' clocks and exact to a minute; messages out of order by more shift it.
+A message may carry the minute in which its producer says it was made. Nothing obliges these times to rise:
+several producers write at once, and some write what was made long ago. So a search looks at a few *windows*
+of records, some of them spread over the whole partition, and measures how far times go back from one window
+to a later one:
+
+=========  ==================================================================================================
+number     meaning
+=========  ==================================================================================================
+ahead      by how much the latest time of a window exceeds that of a later one: records that came too early
+behind     by how much the earliest time of a window exceeds that of a later one: records that came too late
+=========  ==================================================================================================
+
+A range is right as long as no window that was not seen is worse than twice that:
+
+- All records before ``first_of(minute)`` are earlier than the minute. A window whose latest time is more than
+  ``2 * ahead`` before it says so, for itself and for everything before it.
+- All records from ``end_of(minute)`` on are of the minute or later. A window whose earliest time is
+  ``2 * behind`` after it says so, for itself and for everything behind it.
+
+What is uncertain moves the start back and the end forward: windows without times, and what is left
+between two windows when enough was looked at (``unsure`` tells). What was seen only grows, and every answer
+follows from all of it, so no order of looks can make it wrong.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import bisect
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds
 
+SPREAD: Final = 12
+"""How many windows are spread over a partition before anything is searched for."""
+MOST_FETCHES: Final = 96
+"""After so many fetches of a search it answers with what it knows; one without gaps needs about 25."""
+_MOST_FETCHES_OF_LOOK: Final = 8
+"""How far a look goes on behind records without times; half of that for one of those that are spread."""
+
+
+class Timed(NamedTuple):
+    """A record with a time, in minutes: one where ``first`` and ``last`` are equal, or any in between."""
+
+    first: int
+    last: int
+    offset: int | None
+    """Where it is, in index bytes, if that is known."""
+
 
 class Look(NamedTuple):
-    """What the first records from an offset on say; without any there is none up to the end of the log."""
+    """What the first records from an offset on say, behind those without a time."""
 
+    begin: int
+    """Up to here no record has a time, in index bytes."""
     end: int
-    """Behind the last of these records, in index bytes."""
-    earlier: bool
-    """Whether the first of them is earlier than wanted."""
-    later: bool
-    """Whether one of them is of the wanted time or later."""
-    first_later: int | None = None
-    """Where the first of these is, if that is known."""
+    """Behind the last record that was seen, in index bytes."""
+    timed: Sequence[Timed]
+    """The records that carry a time, in their order."""
+    seen: bool
+    """Whether there was a record at all."""
+    fetches: int = 1
+    """How many fetches it took."""
 
 
-def first_at(bounds: OffsetBounds, look: Callable[[int], Look]) -> int | None:
-    """Return the offset from which on records are of the wanted time or later, as far as they are in order.
+class Looking(Protocol):
+    """Looks into a partition."""
 
-    Args:
-        bounds: what the store holds.
-        look: looks at the first records from an offset on.
+    def __call__(self, begin: int, end: int, until: int, most_fetches: int) -> Look:
+        """Return what the first records say that have times.
 
-    Returns:
-        None when all records are earlier.
-    """
-    # All records before ``low`` are earlier; none between ``high`` and what was found later is earlier.
-    low, high = bounds
-    some_later, span = False, 0
-    while low < high:
+        Args:
+            begin: where to begin.
+            end: where to end.
+            until: up to where records without times are passed over.
+            most_fetches: how many fetches this may take.
+        """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Window:
+    """What a look found, without its records."""
+
+    begin: int
+    end: int
+    seen: bool
+    timed: bool
+    earliest: tuple[int, int] = (0, 0)
+    """The earliest time: not before the first of these, and not after the second."""
+    latest: tuple[int, int] = (0, 0)
+    """The latest time, likewise."""
+
+    @classmethod
+    def of(cls, look: Look) -> "_Window":
+        if not look.timed:
+            return cls(look.begin, look.end, look.seen, timed=False)
+        first, last = [one.first for one in look.timed], [one.last for one in look.timed]
+        earliest, latest = (min(first), min(last)), (max(first), max(last))
+        return cls(look.begin, look.end, look.seen, timed=True, earliest=earliest, latest=latest)
+
+
+class PartitionTimes:
+    """What is known of the times of a partition, and the answers that follow from it."""
+
+    def __init__(
+        self, bounds: OffsetBounds, look: Looking, *, spread: int = SPREAD, most_fetches: int = MOST_FETCHES
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            bounds: what the store has.
+            look: looks at some records, for the search only.
+            spread: how many windows to spread over the partition.
+            most_fetches: how many fetches one answer may take.
+        """
+        self._bounds = bounds
+        self._look = look
+        self._spread = spread
+        self._most_fetches = most_fetches
+        self._fetches_left = most_fetches
+        self._windows: list[_Window] = []
+        self.unsure = False
+        """Whether an answer was moved because records had no times, or because there were too many looks."""
+        self.fetches = 0
+        """How many fetches all answers took."""
+
+    @property
+    def has_times(self) -> bool:
+        """Whether a record with a time was seen."""
+        return any(window.timed for window in self._windows)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether a record was seen."""
+        return any(window.seen for window in self._windows)
+
+    @property
+    def ahead(self) -> int:
+        """How many minutes a window was ahead of a later one, at most."""
+        return _furthest_back(window.latest for window in self._windows if window.timed)
+
+    @property
+    def behind(self) -> int:
+        """How many minutes a window was behind an earlier one, at most."""
+        return _furthest_back(window.earliest for window in self._windows if window.timed)
+
+    def first_of(self, minute: int) -> int | None:
+        """Return an offset before which all records are earlier, as far as ``ahead`` tells.
+
+        Returns:
+            None when all records are earlier.
+        """
+        self._begin()
+        while True:
+            limit = minute - 2 * self.ahead
+            timed = [window for window in self._windows if window.timed]
+            low = max((one.end for one in timed if one.latest[1] < limit), default=self._bounds.earliest)
+            later = next((one for one in timed if one.begin >= low), None)
+            high = self._bounds.latest if later is None else later.begin
+            if not self._see_between(low, high, 0):
+                break
+        untimed = self._first_untimed(low, high)
+        if untimed is not None:
+            return untimed
+        if later is None:
+            return None
+        place = self._place(later, lambda record: record.last >= limit)
+        return high if place is None else place
+
+    def end_of(self, minute: int) -> int:
+        """Return an offset from which on none is earlier than the minute, as far as ``behind`` tells."""
+        self._begin()
+        while True:
+            limit = minute + 2 * self.behind
+            timed = [window for window in self._windows if window.timed]
+            high = min((one.begin for one in timed if one.earliest[0] >= limit), default=self._bounds.latest)
+            before = [window for window in timed if window.begin < high]
+            low = max((window.end for window in before), default=self._bounds.earliest)
+            if not self._see_between(low, high, -1):
+                break
+        if self._first_untimed(low, high) is not None or not before:
+            return high
+        last = max(before, key=lambda window: window.end)
+        place = self._place(last, lambda record: record.first >= limit, behind_all_others=True)
+        return high if place is None else min(place, high)
+
+    def _begin(self) -> None:
+        """Look here and there, once."""
+        self._fetches_left = self._most_fetches
+        if self._windows:
+            return
+        earliest, latest = self._bounds
+        rows = (latest - earliest) // INDEX_ENTRY_BYTES
+        for number in range(self._spread):
+            begin = earliest + rows * number // self._spread * INDEX_ENTRY_BYTES
+            if begin < latest and not any(window.end > begin for window in self._windows):
+                following = earliest + rows * (number + 1) // self._spread * INDEX_ENTRY_BYTES
+                self._see(begin, max(following, begin + INDEX_ENTRY_BYTES), _MOST_FETCHES_OF_LOOK // 2)
+
+    def _see_between(self, low: int, high: int, which: int) -> bool:
+        """Look into the first (0) or last (-1) part between two offsets that was not seen.
+
+        Returns:
+            False if there is none, or if this was done often enough.
+        """
+        parts = self._unseen(low, high)
+        if not parts or self._fetches_left <= 0:
+            return False
+        begin, end = parts[which]
+        known = sorted(window.end - window.begin for window in self._windows)
         # What one look shows of whole need not be divided.
-        begin = low if high - low <= span else _between(low, high)
-        records = look(begin)
-        some_later |= records.later
-        if not records.earlier:
-            high = begin
-        elif not records.later:
-            low = records.end
-        elif records.first_later is not None:
-            return records.first_later
-        else:
-            low, high = begin + INDEX_ENTRY_BYTES, min(high, records.end)
-        # Where places are not known, looking from ``low`` on would find them one by one.
-        span = records.end - begin if records.first_later is not None or not records.later else 0
-    return high if some_later else None
+        span = known[len(known) // 2] if known else 0
+        self._see(begin if end - begin <= span else _between(begin, end), end)
+        return True
+
+    def _unseen(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Return the parts between two offsets that are in no window that begins there."""
+        parts, at = [], low
+        for window in self._windows:
+            if window.begin >= low:
+                parts.append((at, min(window.begin, high)))
+                at = max(at, window.end)
+        return [(begin, end) for begin, end in [*parts, (at, high)] if begin < end]
+
+    def _first_untimed(self, low: int, high: int) -> int | None:
+        """Return where between two offsets records without times begin, or such that were not seen."""
+        begins = [
+            window.begin
+            for window in self._windows
+            if window.seen and not window.timed and low <= window.begin < high
+        ]
+        begins += [begin for begin, _ in self._unseen(low, high)]
+        self.unsure |= bool(begins)
+        return min(begins, default=None)
+
+    def _see(self, begin: int, until: int, most_fetches: int = _MOST_FETCHES_OF_LOOK) -> None:
+        """Remember a window; records without times are passed over up to some offset."""
+        look = self._records(begin, self._bounds.latest, until, most_fetches)
+        if look.begin > begin:
+            self._remember(_Window(begin, look.begin, look.seen, timed=False))
+        if look.end > look.begin:
+            self._remember(_Window.of(look))
+
+    def _remember(self, window: _Window) -> None:
+        bisect.insort(self._windows, window, key=lambda one: one.begin)
+
+    def _records(self, begin: int, end: int, until: int, most_fetches: int = _MOST_FETCHES_OF_LOOK) -> Look:
+        look = self._look(begin, end, until, max(1, min(most_fetches, self._fetches_left)))
+        self.fetches += look.fetches
+        self._fetches_left -= look.fetches
+        return look
+
+    def _place(
+        self, window: _Window, wanted: Callable[[Timed], bool], *, behind_all_others: bool = False
+    ) -> int | None:
+        """Return where the first wanted record of a window is, if that is known or can be found.
+
+        Args:
+            window: where to look.
+            wanted: chooses records.
+            behind_all_others: whether it must be the first behind which all are wanted.
+        """
+        timed = self._records(window.begin, window.end, window.end).timed
+        chosen = [wanted(record) for record in timed]
+        if not any(chosen):
+            return None
+        first = chosen.index(True)
+        divided = all(chosen[first:])
+        if behind_all_others and not divided:
+            first = len(chosen) - chosen[::-1].index(False)
+            if first == len(chosen):
+                return None
+        offset = timed[first].offset
+        if offset is not None or first == 0 or not divided:
+            return window.begin if offset is None and first == 0 else offset
+        # Its place is between two looks, of which one begins with a record before it, the other does not.
+        low, high = window.begin + INDEX_ENTRY_BYTES, window.end
+        while low < high:
+            middle = _between(low, high)
+            rest = self._records(middle, window.end, window.end).timed
+            if rest and not wanted(rest[0]):
+                low = middle + INDEX_ENTRY_BYTES
+            else:
+                high = middle
+        return high
+
+
+def _furthest_back(times: Iterable[tuple[int, int]]) -> int:
+    """Return by how much a time exceeds a later one, at most; each is in between two numbers."""
+    furthest, highest = 0, None
+    for first, last in times:
+        furthest = max(furthest, 0 if highest is None else highest - last)
+        highest = first if highest is None else max(highest, first)
+    return furthest
 
 
 def _between(low: int, high: int) -> int:

@@ -11,6 +11,7 @@ from tubemq_spark.options.values import (
     OnReplayDiffers,
     ParseMode,
     PayloadFormat,
+    TimestampSearch,
     View,
     Visibility,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "PayloadFormat",
     "ReadOptions",
     "ReceiptsOptions",
+    "TimestampSearch",
     "View",
     "ViewOptions",
     "Visibility",

@@ -1,7 +1,6 @@
 """Kinds of values that only options of Spark have."""
 
 import re
-import zoneinfo
 from typing import Final
 
 from tubemq_spark.files import folder_uri
@@ -98,13 +97,6 @@ def _show_size(value: int) -> str:
     return f"{value // _BYTES[fitting[0]]}{fitting[0]}" if fitting else str(value)
 
 
-def _parse_time_zone(text: str) -> str | None:
-    try:
-        return zoneinfo.ZoneInfo(text.strip()).key
-    except (KeyError, ValueError, OSError):  # unknown, no key at all, a folder of the zone database
-        return None
-
-
 DURATION: Final = Kind("a time such as 15m, 30s or 500ms", _parse_duration, _show_duration)
 """In milliseconds."""
 PATTERN: Final = Kind("a regular expression of Python", _parse_pattern)
@@ -117,5 +109,4 @@ TIMESTAMP: Final = Kind(
     _parse_timestamp,
     lambda time: str(time.ms),
 )
-TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)
 FOLDER: Final = Kind(folder_uri.EXPECTED, FolderUri.parse, str, shown=folder_uri.redacted)

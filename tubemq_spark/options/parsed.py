@@ -32,7 +32,14 @@ from tubemq_spark.options.table import (
     ViewOptions,
     WriteOptions,
 )
-from tubemq_spark.options.values import MUST_SUBSCRIBE, Mode, OnError, PayloadFormat, View
+from tubemq_spark.options.values import (
+    MUST_SUBSCRIBE,
+    Mode,
+    OnError,
+    PayloadFormat,
+    TimestampSearch,
+    View,
+)
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_TLS_PORT
 from tubemq_spark.settings.fields import Value
 from tubemq_spark.settings.kinds import addresses
@@ -47,6 +54,13 @@ _GROUP: Final = "tubemq.group"
 _LOGIN: Final = ("tubemq.username", "tubemq.password")
 _SUBSCRIBING: Final = ("subscribe", "subscribePattern", "assign")
 """A read needs one of them."""
+_BY_TIME: Final = (
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+)
+"""What names a time at which a read begins or ends."""
 _EXCLUSIVE: Final = (
     ("subscribe", "subscribePattern"),
     ("subscribe", "assign"),
@@ -163,6 +177,8 @@ class OptionSet:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in self._given:
                 raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=name)
+        if self._given.get("timestampSearch") is TimestampSearch.EXACT:
+            raise OptionError("TUBEMQ_EXACT_IN_STREAM", option="timestampSearch")
         self._enter(Mode.STREAM_READ)
         return self._read_options(Mode.STREAM_READ, self._filled(Positions).start(Edge.LATEST), None)
 
@@ -333,10 +349,17 @@ class OptionSet:
                 self._require(_GROUP, name)
         if "onReplayDiffers" in values:
             self._require("receiptsPath", "onReplayDiffers")
-        if "mode" in values and self.payload is not PayloadFormat.INLONG:
-            logger.warning("option '%s' has no effect without 'payload=inlong'", "mode")
         self._check_limits()
         self._check_tls()
+        self._name_what_has_no_effect()
+
+    def _name_what_has_no_effect(self) -> None:
+        """Warn of options that need others."""
+        values = self._given
+        if "mode" in values and self.payload is not PayloadFormat.INLONG:
+            logger.warning("option '%s' has no effect without 'payload=inlong'", "mode")
+        if "timestampSearch" in values and values.keys().isdisjoint(_BY_TIME):
+            logger.warning("option '%s' has no effect without '%s'", "timestampSearch", _BY_TIME[0])
 
     def _check_tls(self) -> None:
         for name, needed in _ABOUT_TLS:

@@ -20,7 +20,6 @@ from tubemq_spark.options.kinds import (
     DURATION,
     FOLDER,
     PATTERN,
-    TIME_ZONE,
     TIMESTAMP,
     offset_spec,
     size,
@@ -41,6 +40,7 @@ from tubemq_spark.options.values import (
     OnReplayDiffers,
     ParseMode,
     PayloadFormat,
+    TimestampSearch,
     View,
     Visibility,
 )
@@ -51,6 +51,7 @@ from tubemq_spark.settings.kinds import (
     MAX_INT,
     MAX_LONG,
     PAUSE_MS,
+    TIME_ZONE,
     TOPIC,
     TOPICS,
     choice,
@@ -58,8 +59,8 @@ from tubemq_spark.settings.kinds import (
 )
 
 _GRAIN: Final = (
-    "TubeMQ has no index of times: the place is found by reading here and there, and is exact to a minute, "
-    "as far as producers set the time and their messages are in its order."
+    "Times are compared by the minute. TubeMQ has no index of them: the place is found by looking here and "
+    "there, see `timestampSearch`."
 )
 
 
@@ -164,6 +165,16 @@ class ReadOptions:
         "What to do if no record of a partition is of the time to begin at, or later: `error` fails, "
         "`latest` begins at the end.",
         NoMatch.ERROR,
+    )
+    timestamp_search: TimestampSearch = option("timestampSearch", READS, choice(TimestampSearch))(
+        "How a read that begins or ends at a time finds its messages. `probe` looks into each partition here "
+        "and there. Where message times rise, the range is exact to the minute. Where the looks see times go "
+        "back, the range has twice as much to spare, and a warning says so: it then has messages of other "
+        "times as well, and lacks only those that are farther out of order. `exact`, for batch reads, reads "
+        "every message of the partitions and gives those whose `timestamp` is in the range, in any "
+        "order; messages without a time are left out. See [ranges by "
+        "time](../spark/reading.md#ranges-by-time).",
+        TimestampSearch.PROBE,
     )
     wait_for_topics: bool = option("waitForTopics", STREAM, BOOLEAN)(
         "Whether a stream starts although a topic of `subscribe` or `assign` does not exist yet. It is read "

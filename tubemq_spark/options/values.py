@@ -88,6 +88,15 @@ class NoMatch(enum.Enum):
     LATEST = "latest"
 
 
+class TimestampSearch(enum.Enum):
+    """How a read by times finds its messages; the value is what users write."""
+
+    PROBE = "probe"
+    """By a few looks into each partition: where they begin and end, as far as times rise."""
+    EXACT = "exact"
+    """By reading all messages, and leaving out those of other times."""
+
+
 class PayloadFormat(enum.Enum):
     """What bodies of messages are; the value is what users write."""
 

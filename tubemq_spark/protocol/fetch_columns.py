@@ -75,19 +75,18 @@ class MessageColumns:
 
     def of_types(self, types: Collection[str]) -> Self:
         """Return the rows whose message has one of these types; ``data`` is shared."""
-        wanted_texts: dict[bytes, bool] = {}
-        rows = []
-        for row, text in enumerate(self._attribute_texts()):
-            if text is None:  # Java drops a message without $msgType$, too; C++ and Go keep it
-                continue
-            # Few texts are distinct, so few are parsed.
-            if text not in wanted_texts:
-                wanted_texts[text] = (
-                    parse_attributes(text.decode(errors="replace")).get(MSG_TYPE_KEY) in types
-                )
-            if wanted_texts[text]:  # the broker compared String.hashCode only
-                rows.append(row)
+        # The broker compared String.hashCode only. Java drops what has no type, too; C++ and Go keep it.
+        rows = [row for row, text in enumerate(self.each(MSG_TYPE_KEY)) if text is not None and text in types]
         return self.take(np.array(rows, dtype=np.int64))
+
+    def each(self, name: str) -> Iterator[str | None]:
+        """Yield each row's attribute of a name, None where it has none."""
+        parsed: dict[bytes | None, str | None] = {None: None}
+        for text in self._attribute_texts():
+            # Few texts are distinct, so few are parsed.
+            if text not in parsed:
+                parsed[text] = parse_attributes((text or b"").decode(errors="replace")).get(name)
+            yield parsed[text]
 
     def identity(self, row: int) -> tuple[int, bytes]:
         """Return what distinguishes one row from the others of its store."""

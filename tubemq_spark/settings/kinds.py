@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import re
+import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -151,6 +152,15 @@ VERBATIM: Final = Kind("some text", lambda text: text or None)
 TEXT: Final = Kind("a text that is not blank", lambda text: text.strip() or None)
 PATH: Final = Kind("the path of a file", lambda text: text or None)
 MILLISECONDS: Final = integer(1, DAY_MS)
+
+
+def _parse_time_zone(text: str) -> str | None:
+    try:
+        return zoneinfo.ZoneInfo(text.strip()).key
+    except (KeyError, ValueError, OSError):  # unknown, no key at all, a folder of the zone database
+        return None
+
+
 PAUSE_MS: Final = integer(0, DAY_MS)
 HOST: Final = name(_HOST, "the name or the address of a host")
 TOPIC: Final = name(TOPIC_PATTERN, f"a topic name: {TOPIC_NAME_RULE}")
@@ -158,6 +168,7 @@ TOPICS: Final = names(TOPIC_PATTERN, f"topic names separated by commas, each {TO
 """May come out empty: what that means is for the option to say."""
 GROUP: Final = name(GROUP_NAME, f"a group name: {GROUP_NAME_RULE}")
 GROUPS: Final = names(GROUP_NAME, f"group names separated by commas, each {GROUP_NAME_RULE}")
+TIME_ZONE: Final = Kind("the name of a time zone, such as UTC or Asia/Shanghai", _parse_time_zone)
 MASTERS: Final = addresses(DEFAULT_MASTER_PORT)
 MESSAGE_TYPES: Final = Kind(
     f"message types separated by commas, at most {MOST_MESSAGE_TYPES}, each of at most "

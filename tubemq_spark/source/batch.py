@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.ledger import batch_read
-from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest
+from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest, timestamps
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
@@ -46,12 +46,8 @@ class TubeMQReader(DataSourceReader):
         snapshot = planner.complete_snapshot()
         partitions = snapshot.layout.partitions.keys()
         NullOffsetWarning(self._schema.names, filtered=bool(types)).check(snapshot.layout)
-        starting = planner.with_offsets(
-            options.starting, snapshot, edge="starting", if_none=options.if_no_record
-        )
-        ending = planner.with_offsets(
-            options.ending or Edge.LATEST, snapshot, edge="ending", if_none=Edge.LATEST
-        )
+        starting = planner.with_offsets(options.starting, snapshot, edge="starting")
+        ending = planner.with_offsets(options.ending or Edge.LATEST, snapshot, edge="ending")
         begins = stores_started_at_earliest(starting, partitions, snapshot.bounds)
         readable = planner.readable_bounds(snapshot, begins, patient=True)
         starts = resolve(
@@ -61,7 +57,7 @@ class TubeMQReader(DataSourceReader):
             ending, partitions, snapshot.bounds, option="endingOffsets", on_loss=on_loss, ends=snapshot.ends
         )
         _refuse_invisible(ends, snapshot.ends)
-        ranges = batch_ranges(_not_beyond(ends, starts, snapshot, readable), ends)
+        ranges = batch_ranges(_not_beyond(ends, starts, snapshot, readable, options), ends)
         tasks = planner.partitions(ranges, partitions, on_loss)
         on_loss.write(() if types else snapshot.layout.alone_in_store)
         return list(tasks)
@@ -89,13 +85,18 @@ def _not_beyond(
     starts: Mapping[TopicPartition, int],
     snapshot: Snapshot,
     readable: Mapping[StoreId, OffsetBounds],
+    options: ReadOptions,
 ) -> dict[TopicPartition, int]:
     """Return the starts, but the end where nothing before the end can be read: an empty range, no mistake."""
+    first = timestamps(options.starting, starts)
+    last = timestamps(options.ending or Edge.LATEST, ends)
 
     def start_of(partition: TopicPartition) -> int:
         start, store = starts[partition], partition.store_id
         lifted = start == readable[store].earliest > snapshot.bounds[store].earliest
         invisible = start > snapshot.ends[store]
-        return min(start, ends[partition]) if lifted or invisible else start
+        # Where no record is of a time in the range, each end is as good as the other.
+        no_record = partition in first and partition in last and first[partition].ms <= last[partition].ms
+        return min(start, ends[partition]) if lifted or invisible or no_record else start
 
     return {partition: start_of(partition) for partition in starts}

@@ -61,10 +61,11 @@ from tubemq_spark.offsets.offset_spec import (
     refuse_other_partitions,
     specific_offsets,
     timestamps,
+    with_timestamps_resolved,
 )
 from tubemq_spark.offsets.splitting import split_ranges
 from tubemq_spark.offsets.units import rows_between
-from tubemq_spark.options import ReadOptions
+from tubemq_spark.options import ReadOptions, TimestampSearch
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages, brokers_away, may_be_gone
 from tubemq_spark.source.partition import OffsetRangePartition
@@ -81,6 +82,11 @@ _REMOVAL_PAUSE_SECONDS: Final = 0.25
 """The least pause before the master is asked again whether it has removed a topic."""
 _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 """Asking for a store costs the driver about 0.2 ms of CPU: hundreds of stores are asked less often."""
+
+_ADVICE_ON_TIMES: Final = (
+    'leave out the former with where("timestamp >= ..."), and set timestampSearch=exact in a batch read that '
+    "must lack none"
+)
 
 REMOVAL_SECONDS: Final = 10.0
 """How long the removal of a topic may take from its first step on: a broker tells the master with its next
@@ -102,6 +108,7 @@ class Planner:
         self._asked_at = 0.0
         self._changed_at = 0.0
         self._latest: dict[StoreId, int] = {}
+        self._times: tuple[Snapshot, TimeSearch] | None = None
         self.last_snapshot: Snapshot | None = None
         """The last snapshot, however old."""
 
@@ -179,30 +186,39 @@ class Planner:
         lifted = {place.store_id: span._replace(earliest=offsets[place]) for place, span in begins.items()}
         return {**snapshot.bounds, **lifted}
 
-    def with_offsets(
-        self, spec: OffsetSpec, snapshot: Snapshot, *, edge: str, if_none: Edge | None
-    ) -> OffsetSpec:
+    def with_offsets(self, spec: OffsetSpec, snapshot: Snapshot, *, edge: str) -> OffsetSpec:
         """Return a spec with offsets in place of times, and of the group's positions; brokers are asked.
 
         Args:
             spec: what the user asks for.
             snapshot: all partitions.
             edge: ``starting`` or ``ending``; the options that say where to do so are named after it.
-            if_none: see ``TimeSearch.resolve``.
 
         Raises:
-            OptionError: the spec has times for other partitions than these, or see ``TimeSearch.resolve``.
+            OptionError: the spec has times for other partitions than these, or see ``TimeSearch.begin``.
             TubeMQError: a broker does not answer, or refuses.
         """
         if spec is Stored.GROUP:
             positions = self._with_retries(lambda: self.cluster.group_positions(snapshot.layout))
             return specific_offsets(positions)
-        zone = self._options.message_time_zone
-        search = TimeSearch(self.cluster, snapshot.layout, visible(snapshot.bounds, snapshot.ends), zone)
         option = option_of(spec, edge)
         if timestamps(spec, ()):
             refuse_other_partitions(spec, snapshot.layout.partitions, option)
-        return search.resolve(spec, option=option, if_none=if_none)
+        if self._options.timestamp_search is TimestampSearch.EXACT:
+            # Messages of a time may be anywhere; tasks leave out the others.
+            all_of_it = Edge.EARLIEST if edge == "starting" else Edge.LATEST
+            times = timestamps(spec, snapshot.layout.partitions)
+            return with_timestamps_resolved(spec, dict.fromkeys(times, all_of_it))
+        if self._times is None or self._times[0] is not snapshot:
+            zone, bounds = self._options.message_time_zone, visible(snapshot.bounds, snapshot.ends)
+            self._times = (
+                snapshot,
+                TimeSearch(self.cluster, snapshot.layout, bounds, zone, advice=_ADVICE_ON_TIMES),
+            )
+        search, if_none = self._times[1], self._options.if_no_record
+        if edge == "ending":
+            return search.end(spec, option=option, if_untimed=if_none)
+        return search.begin(spec, option=option, if_none=if_none, if_untimed=if_none)
 
     def partitions(
         self,

@@ -248,8 +248,7 @@ class StreamDriver:
     def _with_offsets(self, start: StreamOffset, snapshot: Snapshot) -> StreamOffset:
         if not isinstance(start, StartToken):
             return start
-        if_none = self._options.if_no_record
-        return StartToken(self._planner.with_offsets(start.spec, snapshot, edge="starting", if_none=if_none))
+        return StartToken(self._planner.with_offsets(start.spec, snapshot, edge="starting"))
 
     def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds; if reading begins at a store's earliest offset, that is one that can be read."""

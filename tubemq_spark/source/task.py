@@ -29,6 +29,7 @@ from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.inlong import InLongBuilder
 from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
 from tubemq_spark.source.partition import lost_of, requests_of
+from tubemq_spark.source.time_filter import TimeFilter
 from tubemq_spark.spark.worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
@@ -179,12 +180,15 @@ def _read(
     reading = _Reading(_builder(options, schema), feed)
     cluster = open_cluster(options.cluster)
     losses = LossesOfTask(loss_policy(options), LossLedger(options), origin)
+    times = TimeFilter(options)
     for request in requests:
         # Closing releases the lease.
         with contextlib.closing(cluster.read_range(request, losses, reading)) as batches:
             recorded = losses.recorded(batches, request.range)
-            reading.add_range(recorded, exact_offsets=request.own_store)
+            chosen = times.chosen(request.range.partition, recorded)
+            reading.add_range(chosen, exact_offsets=request.own_store)
     reading.finish()
+    times.finish()
 
 
 def _builder(options: ReadOptions, schema: StructType) -> BatchBuilder | InLongBuilder:
