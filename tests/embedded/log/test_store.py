@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shutil
 import struct
 import threading
 import time
@@ -26,6 +27,7 @@ from tests.embedded.store_model import (
 )
 from tubemq_spark.embedded.log.segments import SegmentedLog
 from tubemq_spark.embedded.log.store import Store, StoreSettings
+from tubemq_spark.errors import DataLossError
 
 
 @pytest.fixture
@@ -570,18 +572,34 @@ def test_without_a_flushed_point_the_last_index_file_is_looked_at(open_store, tm
     assert read_all(open_store(SMALL_FILES))[0] == [bytes([number]) * 60 for number in range(7)]
 
 
-def test_a_data_log_that_lost_flushed_bytes_takes_its_index_entries_with_it(open_store, tmp_path):
-    """Only a damaged disk does that; the store continues with what is intact, over several index files."""
+def test_a_log_that_lost_flushed_bytes_is_not_opened_or_changed(open_store, tmp_path, tmp_path_factory):
+    """Their offsets would be used again, for other messages."""
     store = open_store(SMALL_FILES)
     for number in range(9):
         store.append([record(bytes([number]) * 60)])
     store.close()
-    cut_log(tmp_path, ".tube", 2 * (HEADER_BYTES + 60) + 5)
-    store = open_store(SMALL_FILES)
-    assert store.bounds.latest == 2 * ENTRY_BYTES
-    assert read_all(store)[0] == [b"\0" * 60, b"\1" * 60]
-    store.append([record(b"new")])
-    assert read_all(store)[0][2:] == [b"new"]
+    whole = tmp_path_factory.mktemp("backup") / "whole"
+    shutil.copytree(tmp_path / "demo-0", whole)
+
+    def reopened():
+        before = {path: path.read_bytes() for path in (tmp_path / "demo-0").rglob("*") if path.is_file()}
+        with pytest.raises(DataLossError) as info:
+            open_store(SMALL_FILES)
+        after = {path: path.read_bytes() for path in (tmp_path / "demo-0").rglob("*") if path.is_file()}
+        assert {path: after[path] for path in before} == before
+        return str(info.value)
+
+    end = log_end(tmp_path, ".tube")
+    cut_log(tmp_path, ".tube", end - 1)
+    text = reopened()
+    assert f"its data was flushed up to byte {end}, but ends at byte {end - 1};" in text
+    assert "restore it from a backup" in text
+    shutil.rmtree(tmp_path / "demo-0" / "index")
+    text = reopened()
+    assert f"its index was flushed up to byte {9 * ENTRY_BYTES}, but ends at byte 0 and its data" in text
+    shutil.rmtree(tmp_path / "demo-0")
+    whole.rename(tmp_path / "demo-0")
+    assert len(read_all(open_store(SMALL_FILES))[0]) == 9, "as it was restored"
 
 
 def test_recovery_passes_over_entries_whose_data_have_expired(open_store, tmp_path):
@@ -607,13 +625,14 @@ def test_an_index_entry_that_points_back_is_cut(open_store, tmp_path):
 
 
 def test_an_index_that_lost_more_than_the_data_that_are_left(open_store, tmp_path):
-    """Only a damaged disk does that; data without an index is deleted."""
+    """Without a flushed point nothing says that they were whole; data without an index is deleted."""
     settings = StoreSettings(data_segment_bytes=1)
     store = open_store(settings)
     for number in range(5):
         store.append([record(bytes([number]))])
     store.expire(0)
     store.close()
+    (tmp_path / "demo-0" / "flushed").unlink()
     cut_log(tmp_path, ".index", 2 * ENTRY_BYTES)
     store = open_store(settings)
     assert (store.bounds.earliest, store.bounds.latest) == (56, 56)

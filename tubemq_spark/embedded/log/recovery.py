@@ -4,6 +4,9 @@ The index log and the data log are written one after the other and flushed to th
 or a power failure either may be ahead of the other, or end in the middle of a record. Everything before the
 *flushed point* is known to be on the disk; what follows is checked record by record. A store limits how much
 that can be, however large its files are (``store.StoreSettings.wait_bytes``).
+
+Only what was never known to be flushed is cut off. Where a log ends before the flushed point, the disk, or a
+copy of the directory, has lost messages; their offsets would be used again, so the store is not opened.
 """
 
 import dataclasses
@@ -20,6 +23,7 @@ import numpy as np
 from tubemq_spark.embedded.log.blocks import Bools, Entries, read_block
 from tubemq_spark.embedded.log.records import INDEX_DTYPE, INDEX_ENTRY, RECORD_HEADER
 from tubemq_spark.embedded.log.segments import SegmentedLog
+from tubemq_spark.errors import DataLossError
 from tubemq_spark.protocol.constants import MAX_FRAME_BYTES
 
 logger = logging.getLogger(__name__)
@@ -72,11 +76,17 @@ class FlushedPointFile:
             os.close(fd)
 
 
-def recover(store: str, index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> None:
-    """Cut both logs to the end of the last record that is whole in both.
+def recover(directory: Path, index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> None:
+    """Cut both logs of a store to the end of the last record that is whole in both.
 
-    What had to be checked, and what was cut, is logged under the name of the store.
+    What had to be checked, and what was cut, is logged under the name of the store's directory.
+
+    Raises:
+        DataLossError: flushed bytes are missing; nothing is changed.
     """
+    if flushed is not None:
+        _require_flushed(directory, index, data, flushed)
+    store = directory.name
     cut = _cut_torn_tail(index, data, flushed)
     if cut.checked_bytes:
         logger.info(
@@ -120,9 +130,19 @@ def _cut_torn_tail(index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | 
     return cut
 
 
+def _require_flushed(directory: Path, index: SegmentedLog, data: SegmentedLog, point: LogPoint) -> None:
+    missing = [
+        f"{what} was flushed up to byte {flushed}, but ends at byte {log.end}"
+        for what, log, flushed in (("its index", index, point.index), ("its data", data, point.data))
+        if log.end < flushed
+    ]
+    if missing:
+        raise DataLossError("TUBEMQ_STORE_DAMAGED", path=directory, what=" and ".join(missing))
+
+
 def _covers(index: SegmentedLog, data: SegmentedLog, point: LogPoint) -> bool:
-    """Whether the logs still reach a flushed point; only a damaged disk makes that false."""
-    return index.start <= point.index <= index.end and data.start <= point.data <= data.end
+    """Whether a flushed point is in the logs; an old one, from a backup, may be before their start."""
+    return index.start <= point.index and data.start <= point.data
 
 
 def _last_sound_start(index: SegmentedLog, data: SegmentedLog) -> LogPoint:

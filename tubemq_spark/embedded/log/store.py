@@ -86,7 +86,7 @@ class Store:
         files open.
 
         Raises:
-            DataLossError: files are missing in the middle of the log.
+            DataLossError: files are missing in the middle of the log, or bytes that were flushed.
         """
         self._directory = directory
         self._settings = settings
@@ -108,7 +108,7 @@ class Store:
             self._index = SegmentedLog(directory / "index", ".index", settings.index_segment_bytes)
             undo.callback(self._index.close)
             self._point_file = FlushedPointFile(directory / "flushed")
-            recover(directory.name, self._index, self._data, self._point_file.load())
+            recover(directory, self._index, self._data, self._point_file.load())
             self._earliest = search.first_readable(self._index, self._data)
             self._last_id = search.newest_message_id(self._index, self._data)
             self._flushed = LogPoint(-1, -1)
@@ -303,11 +303,12 @@ class Store:
             raw = self._index.read(offset, _ENTRY_BYTES)
             if raw:
                 _, position, *_ = INDEX_ENTRY.unpack(raw)
+                # The point first: one behind the end means that flushed messages are missing.
+                self._flushed = LogPoint(min(self._flushed.index, offset), min(self._flushed.data, position))
+                self._point_file.save(self._flushed)
                 # Invariant 4: the index first.
                 self._index.truncate(offset)
                 self._data.truncate(position)
-                self._flushed = LogPoint(min(self._flushed.index, offset), min(self._flushed.data, position))
-                self._point_file.save(self._flushed)
             return self._index.end
 
     @property
