@@ -4,8 +4,11 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
+from pathlib import Path
 
 from tubemq_spark.embedded.broker import stores
+from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.log.store import Store
 
 
@@ -67,6 +70,49 @@ def test_too_many_open_files_are_no_fault_of_the_disk(tubemq, broker, monkeypatc
     assert {answer.errCode for answer in answers} == {500}
     assert "Too many open files; let it open more files (ulimit -n)" in answers[0].errMsg
     assert broker.try_send().success
+
+
+def test_a_topic_whose_files_cannot_be_deleted_is_gone(start, tmp_path, monkeypatch, caplog):
+    server = start(tmp_path, topics={"busy": (2, 1), "demo": (1, 1)})
+    for number in (0, 1):
+        server._state.stores.open("busy", number)
+    rmtree = shutil.rmtree
+
+    def in_use(path, **arguments):
+        if "busy-0" in path.name:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        rmtree(path, **arguments)
+
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "rmtree", in_use)
+        server.remove_topic("busy")
+        server.add_topic("other")
+        server.close()
+        server = start(tmp_path, topics={})
+        assert set(server.topics()) == {"demo", "other"}
+        server.add_topic("busy")
+    left = [path for path in tmp_path.rglob(".removed-*") if path.is_dir()]
+    assert [path.name[: len(".removed-busy-0")] for path in left] == [".removed-busy-0"]
+    assert "Deleting" in caplog.text
+    assert server._state.stores.open("busy", 0).bounds.latest == 0
+    server._state.stores.expire()
+    assert not list(tmp_path.rglob(".removed-*"))
+
+
+def test_a_topic_whose_directory_cannot_be_renamed_stays_removed(tubemq, monkeypatch, caplog):
+    tubemq._state.stores.open("demo", 0)
+
+    def in_use(*_):
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "rename", in_use)
+        tubemq.remove_topic("demo")
+        tubemq.add_topic("other")
+    assert "Removing topic demo failed" in caplog.text
+    assert tubemq._state.catalog.get("demo").status is TopicStatus.REMOVED
+    tubemq.add_topic("third")
+    assert set(tubemq.topics()) == {"other", "third"}
 
 
 def test_a_resting_store_with_nothing_to_delete_is_not_opened(tubemq, broker):

@@ -113,15 +113,14 @@ class BrokerState:
             self._finish_removals()
 
     def finish_removals(self) -> None:
-        """Delete the topics with the status REMOVED; if it is interrupted, it can be repeated."""
+        """Delete the topics with the status REMOVED; what cannot be deleted is left for the next time."""
         with self.changing_topics:
             self._finish_removals()
 
     def _finish_removals(self) -> None:
         # Under the lock: a topic that is created again in the meantime must not lose its new data.
         for topic, spec in self.catalog.all().items():
-            if spec.status is TopicStatus.REMOVED:
-                self.stores.remove(topic)
+            if spec.status is TopicStatus.REMOVED and self.stores.remove(topic):
                 self.leases.forget_topic(topic)
                 self.offsets.forget_topic(topic)
                 self.catalog.remove(topic)

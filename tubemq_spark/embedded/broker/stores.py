@@ -9,6 +9,7 @@ import contextlib
 import resource
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ from tubemq_spark.embedded.log.traffic import Traffic
 StoreKey = tuple[str, int]
 """A topic and the number of one of its stores."""
 
+_REMOVED: Final = ".removed-"
+"""Begins the name of a directory that is to be deleted; no topic begins so."""
 _MOST_FILES: Final = 1024
 """However many a process may have."""
 
@@ -37,7 +40,7 @@ class StoreSet:
         settings: EmbeddedSettings,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """Open the stores on disk that belong to known topics.
+        """Open the stores on disk that belong to known topics, and delete those of removed ones.
 
         Raises:
             DataLossError: a store is damaged in a way that recovery must not repair.
@@ -52,6 +55,7 @@ class StoreSet:
         """Those that have files open; each enters and leaves it itself."""
         self._removed = Traffic()
         self._failures = FailureLog()
+        self._delete_removed()
         try:
             for topic, spec in catalog.with_system_topics().items():
                 for number in range(spec.stores):
@@ -110,14 +114,30 @@ class StoreSet:
             if name == topic:
                 store.configure(self._settings_of(spec))
 
-    def remove(self, topic: str) -> None:
-        """Close and delete the stores of a topic with the status REMOVED: ``open`` refuses them."""
+    def remove(self, topic: str) -> bool:
+        """Close and delete the stores of a topic with the status REMOVED: ``open`` refuses them.
+
+        Their directories get another name first, in one step. Those that cannot be deleted, because a file is
+        in use, are tried again with every ``expire`` and at the next start.
+
+        Returns:
+            Whether the topic has no directories any more; why not is logged.
+        """
         with self._lock:
             for key in [key for key in self._stores if key[0] == topic]:
                 store = self._stores.pop(key)
                 self._removed.add(store.traffic)
-                store.close()
-            for path in self._directory.glob(f"{topic}-*"):
+                with self._logged("Flushing at the end", key):
+                    store.close()
+            with self._failures.logged(f"Removing topic {topic}"):
+                for path in self._directory.glob(f"{topic}-*"):
+                    path.rename(path.with_name(f"{_REMOVED}{path.name}-{time.time_ns()}"))
+            self._delete_removed()
+            return not any(self._directory.glob(f"{topic}-*"))
+
+    def _delete_removed(self) -> None:
+        for path in self._directory.glob(f"{_REMOVED}*"):
+            with self._failures.logged(f"Deleting {path}"):
                 shutil.rmtree(path)
 
     def flush_due(self) -> None:
@@ -128,6 +148,8 @@ class StoreSet:
 
     def expire(self) -> None:
         """Delete what is older than its topic allows; a store where this fails does not affect others."""
+        with self._lock:
+            self._delete_removed()
         for key, store in self.all().items():
             if (spec := self._catalog.get(key[0])) is not None:
                 with self._lock:
