@@ -1,5 +1,6 @@
 """Data that the Java broker removed before the index that points to it."""
 
+import dataclasses
 import json
 
 import pytest
@@ -13,7 +14,10 @@ from integration_tests.rig.queries import Collected, losses, numbers, read, read
 from integration_tests.rig.servers import await_files, server_of
 from integration_tests.rig.store_check import first_offset_from, logs
 from integration_tests.rig.truth import assert_same_rows
+from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import OffsetBounds, TopicPartition
+from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -72,6 +76,55 @@ class Store:
         client = cluster_of(client_config(self._cluster.master))
         held = OffsetBounds(0, self.count * INDEX_ENTRY_BYTES)
         return client.first_readable(client.layout([TOPIC]), {PARTITION: held})[PARTITION]
+
+
+@pytest.fixture
+def cluster_that_forgets():
+    """Data and index in files of 2000 messages each, which are removed together."""
+    require_real_tubemq()
+    settings = ServerSettings(max_segment_bytes=4 << 20, max_index_segment_bytes=2_000 * INDEX_ENTRY_BYTES)
+    properties = {"deletePolicy": "delete,20s", "memCacheMsgSizeInMB": 16}
+    with RealTubeMQ({TOPIC: TopicSpec(properties=properties)}, settings=settings) as running:
+        yield running
+
+
+def test_a_member_of_a_group_is_told_what_expired_before_it_was_read(cluster_that_forgets, record_property):
+    """While it holds the partition, and before it came; the group goes on with what is left."""
+    store = Store(cluster_that_forgets)
+    store.produce(20_000)
+    losses = LossRecorder()
+    consumer = ConsumerConfig(consume_position=ConsumePosition.FIRST)
+    config = dataclasses.replace(
+        client_config(cluster_that_forgets.master, "forgetful"), heartbeat_period_ms=1_000, consumer=consumer
+    )
+    admin = cluster_that_forgets.brokers[1].admin
+
+    def earliest():
+        return admin.pubinfo([TOPIC])[TOPIC, 0].earliest
+
+    def next_batch(member):
+        batch = next(filter(None, (member.fetch(1_000) for _ in range(PATIENCE_SECONDS))))
+        return batch, member.confirm(batch).offset
+
+    with TubeMQClient(config) as client:
+        with client.group_consumer(TOPIC, on_loss=losses) as member:
+            _, position = next_batch(member)
+            first = earliest()
+            wait_until(
+                lambda: earliest() > max(first, position),
+                timeout_s=EXPIRY_SECONDS,
+                what="retention",
+                poll_s=2,
+            )
+            batch, end = next_batch(member)
+        (loss,) = losses.records
+        assert (loss.loss, loss.start, loss.end) == (Loss.EXPIRED, position, batch.offset)
+
+        store.produce(20_000)
+        wait_until(lambda: earliest() > end, timeout_s=EXPIRY_SECONDS, what="retention again", poll_s=2)
+        with pytest.raises(DataLossError, match=f"EXPIRED.*{end}"), client.group_consumer(TOPIC) as member:
+            next_batch(member)
+    record_property("expired", loss.end - loss.start)
 
 
 def test_a_new_stream_reads_what_is_left_and_tells_of_no_loss(spark, cluster, tmp_path, record_property):

@@ -22,14 +22,25 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.broker.cursor import Step
+from tubemq_spark.client.broker.session import Fetched, Position
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
-from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
+from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.steps import Blocking, Steps, wait_for
+from tubemq_spark.errors import (
+    ConsumeError,
+    DataLossError,
+    RemoteProtocolError,
+    TubeMQConnectionError,
+    TubeMQError,
+    TubeMQTimeoutError,
+)
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import REGISTER_MS, FixedPauses, Sleep, with_retries
+from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 from tubemq_spark.protocol.rebalance import CONNECTS, DISCONNECTS, EventType, RebalanceEvent
@@ -42,7 +53,64 @@ _MOST_THREADS: Final = 8
 
 
 class GroupPartition(ConsumerPartition):
-    """A partition of one member of a group, which never sets the group's position except at a bound start."""
+    """A partition of one member of a group, which never sets the group's position except at a bound start.
+
+    A broker moves the position of a group by itself when it lies outside the log. The fetch that finds that
+    begins elsewhere, though this member held the lease. What the log holds tells a loss from the act of an
+    administrator, who may move the group at any time.
+    """
+
+    _moved: tuple[int, int] | None = None
+    """Where a fetch should have begun and where it did, until it is known why."""
+    _loss: DataLossError | None = None
+    """What the next fetch raises: the offset to begin at was not in the log."""
+
+    def fail(self, loss: DataLossError) -> None:
+        """Make the next fetch tell of a loss that was found while none waited for messages."""
+        self._loss = loss
+
+    def fetch(self, *, confirms: bool, own_limits: bool) -> Steps[Fetched | Step]:
+        """Fetch what comes next; see ``ConsumerPartition.fetch``."""
+        loss, self._loss = self._loss, None
+        if loss is not None:
+            raise loss
+        if self._moved is None:
+            try:
+                return (yield from super().fetch(confirms=confirms, own_limits=own_limits))
+            except RemoteProtocolError as error:
+                if error.condition != "TUBEMQ_POSITION_MOVED":
+                    raise
+                self._moved = int(error.parameters["expected"]), int(error.parameters["actual"])
+        self.unplace()
+        yield from wait_for(Blocking(self._tell_why_moved))
+        return (yield from super().fetch(confirms=False, own_limits=own_limits))
+
+    def _tell_why_moved(self) -> None:
+        """Report a loss, or log that the group was moved.
+
+        Raises:
+            DataLossError: records are gone, and ``on_loss`` does not tolerate it.
+            TubeMQError: the broker does not say now what its log holds.
+        """
+        expected, actual = self._moved or (self.position, self.position)
+        reader, store = self._reader, self.partition.store_id
+        asked = store_bounds(reader.config, reader.pool, {store: self.endpoint}, reader.session.visit_token)
+        span, failure = asked.by_store.get(store), asked.failures.get(store)
+        if failure is not None and failure.retriable:
+            raise failure
+        self._moved = None
+        # Where the broker refuses to say, a gap counts as a loss rather than as nothing.
+        if actual > expected and (span is None or span.earliest > expected):
+            self._report(Loss.EXPIRED, expected, actual if span is None else min(actual, span.earliest), None)
+        elif actual < expected and (span is None or span.latest < expected):
+            self._report(Loss.MOVED_BACK, actual, expected, None)
+        else:
+            logger.warning(
+                "%s: the group was moved from offset %d to %d, by an administrator",
+                self.partition,
+                expected,
+                actual,
+            )
 
     def _place(self) -> Position:
         before = self.position
@@ -150,7 +218,7 @@ class Rebalancing:
                 return  # the consumer was closed
             except TubeMQError as error:
                 logger.warning("%s could not be taken; the master will plan again: %s", info.partition, error)
-                if not isinstance(error, RpcError):
+                if isinstance(error, TubeMQConnectionError | TubeMQTimeoutError):
                     return
 
     def _connect(self, info: PartitionInfo) -> None:
@@ -162,9 +230,14 @@ class Rebalancing:
         offset, status = self._beginning(info.partition)
         with new.lock:
             try:
-                position = with_retries(
-                    lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass
-                )
+                try:
+                    position = with_retries(
+                        lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass
+                    )
+                except DataLossError as loss:
+                    # Its user is told by the next fetch, like of every loss.
+                    new.fail(loss)
+                    position = Position(new.position, None)
                 self._state.add(new, position)
             except TubeMQError as error:
                 if is_taken(error):
