@@ -76,6 +76,7 @@ CLIENT_VALUES = {
     "partitioner": ("sticky", BuiltInPartitioner.STICKY),
     "message_types": ("a, b", ("a", "b")),
     "retry_ambiguous": ("false", False),
+    "keep_order": ("true", True),
     "checksums": ("true", True),
 }
 CONSUMER_VALUES = {

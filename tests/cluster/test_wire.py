@@ -35,6 +35,7 @@ milliseconds = st.integers(1, 86_400_000)
         fetch_timeout_ms=milliseconds,
         delivery_timeout_ms=milliseconds,
         retry_ambiguous=st.booleans(),
+        keep_order=st.booleans(),
         partitioner=st.sampled_from(BuiltInPartitioner),
         max_in_flight=st.integers(1, 1 << 30),
         max_in_flight_bytes=st.integers(1, 1 << 62),

@@ -259,6 +259,7 @@ WRONG = [
     value(WRITE, "deadLetterTopic", "a,b", f"a topic name: {NAME}"),
     value(WRITE, "stampMessageUid", "perhaps", "true or false"),
     value(WRITE, "retryAmbiguous", "never", "true or false"),
+    value(WRITE, "keepOrder", "always", "true or false"),
     value(WRITE, "partitioner", "random", "roundRobin or sticky"),
     value(WRITE, "tubemq.sendWindowMessages", "0", "a whole number from 1 to 1000000"),
     value(WRITE, "tubemq.sendWindowBytes", "1MB", POSITIVE_INT),

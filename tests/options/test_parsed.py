@@ -259,6 +259,7 @@ def test_every_option_of_a_write_arrives():
             "tubemq.sendWindowBytes": "4",
             "deliveryTimeoutMs": "5",
             "retryAmbiguous": "false",
+            "keepOrder": "true",
             "partitioner": "Sticky",
             "messageTime": "Column",
         }
@@ -274,6 +275,7 @@ def test_every_option_of_a_write_arrives():
         max_in_flight_bytes=4,
         delivery_timeout_ms=5,
         retry_ambiguous=False,
+        keep_order=True,
         partitioner=BuiltInPartitioner.STICKY,
     )
     assert options == WriteOptions(ClusterConfig(client), "demo", MessageTime.COLUMN, "Asia/Shanghai")

@@ -91,6 +91,14 @@ class ClientConfig:
         "certainly not stored is sent again all the same",
         default=True,
     )
+    keep_order: bool = setting(
+        BOOLEAN,
+        "whether a partition has the messages of a producer in the order of sending also when one had to be "
+        "sent again. Each partition then has one message under way at a time, so a producer is slower, "
+        "and a message with a key stays in the partition that was chosen for it. Messages without key and "
+        "partition are not ordered",
+        default=False,
+    )
     partitioner: BuiltInPartitioner | CustomPartitioner = setting(
         choice(BuiltInPartitioner),
         "how messages without a key and without a partition are spread: with `roundRobin` the partitions "

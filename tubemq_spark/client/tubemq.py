@@ -122,6 +122,7 @@ class TubeMQClient:
         linger_ms: int | None = None,
         delivery_timeout_ms: int | None = None,
         retry_ambiguous: bool | None = None,
+        keep_order: bool | None = None,
         partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
     ) -> Producer:
         """Return a new producer, which threads may share. What is not given is as in the client's settings.
@@ -133,6 +134,8 @@ class TubeMQClient:
                 and how long ``send`` waits for masters and for a topic's partitions.
             retry_ambiguous: whether a message that may be stored, although no broker said so, is sent again;
                 if not, it fails.
+            keep_order: whether a partition has the messages with a key, and those that name it, in the order
+                of sending also when one had to be sent again; it then has one under way at a time.
             partitioner: how the partitions of messages are chosen: ``"roundRobin"``, ``"sticky"``, or an
                 object of your own, see ``CustomPartitioner``.
 
@@ -143,6 +146,7 @@ class TubeMQClient:
             linger_ms=linger_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             retry_ambiguous=retry_ambiguous,
+            keep_order=keep_order,
             partitioner=partitioner,
         )
         producer = Producer(config, self._pool, name=name)

@@ -22,6 +22,7 @@ _NUMBERS: Final = (
     "fetch_timeout_ms",
     "delivery_timeout_ms",
     "retry_ambiguous",
+    "keep_order",
     "max_in_flight",
     "max_in_flight_bytes",
     "checksums",

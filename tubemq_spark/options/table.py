@@ -481,6 +481,7 @@ _CLIENT: Final = options_for(
         "In a write its task fails with it. Spark repeats a failed task with all its rows: set "
         "`spark.task.maxFailures` to 1 and turn speculation off as well, or have repeats removed downstream.",
     ),
+    keep_order=named("keepOrder", WRITES, "It is the order of rows within a task."),
     partitioner=named(
         "partitioner", WRITES, "Rows with `key`, or with `brokerId` and `partition`, go where these say."
     ),

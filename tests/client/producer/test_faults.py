@@ -143,6 +143,28 @@ def test_a_partition_that_comes_back_takes_what_was_to_go_there(cluster):
     assert cluster.broker.stored["demo", 2] == [b"x", b"y"]
 
 
+@pytest.mark.parametrize("keep_order", [True, False])
+def test_a_message_with_a_key_leaves_a_partition_that_is_gone_unless_order_is_kept(cluster, keep_order):
+    with contextlib.closing(cluster.sender(delivery_timeout_ms=2_000, keep_order=keep_order)) as producer:
+        send_one(producer, partition=(1, 0))
+        partitioner = producer._destinations.topics["demo"].partitioner
+        key = next(
+            b"%d" % number
+            for number in range(1_000)
+            if partitioner.by_key(b"%d" % number).partition.partition_id == 2
+        )
+        cluster.master.topics["demo"] = "1:2:1#"
+        cluster.broker.script = lambda message, _: refuse(403) if message.partitionId == 2 else STORE
+        producer.send("demo", b"y", key=key)
+        with (
+            pytest.raises(ProduceError, match=r"does not list demo/1:2 now, only 1:0, 1:1;")
+            if keep_order
+            else contextlib.nullcontext()
+        ):
+            producer.flush()
+    assert (b"y" in cluster.stored()) is not keep_order
+
+
 def test_a_refusal_while_no_master_answers_is_waited_out(cluster):
     cluster.broker.script = then_store(*[refuse(403)] * 3)
     with cluster.sender(register_attempts=1, rpc_timeout_ms=300) as producer:

@@ -150,9 +150,11 @@ def test_a_producer_has_the_settings_of_its_client_unless_it_is_given_others(ser
     with TubeMQClient.connect(server.master, delivery_timeout_ms=70_000) as client:
         usual = settings_of(client.producer())
         assert usual == ClientConfig(usual.masters, usual.group, delivery_timeout_ms=70_000)
-        special = client.producer("me", delivery_timeout_ms=50_000, retry_ambiguous=False, partitioner=own)
+        special = client.producer(
+            "me", delivery_timeout_ms=50_000, retry_ambiguous=False, keep_order=True, partitioner=own
+        )
         assert settings_of(special) == dataclasses.replace(
-            usual, delivery_timeout_ms=50_000, retry_ambiguous=False, partitioner=own
+            usual, delivery_timeout_ms=50_000, retry_ambiguous=False, keep_order=True, partitioner=own
         )
         for name, one in {
             "sticky": BuiltInPartitioner.STICKY,

@@ -563,6 +563,18 @@ def send_until_full(producer, accepted):
             time.sleep(0.01)
 
 
+def test_a_partition_is_in_order_whatever_its_broker_refuses(cluster):
+    for broker in cluster.brokers:
+        broker.script = lambda _, number: OVERFLOW if number % 7 in (2, 3) else STORE
+    with cluster.producer(keep_order=True) as producer:
+        for number in range(100):
+            producer.send("demo", b"%d" % number, key=b"%d" % (number % 9))
+    for broker in cluster.brokers:
+        numbers = [int(value) for value in broker.stored["demo", 0]]
+        assert numbers == sorted(numbers)
+    assert len(cluster.stored()) == 100
+
+
 def test_a_partition_that_does_not_exist_is_refused_at_once(cluster):
     with cluster.producer() as producer:
         with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):

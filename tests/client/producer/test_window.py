@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tests.client.virtual_brokers import Fate, VirtualBrokers, batch_of
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.log import SendLog
+from tubemq_spark.client.producer.outcomes import Outcomes
 from tubemq_spark.client.producer.runs import Run, runs
 from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.errors import ProduceError
@@ -475,6 +476,63 @@ def test_large_messages_to_a_frozen_broker_leave_bytes_for_the_others():
         submit(window, net.message(b"%100d" % number))
     assert net.links.to(1, Endpoint("b", 1)).held_bytes <= 2_000
     assert len(net.stored) > 100
+
+
+@settings(deadline=None)
+@given(
+    fates=st.lists(st.sampled_from(FATES), max_size=60),
+    keys=st.lists(st.sampled_from([b"a", b"b", b"c", None]), min_size=1, max_size=60),
+    max_in_flight=st.integers(1, 20),
+    brokers=st.integers(1, 3),
+    batch=st.integers(1, 20),
+)
+def test_a_partition_is_in_order_whatever_brokers_do(fates, keys, max_in_flight, brokers, batch):
+    """With ``keep_order``, and but for repeats; messages without key are as free as without."""
+    net, window = run(
+        fates, brokers, 2, max_in_flight=max_in_flight, delivery_timeout_ms=6_000_000, keep_order=True
+    )
+    values = [b"%d" % number for number in range(len(keys))]
+    for first in range(0, len(values), batch):
+        try:
+            send_keyed(net, window, values[first : first + batch], keys[first : first + batch])
+        except ProduceError:
+            check_broken(net, window)
+            return
+    window.flush()
+    assert {value for _, value in net.stored} == set(values)
+    for target in net.partitioner.targets:
+        here = dict.fromkeys(int(value) for partition, value in net.stored if partition == target.partition)
+        ordered = [number for number in here if keys[number] is not None]
+        assert ordered == sorted(ordered)
+    assert (window.unacknowledged, window._lines._lines) == (0, {})
+    assert all((link.held, link.waiting, link.waiting_bytes) == (0, 0, 0) for link in net.links.all)
+
+
+def send_keyed(
+    net: VirtualBrokers, window: SendWindow, values: Sequence[bytes], keys: Sequence[bytes | None]
+) -> None:
+    batch = batch_of(values)
+    batch._keys = keys
+    first = 0
+    while first < len(values):
+        after = first + window.room(batch.ends, first)
+        window.submit(runs(batch, first, [net.choose(key) for key in keys[first:after]]))
+        first = after
+
+
+def test_messages_that_wait_for_an_older_one_fail_in_time_each_with_its_cause():
+    told = []
+    net, window = run([], rpc_timeout_ms=5_000, delivery_timeout_ms=2_000, keep_order=True)
+    net.frozen = {1}
+    for number in range(3):
+        message = net.message(b"%d" % number, b"k")
+        outcomes = Outcomes([lambda _, error: told.append(error)], number + 1, lambda _: None)
+        message.batch.outcomes = outcomes
+        submit(window, message)
+    window.flush()
+    assert [error.may_be_stored for error in told] == [False, False, True]
+    assert "the message before it in its partition has no outcome" in str(told[0])
+    assert net.links.all[0].messages == 0
 
 
 FROZEN = 2

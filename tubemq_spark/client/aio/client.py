@@ -94,6 +94,7 @@ class AsyncTubeMQClient:
         linger_ms: int | None = None,
         delivery_timeout_ms: int | None = None,
         retry_ambiguous: bool | None = None,
+        keep_order: bool | None = None,
         partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
     ) -> AsyncProducer:
         """Return a new producer; the arguments are those of ``TubeMQClient.producer``.
@@ -106,6 +107,7 @@ class AsyncTubeMQClient:
             linger_ms=linger_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             retry_ambiguous=retry_ambiguous,
+            keep_order=keep_order,
             partitioner=partitioner,
         )
         producer = AsyncProducer(threaded.sending, self._workers)

@@ -48,7 +48,8 @@ class BatchSender:
     ``send_batch`` waits as long for a master, and for a topic none of whose partitions can be published to.
 
     **Order.** A partition holds this sender's messages in the order of sending, except that a message
-    that had to be sent again may come after later ones.
+    that had to be sent again may come after later ones. With ``keep_order`` that is not so for messages with
+    a key or a named partition: a partition has one of them under way at a time.
 
     **First error wins.** When an accepted message cannot be stored, ``send_batch`` and ``flush`` raise that
     ``ProduceError`` from then on, and nothing more is sent. A message that is refused (too long, no such
@@ -76,7 +77,9 @@ class BatchSender:
         self._wait = wait
         self._log = SendLog(name or f"producer {self._session.client_id}")
         self._links = links = BrokerLinks(config.rpc_timeout_ms)
-        self._destinations = Destinations(self._session, links, config.partitioner)
+        self._destinations = Destinations(
+            self._session, links, config.partitioner, keep_order=config.keep_order
+        )
         self._publishing = Publishing(
             config, pool, self._session, self._destinations, self._log, Sleep(self._wait_working)
         )

@@ -28,9 +28,13 @@ class Destinations:
         session: ProducerSession,
         links: BrokerLinks,
         chosen_by: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN,
+        *,
+        keep_order: bool = False,
     ) -> None:
+        """Create it without topics; with ``keep_order``, messages with a key stay in their partition."""
         self._lock = threading.RLock()
         self._chosen_by = chosen_by
+        self._keep_order = keep_order
         self._session = session
         self._links = links
         self.topics: dict[str, PublishedTopic] = {}
@@ -97,7 +101,7 @@ class Destinations:
         topic = self.topics[partition.topic]
         if not topic.routes.partitions:
             return f"the master lists no partition of topic '{topic.name}' that can be published to"
-        if message.named:
+        if message.named or (self._keep_order and message.is_bound):
             same = topic.partitioner.by_id(partition.broker_id, partition.partition_id)
             if same is None:
                 return f"the master does not list {partition} now, only {topic.partitioner.listed()}"

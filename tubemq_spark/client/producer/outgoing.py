@@ -98,6 +98,11 @@ class OutgoingBatch:
         return len(self._topics) == 1 and self._keys is None and self._partitions is None
 
     @property
+    def is_free(self) -> bool:
+        """Whether no message has a key or a named partition."""
+        return self._keys is None and self._partitions is None
+
+    @property
     def longest(self) -> int:
         """The length of the longest payload."""
         if self._longest < 0:

@@ -28,7 +28,8 @@ class Producer:
     a message was lost, the message may be stored twice: TubeMQ cannot recognise a repetition.
 
     **Order.** A partition holds the messages of a thread in the order of its calls, except that a message
-    that had to be sent again may come after later ones.
+    that had to be sent again may come after later ones. With ``keep_order`` that is not so for messages with
+    a key or a named partition: a partition has one of them under way at a time.
 
     **A message fails alone.** Its error is told by its future and its callback, and does no harm to others.
     ``flush`` raises it if neither was used. Only errors that concern all messages, such as a broker that

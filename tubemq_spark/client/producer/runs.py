@@ -127,6 +127,11 @@ class Run:
         return self.batch.partition(self.rows[0]) is not None
 
     @property
+    def is_bound(self) -> bool:
+        """Whether a run of one message has a key or a named partition, which say where it goes."""
+        return self.named or self.key is not None
+
+    @property
     def has_time(self) -> bool:
         """Whether a run of one message has a message time."""
         return self.batch.has_time(self.rows[0])

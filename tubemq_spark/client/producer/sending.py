@@ -65,7 +65,9 @@ class Sending:
         self.session = ProducerSession(config, pool, wait)
         self.log = SendLog(name or f"producer {self.session.client_id}")
         self.links = links = BrokerLinks(config.rpc_timeout_ms, detailed=True)
-        self.destinations = Destinations(self.session, links, config.partitioner)
+        self.destinations = Destinations(
+            self.session, links, config.partitioner, keep_order=config.keep_order
+        )
         self.publishing = Publishing(config, pool, self.session, self.destinations, self.log, wait)
         pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
         window = SendWindow(config, self.destinations, links, pipelines, self.log)

@@ -6,7 +6,8 @@
 - *in flight* in ``BrokerLink.connection``: handed to a connection, and while its run is in ``writing`` as
   well, not all of its bytes have left; only then its answer is due after ``rpc_timeout_ms``;
 - *waiting* in ``Resending``: an attempt came to nothing, and the next one comes after a pause; or its
-  partition is not listed.
+  partition is not listed;
+- *in line* in ``PartitionLines``, only with ``keep_order``: an older message of its partition has not ended.
 
 ``submit`` queues, or lets wait what is for a partition that is not listed; ``_encode`` puts in flight; an
 answer ends it or, like a lost connection or a time-out, makes it wait; ``Resending.take_due`` gives it back
@@ -15,7 +16,7 @@ Messages are queued and put in flight by runs; one that waits is a run of its ow
 
 **Invariants.**
 
-- ``_messages`` and ``_bytes`` count the messages in all three places. ``submit`` is given no more than
+- ``_messages`` and ``_bytes`` count the messages in all places. ``submit`` is given no more than
   ``room`` allowed, so neither grows above its limit, except that a message longer than the window goes alone,
   and that messages *aside* (``BrokerLinks``) do not count to the limit of messages: their brokers are not
   expected to answer now, and others go on.
@@ -49,8 +50,9 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
+from tubemq_spark.client.producer.ordering import PartitionLines
 from tubemq_spark.client.producer.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Reaction, Resending
-from tubemq_spark.client.producer.runs import BrokerLink, Run
+from tubemq_spark.client.producer.runs import BrokerLink, Run, release_kept
 from tubemq_spark.client.producer.statistics import BrokerCounts
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TlsError, TubeMQConnectionError
 from tubemq_spark.net.pipeline import Pipeline, Pipelines
@@ -98,6 +100,7 @@ class SendWindow:
         self._owners: dict[Pipeline, BrokerLink] = {}
         self._retry_ambiguous = config.retry_ambiguous
         self._resending = Resending(destinations, links, log, retry_ambiguous=config.retry_ambiguous)
+        self._lines = PartitionLines() if config.keep_order else None
         self._limit = self._max_messages
         self._messages = 0
         self._bytes = 0
@@ -169,10 +172,10 @@ class SendWindow:
             run.give_up_at = self._now + self._delivery_s - run.batch.waited_s
             self._messages += len(run.rows)
             self._bytes += run.size
-            if run.destination.listed:
-                self._queue(run)
+            if self._lines is None or run.batch.is_free:
+                self._start(run)
             else:
-                self._hold(run)
+                self._stand_in_line(self._lines, run)
         self._drive(block=False)
 
     def flush(self) -> None:
@@ -251,6 +254,26 @@ class SendWindow:
     def _moving(self) -> int:
         """How many messages count among those that the window may hold."""
         return self._messages - self._links.aside
+
+    def _stand_in_line(self, lines: PartitionLines, run: Run) -> None:
+        """Start the messages whose partitions have none under way; the others wait for that."""
+        for message in run.messages(range(len(run.rows))):
+            if not message.is_bound or lines.begin(message):
+                self._start(message)
+            else:
+                message.destination.link.keep(message)
+
+    def _ended(self, run: Run) -> None:
+        """Start the message that waited for the (only) one of a run."""
+        if self._lines is not None and (following := self._lines.end(run)) is not None:
+            release_kept(following)
+            self._start(following)
+
+    def _start(self, run: Run) -> None:
+        if run.destination.listed:
+            self._queue(run)
+        else:
+            self._hold(run)
 
     def _queue(self, run: Run) -> None:
         link = run.destination.link
@@ -446,6 +469,7 @@ class SendWindow:
         self._messages -= len(positions)
         self._bytes -= size
         run.tell_stored(positions, offsets, details)
+        self._ended(run)
 
     @contextlib.contextmanager
     def _alone(self, message: Run) -> Iterator[None]:
@@ -461,6 +485,7 @@ class SendWindow:
                 raise
             self._messages -= 1
             self._bytes -= message.size
+            self._ended(message)
 
     def _stored_again(self, link: BrokerLink) -> None:
         """A broker has stored messages."""
@@ -532,6 +557,9 @@ class SendWindow:
 
     def _give_up_late(self) -> None:
         """Give up the messages whose time is over, wherever they are."""
+        for message in self._lines.waiting(self._now) if self._lines is not None else ():
+            release_kept(message)
+            self._give_up(message, "the message before it in its partition has no outcome", IS_BROKER_THERE)
         for link in self._links.all:
             for message, ambiguous in link.take_late(self._now):
                 cause, hint = message.troubles.what

@@ -76,7 +76,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class SessionSettings(_message.Message):
-    __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums")
+    __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums", "keep_order")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     USERNAME_FIELD_NUMBER: _ClassVar[int]
     PASSWORD_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class SessionSettings(_message.Message):
     MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     MAX_IN_FLIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_ORDER_FIELD_NUMBER: _ClassVar[int]
     group: str
     username: str
     password: str
@@ -111,7 +112,8 @@ class SessionSettings(_message.Message):
     max_in_flight: int
     max_in_flight_bytes: int
     checksums: bool
-    def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ...) -> None: ...
+    keep_order: bool
+    def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ..., keep_order: bool = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
     __slots__ = ("lease_ms", "heartbeat_ms", "max_message_bytes", "gateway", "capabilities")
