@@ -2,10 +2,12 @@
 
 import datetime
 import pickle
+import zoneinfo
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, strategies as st
 from pyspark.sql.types import (
     BinaryType,
     CharType,
@@ -22,10 +24,12 @@ from pyspark.sql.types import (
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.offsets.message_time import minutes_of, text_of
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.sink.columns import SinkColumns
 from tubemq_spark.source.schema import default_schema
 
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Shanghai"])
 NOW_S = 1_709_210_096.0
 """2024-02-29 12:34:56 UTC."""
 
@@ -151,6 +155,34 @@ def test_times_are_written_in_the_topic_s_zone(zone, moment, expected):
     assert message.message_time == expected
 
 
+def test_a_time_of_the_second_of_two_equal_hours_is_refused():
+    """Its text is that of an hour before, and would be read as that."""
+    begin = datetime.datetime(2026, 11, 1, 5, tzinfo=datetime.UTC)
+    hours = [begin + datetime.timedelta(minutes=minute) for minute in (0, 59, 60, 119, 120)]
+    zone = "America/New_York"
+    for moment, time in zip(hours, ("202611010100", "202611010159", None, None, "202611010200"), strict=True):
+        if time is None:
+            with pytest.raises(ProduceError, match="TUBEMQ_BAD_MESSAGE") as refused:
+                messages({"value": [b"x"], "timestamp": [moment]}, zone=zone)
+            assert "America/New_York sets its clocks back then, and 2026110101" in str(refused.value)
+        else:
+            (message,) = messages({"value": [b"x"], "timestamp": [moment]}, zone=zone)
+            assert message.message_time == time
+
+
+@given(st.integers(-900_000_000, 4_000_000_000), ZONES)
+def test_a_time_that_is_written_is_read_as_it_was(minute, name):
+    """To the minute, or to the one before where a zone once had an offset with seconds."""
+    moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(minutes=minute)
+    zone = zoneinfo.ZoneInfo(name)
+    if minutes_of(text_of(minute, zone), zone).first < minute - 1:
+        with pytest.raises(ProduceError, match="sets its clocks back then"):
+            messages({"value": [b"x"], "timestamp": [moment]}, zone=name)
+        return
+    (message,) = messages({"value": [b"x"], "timestamp": [moment]}, zone=name)
+    assert minute - minutes_of(message.message_time, zone).first in {0, 1}
+
+
 def test_a_time_that_twelve_digits_cannot_tell():
     far = 253_402_300_800_000_000  # the year 10000
 
@@ -232,6 +264,17 @@ def test_the_time_of_writing_is_in_the_zone_of_the_message_times():
     (message,) = messages({"value": [b"x"]}, zone="Asia/Shanghai", message_time=MessageTime.NOW)
 
     assert message.message_time == "202402292034"
+
+
+def test_the_time_of_writing_may_be_one_of_an_hour_that_comes_twice(caplog):
+    """To refuse all rows for an hour would be worse; one warning says what readers take them for."""
+    bound = bind(schema_of("value"), zone="America/New_York", message_time=MessageTime.NOW)
+    now = datetime.datetime(2026, 11, 1, 6, 30, tzinfo=datetime.UTC).timestamp()
+    for _ in range(3):
+        batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
+        assert bound.rows(batch, now=lambda: now).messages.message(0).message_time == "202611010130"
+    assert len(caplog.messages) == 1
+    assert "clocks of America/New_York were set back" in caplog.messages[0]
 
 
 def test_an_error_names_the_row():

@@ -158,6 +158,17 @@ def test_times_are_read_in_the_topic_s_zone_and_wrong_ones_are_null(text, zone, 
     assert one_column("timestamp", batch, time_zone=zoneinfo.ZoneInfo(zone)) == [expected, None]
 
 
+def test_a_time_that_a_zone_shows_twice_is_read_as_the_first_and_one_warning_says_so(caplog):
+    batch = fetched([(b"x", f"$msgTime$=2026110101{minute:02}") for minute in range(60)])
+    read = one_column("timestamp", batch, time_zone=zoneinfo.ZoneInfo("America/New_York"))
+    begin = datetime.datetime(2026, 11, 1, 5, tzinfo=datetime.UTC)
+    assert read == [begin + datetime.timedelta(minutes=minute) for minute in range(60)]
+    (warning,) = caplog.messages
+    assert "202611010100 may mean two times, since clocks of America/New_York" in warning
+    one_column("timestamp", fetched([(b"x", "$msgTime$=202611010200")]), time_zone=zoneinfo.ZoneInfo("UTC"))
+    assert len(caplog.messages) == 1
+
+
 def test_the_first_moment_there_is_can_be_read_in_every_zone():
     batch = fetched([(b"x", "$msgTime$=000101010000")])
 

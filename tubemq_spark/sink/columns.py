@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-import datetime
+import functools
 import logging
 import time
 import zoneinfo
@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, StructType
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY
+from tubemq_spark.offsets.message_time import minutes_of, text_of
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.send_batch import Bools, BytesColumn, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink import coding
@@ -164,7 +165,11 @@ class SinkColumns:
     def _default_time(self, now_s: float) -> str | None:
         if self.message_time is not MessageTime.NOW:
             return None
-        return _minute_text(int(now_s // 60), zoneinfo.ZoneInfo(self.message_time_zone))
+        minute, zone = int(now_s // 60), zoneinfo.ZoneInfo(self.message_time_zone)
+        text = text_of(minute, zone)
+        if _is_repeated(minute, text, zone):
+            _warn_of_repeated_hour(zone.key, minute // 60)
+        return text
 
     def _optional(
         self, batch: pa.RecordBatch, name: str, code: Callable[[pa.Array], Coded[Any]]
@@ -192,16 +197,35 @@ class SinkColumns:
     def _minute(self, minute: int | None) -> str | Exception | None:
         """Return a minute since the epoch as TubeMQ writes it, or why that is not possible."""
         try:
-            return None if minute is None else _minute_text(minute, zoneinfo.ZoneInfo(self.message_time_zone))
+            if minute is None:
+                return None
+            zone = zoneinfo.ZoneInfo(self.message_time_zone)
+            text = text_of(minute, zone)
+            if _is_repeated(minute, text, zone):
+                return ValueError(
+                    f"{zone.key} sets its clocks back then, and {text} would be read as an earlier time; "
+                    "messageTimeZone=UTC has no such times"
+                )
+            return text
         except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
             return error
 
 
-def _minute_text(minute: int, zone: zoneinfo.ZoneInfo) -> str:
-    """Format a minute since the epoch as TubeMQ's ``yyyyMMddHHmm``."""
-    moment = datetime.datetime.fromtimestamp(minute * 60, zone)
-    # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
-    return f"{moment.year:04d}{moment:%m%d%H%M}"
+def _is_repeated(minute: int, text: str, zone: zoneinfo.ZoneInfo) -> bool:
+    """Tell whether readers take the text of a minute for an earlier one: where an hour comes twice."""
+    read = minutes_of(text, zone)
+    return read is not None and not read.certain and read.first != minute
+
+
+@functools.lru_cache
+def _warn_of_repeated_hour(zone: str, hour: int) -> None:
+    """Warn once an hour, which counts from 1970 on."""
+    logger.warning(
+        "clocks of %s were set back: readers take the time of writing for one of the hour before (hour %d "
+        "since 1970); messageTimeZone=UTC has no such times",
+        zone,
+        hour,
+    )
 
 
 def _check_field(name: str, data_type: DataType) -> None:

@@ -6,8 +6,8 @@ parsed once, and what is the same in every row is made once and sliced. Attribut
 to message, so runs of equal texts are looked for first; only texts that change more often are hashed.
 """
 
-import datetime
 import functools
+import logging
 import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,16 +18,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
+from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s, MessageColumns
 from tubemq_spark.source.pieces import Pieces, Split, gather, runs, split_uids
 
+logger = logging.getLogger(__name__)
+
 TARGET_ROWS: Final = 40_000
 """Four times as many as Spark's own batches: rows of 100 B cost Spark and us a tenth less CPU that way."""
 TARGET_BYTES: Final = 8 << 20
 
-_MINUTE_DIGITS: Final = len("yyyyMMddHHmm")
+_MINUTE_US: Final = 60_000_000
 _ROWS_PER_RUN: Final = 64
 _FEW_RUNS: Final = 16
 """With more runs than these, and more than one for so many rows, hashing is cheaper."""
@@ -118,6 +121,7 @@ class _AttributeParser:
         self._time_zone = time_zone
         self._parsed: dict[bytes, _Attributes] = {}
         self._minutes: dict[str, int | None] = {}
+        self._warned = False
 
     def parse(self, text: bytes) -> _Attributes:
         """Return what a text says."""
@@ -130,7 +134,7 @@ class _AttributeParser:
         return parsed
 
     def _microseconds(self, text: str | None) -> int | None:
-        if text is None or len(text) != _MINUTE_DIGITS:
+        if text is None:
             return None
         if text not in self._minutes:
             _remember(self._minutes, text, self._read_minute(text))
@@ -138,13 +142,18 @@ class _AttributeParser:
 
     def _read_minute(self, text: str) -> int | None:
         """Read ``yyyyMMddHHmm``; other producers may have written anything there, so wrong text is null."""
-        if not (text.isascii() and text.isdigit()):
+        minutes = minutes_of(text, self._time_zone)
+        if minutes is None:
             return None
-        try:
-            moment = datetime.datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=self._time_zone)
-        except ValueError:
-            return None
-        return int(moment.timestamp()) * 1_000_000
+        if not minutes.certain and not self._warned:
+            self._warned = True
+            logger.warning(
+                "message time %s may mean two times, since clocks of %s are set back or forward then: the "
+                "column timestamp has the first of them, here and in all such messages",
+                text,
+                self._time_zone.key,
+            )
+        return minutes.first * _MINUTE_US
 
 
 def _remember(cache: dict[Any, Any], key: object, value: object) -> None:

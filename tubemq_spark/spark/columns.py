@@ -109,9 +109,15 @@ TABLE: Final = (
     Column(
         "timestamp",
         TimestampType(),
-        read="The message time that the producer set, to the minute. Null where it set none.",
+        read="The message time that the producer set, to the minute, read in `messageTimeZone`. Null where "
+        "it set none, [the first of two](../spark/reading.md#time-zones) where a zone repeats an hour.",
         nullable=True,
-        written=Written((TimestampType,), "timestamp", "The message time, cut to the minute."),
+        written=Written(
+            (TimestampType,),
+            "timestamp",
+            "The message time, cut to the minute, written in `messageTimeZone`. [One that would be read as "
+            "an earlier one](../spark/reading.md#time-zones) is refused.",
+        ),
     ),
     Column(
         "messageType",

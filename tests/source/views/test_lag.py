@@ -141,6 +141,15 @@ def test_the_time_zone_of_messages_counts(view, checkpoint, send):
     assert row["nextTime"] == MADE
 
 
+def test_a_message_whose_time_may_be_either_of_two_has_no_age(view, checkpoint, send):
+    send("plain", 1, 0, "a", message_time="202610250230")
+    stands = checkpoint((offset("plain", b1_0=0),))
+    (row,) = view(
+        "lag", checkpointLocation=stands, assign='{"plain":["1:0"]}', messageTimeZone="Europe/Berlin"
+    )
+    assert picked(row, "rows", "nextTime", "ageSeconds") == (1, None, None)
+
+
 def test_a_micro_batch_under_way_is_not_done(view, checkpoint, send):
     send("plain", 1, 0, *"abcde")
     before, planned = offset("plain", b1_0=28), offset("plain", b1_0=112)

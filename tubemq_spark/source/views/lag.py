@@ -42,7 +42,8 @@ COLUMNS: Final = (
     Column(
         "nextTime",
         TimestampType(),
-        read="The message time of the next message, to the minute. Null where it has none, or none waits.",
+        read="The message time of the next message, to the minute. Null where it has none or may mean two "
+        "times, or none waits.",
         nullable=True,
     ),
     Column("ageSeconds", LongType(), read="How long ago that was.", nullable=True),

@@ -13,10 +13,10 @@ from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.peek import peek
 from tubemq_spark.model import OffsetRange, TopicPartition, TopicsLayout
 from tubemq_spark.net.side_by_side import answers_and_errors
+from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 
-_MINUTE: Final = "%Y%m%d%H%M"
 _RECORD_OVERHEAD_BYTES: Final = 52
 """What a message takes in the broker's log besides its payload (``DataStoreUtils.STORE_DATA_HEADER_LEN``)."""
 
@@ -25,7 +25,8 @@ class Next(NamedTuple):
     """What is known of the messages from an offset on."""
 
     time: datetime.datetime | None = None
-    """When the first was made, to the minute; None when it does not say, or there is none."""
+    """When the first was made, to the minute; None when it does not say, or may mean two times, or there is
+    none."""
     bytes: int | None = None
     """How much the broker's log has of them, and of those of the store's other partitions."""
     error: str | None = None
@@ -62,11 +63,10 @@ def next_messages(
 
 
 def _time(columns: MessageColumns, zone: zoneinfo.ZoneInfo) -> datetime.datetime | None:
-    text = columns.message(0).message_time
-    try:
-        return None if text is None else datetime.datetime.strptime(text, _MINUTE).replace(tzinfo=zone)
-    except ValueError:  # producers write what they like
+    minutes = minutes_of(columns.message(0).message_time, zone)
+    if minutes is None or not minutes.certain:
         return None
+    return datetime.datetime.fromtimestamp(0, datetime.UTC) + datetime.timedelta(minutes=minutes.first)
 
 
 def _bytes_from(start: int, batch: FetchedBatch) -> int | None:
