@@ -57,14 +57,14 @@ def test_a_partition_that_the_user_adds_begins_at_the_beginning():
     assert added.first_offsets == {TWIN: 280}
     appeared = next_offset(start, partitions, BOUNDS, on_loss=fail_on_loss, max_rows=1)
     assert appeared.first_offsets == {TWIN: 560}
-    assert (added.assigned, appeared.assigned) == (True, False)
+    assert (added.partial, appeared.partial) == (True, False)
 
 
 def test_a_partition_that_an_assignment_left_out_begins_at_the_beginning():
     """Also when its broker answers some triggers later than the others."""
     away = tp("demo/2:0")
     beside = tp("demo/2:1")
-    start = SourceOffset({ZERO: 560, away: 28}, assigned=True)
+    start = SourceOffset({ZERO: 560, away: 28}, partial=True)
     everything = [ZERO, TWIN, away, beside]
 
     first = next_offset(start, everything, BOUNDS, on_loss=fail_on_loss)
@@ -72,8 +72,8 @@ def test_a_partition_that_an_assignment_left_out_begins_at_the_beginning():
         first, everything, {**BOUNDS, away.store_id: OffsetBounds(0, 56)}, on_loss=fail_on_loss, max_rows=1
     )
 
-    assert (first.first_offsets, first.assigned) == ({TWIN: 280}, True)
-    assert (later.first_offsets, later.assigned) == ({beside: 0}, False)
+    assert (first.first_offsets, first.partial) == ({TWIN: 280}, True)
+    assert (later.first_offsets, later.partial) == ({beside: 0}, False)
 
 
 def test_without_new_rows_the_next_offset_is_the_start_itself():

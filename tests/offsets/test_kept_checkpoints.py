@@ -33,9 +33,9 @@ def test_at_least_five_kept_offsets_are_found():
     assert len(offsets()) >= 5
 
 
-def test_only_an_assignment_says_that_it_is_one():
+def test_only_an_assignment_says_that_there_may_be_other_partitions():
     said = {
-        file.parent.parent.name: read_stream_offset(json.loads(file.read_text().splitlines()[-1])).assigned
+        file.parent.parent.name: read_stream_offset(json.loads(file.read_text().splitlines()[-1])).partial
         for file in offsets()
     }
     assert said == {"first": False, "assigned": True}

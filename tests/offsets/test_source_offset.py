@@ -32,7 +32,7 @@ def test_an_end_is_read(offset):
 @given(own.source_offsets())
 def test_equal_offsets_give_equal_text(offset):
     twin = SourceOffset(
-        own.reordered(offset.next_offsets), own.reordered(offset.first_offsets), offset.assigned
+        own.reordered(offset.next_offsets), own.reordered(offset.first_offsets), offset.partial
     )
     assert json.dumps(twin.to_json()) == json.dumps(offset.to_json())
 
@@ -57,8 +57,8 @@ def test_equal_text_means_equal_offsets(one, other):
             '{"v": 1, "topics": {"demo": {"1:0": 280}}, "from": {"demo": {"1:0": 0}}}',
         ),
         (
-            SourceOffset({ZERO: 280}, assigned=True),
-            '{"v": 1, "topics": {"demo": {"1:0": 280}}, "assigned": true}',
+            SourceOffset({ZERO: 280}, partial=True),
+            '{"v": 1, "topics": {"demo": {"1:0": 280}}, "partial": true}',
         ),
     ],
 )
@@ -86,7 +86,7 @@ def test_no_wrong_offset_is_ever_written():
         ('{"v":1,"topics":{"demo":{"1:0":-1}}}', "the offset -1 of demo/1:0 is not a multiple of 28"),
         ('{"v":1,"topics":{"demo":{"0":28}}}', "'0' of topic 'demo' is not brokerId:partitionId"),
         ('{"v":1,"topics":{},"from":{"demo":{"1:0":0}}}', "demo/1:0 is in 'from' but not in 'topics'"),
-        ('{"v":1,"topics":{},"assigned":1}', "the value of 'assigned' is 1, neither true nor false"),
+        ('{"v":1,"topics":{},"partial":1}', "the value of 'partial' is 1, neither true nor false"),
     ],
 )
 def test_other_data_is_refused(text, problem):

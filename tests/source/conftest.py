@@ -5,8 +5,9 @@ import types
 import pytest
 
 from tests.source.fake_cluster import FakeCluster
+from tests.source.scripted_questions import scripted
 from tubemq_spark.cluster import peek
-from tubemq_spark.source import layout_cache, planner, row_sizes, stream_driver
+from tubemq_spark.source import beside, group_progress, layout_cache, planner, row_sizes, stream_driver
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def cluster(monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The planner's clock, as a list of one number: seconds."""
+    """The planner's clock, as a list of one number: seconds. Questions beside a trigger wait on it too."""
     now = [1000.0]
 
     def sleep(seconds):
@@ -28,4 +29,6 @@ def clock(monkeypatch):
     fake = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
     for module in (planner, layout_cache, row_sizes, stream_driver, peek):
         monkeypatch.setattr(module, "time", fake)
+    for module in (beside, planner, group_progress):
+        monkeypatch.setattr(module, "Begun", scripted(now))
     return now

@@ -1,11 +1,14 @@
 """A cluster of one topic without any server: a test says what it holds, and what goes wrong."""
 
 from tests.source.rows import columns
+from tests.source.scripted_questions import StillAskingError, is_beside
+from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 BROKER = Endpoint("broker", 8123)
+NO_ANSWER = TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint=BROKER, timeout_ms=1000, during="testing")
 NO_SUCH_TOPIC = rpc_error(431, "no such topic", peer="master", during="testing")
 
 
@@ -20,12 +23,16 @@ class FakeCluster:
         self.partitions = {partition(0), partition(10_000), partition(20_000), partition(20_001)}
         self.rows = {0: 5, 1: 7, 2: 9}
         """How many rows each store has."""
+        self.broker_of = {}
+        """The brokers of stores that are not on broker 1."""
         self.unflushed = {}
         """How many of the last rows of a store are not on the disk."""
         self.earliest = 0
         """Where every store begins."""
         self.unreadable = {}
         """How many entries at the beginning of a store have lost their data."""
+        self.first_readable_hangs = False
+        """Whether the questions for first records are not answered for now."""
         self.first_readable_fails = []
         """Errors that the next questions for first records are answered with."""
         self.failing = {}
@@ -34,6 +41,12 @@ class FakeCluster:
         """Lists as ``failing``, for the next questions only: everything fails with the same error."""
         self.away = None
         """The error with which the masters answer."""
+        self.masters_hang = False
+        """Whether the masters do not answer for now."""
+        self.hanging = set()
+        """The numbers of stores whose brokers do not answer for now."""
+        self.waited_ms = 0
+        """How long looks have waited for these."""
         self.removed = set()
         """Topics that do not exist any more."""
         self.topics_fail = None
@@ -44,6 +57,8 @@ class FakeCluster:
         """What the group was moved to."""
         self.row_bytes = {}
         """How many bytes each row of a store has; 1000 where it is not said."""
+        self.reads_hang = set()
+        """The stores that cannot be read for now."""
         self.reads_fail = {}
         """The errors with which reads of stores are answered."""
         self.group_fails = None
@@ -51,11 +66,22 @@ class FakeCluster:
         self.layouts = 0
         self.questions = 0
         self.timeouts = []
+        self.timeouts_beside = []
+        """Those of questions that no look waited for, once they were answered."""
         self.before_layout = []
         """What happens right before the next layouts are asked for."""
 
+    def add_broker(self):
+        """Add a broker with one store, number 3, of six rows; return the store's name."""
+        self.partitions.add(partition(30_000, broker_id=2))
+        self.broker_of[3] = 2
+        self.rows[3] = 6
+        return StoreId("demo", 2, 3)
+
     def layout(self, topics, *, missing_ok=False):
         self.layouts += 1
+        if self.masters_hang and is_beside():
+            raise StillAskingError
         if self.before_layout:
             self.before_layout.pop(0)()
         if self.away is not None:
@@ -78,15 +104,22 @@ class FakeCluster:
         self.timeouts.append(timeout_ms)
         asked = set(layout.stores if stores is None else stores)
         failing = self.failing
+        if hanging := {store.store for store in asked} & self.hanging:
+            if is_beside():
+                raise StillAskingError
+            self.waited_ms += timeout_ms or 10_000
+            failing = failing | dict.fromkeys(hanging, NO_ANSWER)
+        if is_beside():
+            self.timeouts_beside.append(timeout_ms)
         if self.troubles:
             failing = dict.fromkeys(self.rows, self.troubles.pop(0))
         return StoreBounds(
             {
-                StoreId("demo", 1, store): OffsetBounds(
+                StoreId("demo", self.broker_of.get(store, 1), store): OffsetBounds(
                     self.earliest, max(self.earliest, 28 * (rows - flushed * self.unflushed.get(store, 0)))
                 )
                 for store, rows in self.rows.items()
-                if store not in failing and StoreId("demo", 1, store) in asked
+                if store not in failing and StoreId("demo", self.broker_of.get(store, 1), store) in asked
             },
             {store: failing[store.store] for store in asked if store.store in failing},
         )
@@ -94,6 +127,8 @@ class FakeCluster:
     def read_range(self, request, on_loss, wait):
         wanted = request.range
         store = wanted.partition.store_id.store
+        if store in self.reads_hang and is_beside():
+            raise StillAskingError
         if store in self.reads_fail:
             raise self.reads_fail[store]
         count = (wanted.end - wanted.start) // 28
@@ -113,6 +148,8 @@ class FakeCluster:
         return {}
 
     def first_readable(self, layout, begins):
+        if self.first_readable_hangs and is_beside():
+            raise StillAskingError
         if self.first_readable_fails:
             raise self.first_readable_fails.pop(0)
         return {

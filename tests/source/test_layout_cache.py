@@ -18,22 +18,22 @@ def layouts(cluster, clock):
 
 
 def test_a_layout_is_recent_for_ten_seconds(layouts, cluster, clock):
-    first = layouts.recent(missing_ok=True)
+    first = layouts.recent()
     clock[0] += 9.9
-    assert layouts.recent(missing_ok=True) is first is layouts.last
+    assert layouts.recent() is first is layouts.last
     clock[0] += 0.2
-    assert layouts.recent(missing_ok=True) is not first
+    assert layouts.recent() is not first
     assert cluster.layouts == 2
 
 
 def test_a_suspect_layout_is_asked_for_again_after_a_second(layouts, cluster, clock):
-    layouts.recent(missing_ok=True)
+    layouts.recent()
     layouts.suspect = True
     clock[0] += 0.5
-    layouts.recent(missing_ok=True)
+    layouts.recent()
     assert cluster.layouts == 1
     clock[0] += 0.6
-    layouts.recent(missing_ok=True)
+    layouts.recent()
     assert cluster.layouts == 2
 
 
@@ -42,7 +42,7 @@ def test_topics_are_found_by_a_pattern_each_time(cluster, clock):
     assert {one.topic for one in layouts.ask(missing_ok=False).partitions} == {"demo"}
     cluster.partitions |= {partition(0, "demo2"), partition(0, "other")}
     clock[0] += 11
-    assert {one.topic for one in layouts.recent(missing_ok=False).partitions} == {"demo", "demo2"}
+    assert {one.topic for one in layouts.recent().partitions} == {"demo", "demo2"}
 
 
 def test_a_pattern_that_matches_nothing_asks_for_nothing(cluster, clock):
@@ -57,7 +57,7 @@ def test_the_topics_of_the_last_list_are_read_while_no_master_answers(cluster, c
     cluster.topics_fail = AWAY
     for _ in range(3):
         clock[0] += 400
-        assert layouts.recent(missing_ok=True).partitions
+        assert layouts.recent().partitions
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         "new topics are not found as long as no master lists them"
     ]
@@ -131,7 +131,7 @@ def test_a_layout_is_kept_for_ten_minutes_only(layouts, cluster, clock):
 def test_without_a_layout_masters_that_are_away_are_an_error(layouts, cluster):
     cluster.away = AWAY
     with pytest.raises(TubeMQConnectionError):
-        layouts.recent(missing_ok=True)
+        layouts.recent()
     assert layouts.last is None
 
 

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from tests.source.fake_cluster import BROKER, NO_SUCH_TOPIC, partition
+from tests.source.fake_cluster import BROKER, NO_ANSWER, NO_SUCH_TOPIC, partition
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
@@ -174,20 +174,111 @@ def test_an_outage_is_told_twice_with_the_rows_that_waited(planner, cluster, clo
     assert came == "broker 1 answers again after 63 s; 11 rows waited"
 
 
-def test_a_broker_that_is_away_is_asked_seldom_and_with_little_patience(planner, cluster, clock):
-    """It must not hold up the others."""
+def test_a_broker_that_is_away_is_asked_seldom_and_beside_the_look(planner, cluster, clock):
+    """At first with little patience: where a connection is dead, no answer ever comes."""
     planner.snapshot(POSITIONS)
     cluster.failing = dict.fromkeys(cluster.rows, AWAY)
     clock[0] += 1
     planner.snapshot(POSITIONS)
-    cluster.timeouts.clear()
+    assert cluster.timeouts_beside == []
     for _ in range(120):
         clock[0] += 0.5
         planner.snapshot(POSITIONS)
 
-    impatient = [timeout for timeout in cluster.timeouts if timeout is not None]
-    assert set(impatient) == {1000}
-    assert 10 <= len(impatient) <= 16
+    assert cluster.timeouts_beside[:5] == [1000, 2000, 4000, 8000, 16_000]
+    assert 10 <= len(cluster.timeouts_beside) <= 16
+
+
+def test_a_look_waits_once_for_a_broker_that_stops_answering(planner, cluster, clock, caplog):
+    """Its rows wait, those of other stores come; and it is not away before it had all the time there is."""
+    caplog.set_level(logging.WARNING)
+    frozen = cluster.add_broker()
+    planner.snapshot(POSITIONS)
+    cluster.hanging = {3}
+    for _ in range(30):
+        clock[0] += 0.3
+        cluster.rows[0] += 1
+        snapshot = planner.snapshot(POSITIONS)
+        assert snapshot.bounds[store(0)].latest == 28 * cluster.rows[0]
+        assert frozen not in snapshot.bounds
+    assert cluster.waited_ms == 1000
+    assert caplog.records == []
+
+    cluster.hanging = set()
+    clock[0] += 0.3
+    assert frozen in planner.snapshot(POSITIONS).bounds, "what came late belongs to this look"
+    assert cluster.timeouts_beside == [None], "one question, with all the time there is"
+    assert cluster.waited_ms == 1000
+
+
+def test_a_broker_whose_answers_are_late_is_never_waited_for_and_its_rows_come(planner, cluster, clock):
+    slow = cluster.add_broker()
+    planner.snapshot(POSITIONS)
+    cluster.hanging = {3}
+    clock[0] += 0.3
+    planner.snapshot(POSITIONS)
+    seen = []
+    for _ in range(10):
+        cluster.hanging = {3}
+        cluster.rows[3] += 1
+        clock[0] += 0.3
+        planner.snapshot(POSITIONS)
+        clock[0] += 1.4
+        cluster.hanging = set()
+        found = planner.snapshot(POSITIONS)
+        seen.append(found.bounds[slow].latest // 28)
+    assert cluster.waited_ms == 1000
+    assert seen == list(range(7, 17))
+
+
+def test_a_broker_that_answers_neither_in_time_nor_later_is_away(planner, cluster, clock, caplog):
+    planner.snapshot(POSITIONS)
+    cluster.hanging = {0, 1, 2}
+    clock[0] += 1
+    planner.snapshot(POSITIONS)
+    cluster.hanging, cluster.failing = set(), dict.fromkeys(cluster.rows, NO_ANSWER)
+    clock[0] += 10
+    assert caplog.records == []
+    planner.snapshot(POSITIONS)
+    cluster.failing = {}
+    clock[0] += 2
+    planner.snapshot(POSITIONS)
+
+    went, came = [record.getMessage() for record in caplog.records]
+    assert "broker 1 (broker:8123) does not answer for 3 of its stores" in went
+    assert came.startswith("broker 1 answers again after 12 s")
+
+
+def test_a_run_that_ends_at_a_target_waits_for_brokers(planner, cluster, clock):
+    planner.snapshot(POSITIONS)
+    cluster.hanging = {1}
+    clock[0] += 1
+    planner.snapshot(POSITIONS, patient=True)
+    assert cluster.waited_ms == 10_000
+
+
+def test_a_look_waits_once_for_masters_that_stop_answering(planner, cluster, clock):
+    """A layout that is not asked for behind the bounds may lack partitions, and the snapshot says so."""
+    assert not planner.snapshot(POSITIONS).partial
+    cluster.masters_hang = True
+    began = clock[0]
+    for _ in range(50):
+        clock[0] += 0.3
+        cluster.rows[0] += 1
+        snapshot = planner.snapshot(POSITIONS)
+        assert snapshot.bounds[store(0)].latest == 28 * cluster.rows[0]
+        assert snapshot.partial
+    assert clock[0] - began == pytest.approx(50 * 0.3 + 1)
+
+    cluster.masters_hang = False
+    cluster.partitions.add(partition(30_000))
+    cluster.rows[3] = 4
+    clock[0] += 0.3
+    first = planner.snapshot(POSITIONS)
+    assert partition(30_000) in first.layout.partitions
+    cluster.rows[0] += 1
+    clock[0] += 0.3
+    assert not planner.snapshot(POSITIONS).partial
 
 
 def test_a_store_that_its_broker_does_not_have_yet_is_asked_again_with_a_new_layout(planner, cluster, clock):

@@ -2,12 +2,14 @@
 
 import json
 import pickle
+import threading
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from tests.source.fake_cluster import partition
+from tests.source.fake_cluster import NO_ANSWER, partition
+from tests.waiting import wait_until
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.protocol.errcodes import rpc_error
@@ -721,6 +723,101 @@ def test_a_group_that_cannot_be_moved_is_logged_once(cluster, clock, caplog):
     failed, again = told
     assert failed.startswith("the group's position is not moved in 4 partitions; the first: [TUBEMQ_RPC]")
     assert again == "the group's position is moved in all partitions again"
+
+
+def test_no_micro_batch_waits_for_the_group_and_the_newest_position_is_shown(cluster, monkeypatch):
+    """A thread moves it; what becomes old while that waits for a broker is not shown any more."""
+    asked, answers, moves = threading.Event(), threading.Event(), []
+
+    def move_group(_, positions):
+        moves.append(positions[partition(0)])
+        asked.set()
+        assert answers.wait(20)
+        return {}
+
+    monkeypatch.setattr(cluster, "move_group", move_group)
+    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream.commit(first)
+    assert asked.wait(20)
+    for rows_done in (1, 2, 3):
+        stream.commit(first | {"topics": {"demo": {"1:0": 28 * rows_done}}, "from": {}})
+    answers.set()
+    wait_until(lambda: moves[-1] == 28 * 3)
+    wait_until(lambda: not any(thread.name == "tubemq-group" for thread in threading.enumerate()))
+
+    assert moves == [28 * 5, 28 * 3]
+
+
+def test_the_group_is_not_moved_at_brokers_that_are_away(cluster, clock):
+    """A courtesy does not ask whom no look asks; it is moved there when they are back."""
+    cluster.add_broker()
+    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.failing = {3: NO_ANSWER}
+    clock[0] += 1
+    stream.latestOffset(end, EVERYTHING)
+    stream.commit(end)
+    assert len(cluster.group) == 4
+    cluster.failing = {}
+    clock[0] += 10
+    stream.latestOffset(end, EVERYTHING)
+    stream.commit(end)
+    assert cluster.group[partition(30_000, broker_id=2)] == 28 * 6
+
+
+def test_no_trigger_waits_for_the_first_record_of_a_store_again_and_again(cluster, clock):
+    """Other stores go on; where this one can be read is taken over when it is known."""
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.partitions.add(partition(40_000))
+    cluster.rows[4] = 3
+    cluster.first_readable_hangs = True
+    began = clock[0] = clock[0] + 20
+    for number in range(10):
+        cluster.rows[0] += 1
+        clock[0] += 1
+        later = stream.latestOffset(end, EVERYTHING)
+        assert rows(stream, end, later) == {0: 1}, number
+        end = later
+    assert clock[0] - began == 10 + 1
+    cluster.first_readable_hangs = False
+    clock[0] += 1
+    assert rows(stream, end, stream.latestOffset(end, EVERYTHING)) == {40_000: 3}
+
+
+def test_no_trigger_waits_for_the_size_of_rows_again_and_again(cluster, clock):
+    stream = reader(maxbytespertrigger="1g")
+    limit = stream.getDefaultReadLimit()
+    end = stream.latestOffset(stream.initialOffset(), limit)
+    cluster.reads_hang = {2}
+    began = clock[0] = clock[0] + 20
+    for _ in range(10):
+        cluster.rows[0] += 1
+        cluster.rows[2] += 1
+        clock[0] += 1
+        later = stream.latestOffset(end, limit)
+        assert rows(stream, end, later) == {0: 1, 20_000: 1, 20_001: 1}, "the last size counts"
+        end = later
+    assert clock[0] - began == 10 + 1
+
+
+def test_a_partition_that_no_master_told_of_in_time_is_read_from_its_beginning(cluster, clock):
+    """The stream had gone on in its store, and has to come back for it."""
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.masters_hang = True
+    cluster.partitions.add(partition(20_002))
+    cluster.rows[2] += 2
+    clock[0] += 1
+    later = stream.latestOffset(end, EVERYTHING)
+    assert rows(stream, end, later) == {20_000: 2, 20_001: 2}
+    assert later["partial"]
+    cluster.masters_hang = False
+    clock[0] += 20
+    last = stream.latestOffset(later, EVERYTHING)
+    assert rows(stream, later, last) == {20_002: 11}
+    assert "partial" not in last
 
 
 def test_the_group_is_left_alone_by_default(cluster):

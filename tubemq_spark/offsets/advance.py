@@ -24,6 +24,7 @@ def next_offset(
     ends: Mapping[StoreId, int] | None = None,
     target: Mapping[TopicPartition, int] | None = None,
     chosen_one_by_one: bool = False,
+    partial: bool = False,
 ) -> SourceOffset:
     """Return the end of the next micro-batch; ``start`` itself when there is nothing new.
 
@@ -46,6 +47,7 @@ def next_offset(
             now are read nevertheless: their tasks wait for it. What it includes must still be there,
             under any policy: otherwise the run could not do what it began to. None for the other triggers.
         chosen_one_by_one: whether the user names each partition.
+        partial: whether there may be others than ``partitions``: they were asked for before ``bounds``.
 
     Raises:
         OptionError: the token does not fit the partitions or the log, see ``resolve``.
@@ -55,7 +57,7 @@ def next_offset(
     first: Mapping[TopicPartition, int] = {}
     if isinstance(start, StartToken):
         first = resolve(start.spec, partitions, bounds, option="startingOffsets", on_loss=on_loss, ends=ends)
-    were_there = chosen_one_by_one or start.assigned
+    were_there = chosen_one_by_one or start.partial
     comparison = audit(first or start.next_offsets, partitions, bounds, new_were_there=were_there)
     for loss in comparison.losses:
         on_loss(loss)
@@ -69,8 +71,9 @@ def next_offset(
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
     # A partition whose broker does not answer now is still to come, and was there before.
-    assigned = chosen_one_by_one or (start.assigned and not next_offsets.keys() >= set(partitions))
-    return SourceOffset(next_offsets, {**first, **comparison.appeared}, assigned)
+    to_come = start.partial and not next_offsets.keys() >= set(partitions)
+    partial = partial or chosen_one_by_one or to_come
+    return SourceOffset(next_offsets, {**first, **comparison.appeared}, partial)
 
 
 def _check_target(

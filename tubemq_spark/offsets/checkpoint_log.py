@@ -34,7 +34,7 @@ class Progress:
     """Where the last finished micro-batch ended, in index bytes; where the first one begins before that."""
     planned: Mapping[TopicPartition, int]
     """Where the micro-batch ends that is under way; equal to ``reached`` if there is none."""
-    assigned: bool = False
+    partial: bool = False
     """See ``SourceOffset``."""
 
 
@@ -76,10 +76,10 @@ def progress(
 
 def _progress(before: StreamOffset | None, end: StreamOffset, *, finished: bool) -> Progress:
     if finished or not isinstance(end, SourceOffset):
-        return Progress(end.next_offsets, end.next_offsets, end.assigned)
+        return Progress(end.next_offsets, end.next_offsets, end.partial)
     start = before or SourceOffset({})
     reached = {partition: start_of(partition, start, end) for partition in end.next_offsets}
-    return Progress(reached, end.next_offsets, end.assigned)
+    return Progress(reached, end.next_offsets, end.partial)
 
 
 def _ours(line: str) -> dict[str, Any] | None:

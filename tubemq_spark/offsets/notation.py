@@ -19,7 +19,7 @@ FORMAT_VERSION: Final = 1
 VERSION_KEY: Final = "v"
 """Marks the form of a checkpoint. No topic can have this name: names have at least two characters."""
 
-OPTIONAL_KEYS: Final = ("from", "assigned")
+OPTIONAL_KEYS: Final = ("from", "partial")
 """What an offset in a checkpoint may have besides its version and its topics."""
 
 _LOCAL_ID: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")

@@ -4,8 +4,9 @@ Two forms, both of format version 1:
 
 ``{"v":1,"topics":{"demo":{"1:0":280}},"from":{"demo":{"1:0":0}}}``
     The next offset to read of every partition. ``from`` only exists for partitions that appear with this
-    offset, and says where they begin. ``"assigned":true`` at the end says that the user named each partition:
-    others of their topics may have been there all the time. Only ``assign`` writes it.
+    offset, and says where they begin. ``"partial":true`` at the end says that other partitions of the topics
+    may have been there when it was written: ``assign`` left them out, or no master said in time which there
+    are. They begin where their stores do, and not where the others of a store have come to.
 ``{"v":1,"start":"latest"}``
     A token: the stream's beginning, not resolved yet.
 
@@ -49,7 +50,7 @@ class StartToken:
         return {}
 
     @property
-    def assigned(self) -> bool:
+    def partial(self) -> bool:
         """No partition was left out."""
         return False
 
@@ -70,8 +71,8 @@ class SourceOffset:
     """The next offset to read, in index bytes."""
     first_offsets: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
     """Where the partitions begin that the previous offset does not have."""
-    assigned: bool = False
-    """Whether partitions of these topics were left out that may have been there all the time."""
+    partial: bool = False
+    """Whether there may have been other partitions of these topics."""
 
     def __post_init__(self) -> None:
         for offsets in (self.next_offsets, self.first_offsets):
@@ -83,8 +84,8 @@ class SourceOffset:
         data: dict[str, Any] = {VERSION_KEY: FORMAT_VERSION, "topics": write_offsets(self.next_offsets)}
         if self.first_offsets:
             data["from"] = write_offsets(self.first_offsets)
-        if self.assigned:
-            data["assigned"] = True
+        if self.partial:
+            data["partial"] = True
         return data
 
     @classmethod
@@ -147,7 +148,7 @@ def _fields(
     strangers = sorted(first_offsets.keys() - next_offsets.keys())
     if strangers:
         reader.fail(f"{strangers[0]} is in 'from' but not in 'topics'")
-    assigned = data.get("assigned", False)
-    if not isinstance(assigned, bool):
-        reader.fail(f"the value of 'assigned' is {assigned!r}, neither true nor false")
-    return next_offsets, first_offsets, assigned
+    partial = data.get("partial", False)
+    if not isinstance(partial, bool):
+        reader.fail(f"the value of 'partial' is {partial!r}, neither true nor false")
+    return next_offsets, first_offsets, partial

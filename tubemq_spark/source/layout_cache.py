@@ -5,13 +5,20 @@ without a master. So while no master answers, the layout there is remains right,
 with it for up to ten minutes.
 
 A layout is *recent* until it is due (``_due_at``): ten seconds after it was asked for, or one second if a
-broker has cast doubt on it (``suspect``). While ``_masters_away``, even callers that want a new one get the
-old one until it is due, so that every question does not wait for masters that are away.
+broker has cast doubt on it (``suspect``).
+
+Two kinds of callers ask. What fixes an offset permanently waits for the masters (``ask``). A running stream
+waits for them once (``recent``, ``newest``): the layout is asked for beside it (``source.beside``), and a
+refresh that is late is taken over when it has come. While ``_masters_away``, none begins before it is due.
+
+One thread uses a cache. The thread of a refresh uses ``_existing`` and ``_existing_unknown`` only, and there
+is one refresh at a time.
 """
 
+import functools
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
@@ -21,6 +28,7 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import FixedPauses, Sleep, with_retries
 from tubemq_spark.offsets.subscription import Subscription
 from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.source.beside import OneByOne
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +53,42 @@ class LayoutCache:
         self._asked_at = 0.0
         self._due_at = 0.0
         self._masters_away = False
+        self._refreshes: OneByOne[TopicsLayout] = OneByOne("tubemq-layout")
         self.last: TopicsLayout | None = None
         """The last layout, however old."""
         self.suspect = False
         """Whether a broker's answer says that the layout may be wrong."""
 
-    def recent(self, *, missing_ok: bool) -> TopicsLayout:
-        """Return the layout, asked for again only when it is due; see ``ask``."""
+    def recent(self) -> TopicsLayout:
+        """Return the layout, without topics that do not exist; asked for again only when it is due.
+
+        Raises:
+            TubeMQError: as ``newest``.
+        """
+        last = self._last_if_useful()
+        if last is None:
+            return self.ask(missing_ok=True)
+        self._take_over()
         now = time.monotonic()
         suspect = self.suspect and now >= self._asked_at + _SUSPECT_MAX_AGE_SECONDS
-        if self.last is None or suspect or now >= self._due_at:
-            return self.ask(missing_ok=missing_ok)
-        return self.last
+        if suspect or now >= self._due_at:
+            self._begin_refresh()
+        return self.last or last
+
+    def newest(self) -> tuple[TopicsLayout, bool]:
+        """Return the layout, without topics that do not exist, and whether it was asked for now.
+
+        It was not if the masters are away or late.
+
+        Raises:
+            TubeMQError: the master refuses, or there is no layout and no master answers.
+        """
+        last = self._last_if_useful()
+        if last is None:
+            return self.ask(missing_ok=True), not self._masters_away
+        self._take_over()
+        asked_now = self._begin_refresh()
+        return self.last or last, asked_now
 
     def ask(self, *, missing_ok: bool) -> TopicsLayout:
         """Ask for the layout; while no master answers, return the last one.
@@ -69,17 +101,44 @@ class LayoutCache:
         """
         if self._masters_away and self.last is not None and time.monotonic() < self._due_at:
             return self.last
+        self._refreshes.forget()  # what it brings would be older
+        return self._take(lambda: self._ask(missing_ok=missing_ok))[0]
+
+    def _last_if_useful(self) -> TopicsLayout | None:
+        too_old = time.monotonic() - self._asked_at > _MASTERS_AWAY_MAX_AGE_SECONDS
+        return None if too_old else self.last
+
+    def _begin_refresh(self) -> bool:
+        """Begin one if none is under way and masters answer; tell whether it has brought a layout already."""
+        if self._refreshes.under_way or (self._masters_away and time.monotonic() < self._due_at):
+            return False
+        self._refreshes.begin(functools.partial(self._ask, missing_ok=True))
+        return self._take_over()
+
+    def _take_over(self) -> bool:
+        """Take what the refresh under way has brought; tell whether that is a layout."""
+        refresh = self._refreshes.ended()
+        return refresh is not None and self._take(refresh.answer)[1]
+
+    def _take(self, answer: Callable[[], TopicsLayout]) -> tuple[TopicsLayout, bool]:
+        """Return what is answered, or the last layout while no master answers, and whether it is the first.
+
+        Raises:
+            TubeMQError: the master refuses, or no master answers and the last layout is too old.
+        """
+        last = self._last_if_useful()
         try:
-            self.last = self._subscription.of(self._ask(missing_ok=missing_ok))
+            layout = answer()
         except TubeMQError as error:
-            age = time.monotonic() - self._asked_at
-            if self.last is None or not error.retriable or age > _MASTERS_AWAY_MAX_AGE_SECONDS:
+            if last is None or not error.retriable:
                 raise
             self._note_masters_away(error)
+            layout = last
         else:
             self._note_masters_answer()
+        self.last = layout
         self._due_at = time.monotonic() + _MAX_AGE_SECONDS
-        return self.last
+        return layout, not self._masters_away
 
     def _ask(self, *, missing_ok: bool) -> TopicsLayout:
         topics = self._subscription.topics(self._ask_for_topics)
@@ -87,7 +146,7 @@ class LayoutCache:
             return TopicsLayout({}, UNDEFINED)
         # A topic that was found may be gone by now.
         missing_ok = missing_ok or self._subscription.finds_topics
-        return self._cluster.layout(topics, missing_ok=missing_ok)
+        return self._subscription.of(self._cluster.layout(topics, missing_ok=missing_ok))
 
     def _ask_for_topics(self) -> Collection[str]:
         """Return which topics exist; the last answer where there is none now.

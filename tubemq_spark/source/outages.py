@@ -1,17 +1,24 @@
 """Brokers that do not answer: when they are asked again, and what the user sees.
 
-A broker *answers* (no entry here), or it is *away* (an entry) as long as one of its stores has no answer. The
-user is told twice per outage: when it begins, and when it ends, with how long it took and how many rows
-waited.
+========  ====================================================================================================
+a broker  means
+========  ====================================================================================================
+answers   no entry here: every look waits for it, up to ``source.beside.PATIENCE_S``
+is late   an entry that is not ``told``: it did not answer in time. It is asked beside the look, without a
+          pause and with all the time there is, until it answers in time again, or not at all
+is away   an entry that is ``told``: one of its stores has no answer. If none has one, it is asked beside the
+          look, after a pause and with a time-out that double
+========  ====================================================================================================
 
-A broker of which no store had an answer is asked again after a pause that doubles, and with a short time-out:
-it answers within milliseconds when it is back, and a broker that is frozen must not hold up the others.
+The user is told twice per outage: when it begins, and when it ends, with how long it took and how many rows
+waited. Of a broker that is late nothing is told: its rows come later.
 """
 
 import collections
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
@@ -21,26 +28,47 @@ from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
-RETRY_TIMEOUT_MS: Final = 1_000
-"""The time-out of a broker that did not answer last time."""
+_FIRST_TIMEOUT_MS: Final = 1_000
+"""The first time-out of a broker that is away: it answers within milliseconds when it is back, and on a
+connection that is dead it never does."""
 
 _NOT_READY: Final = frozenset({ErrCode.FORBIDDEN, ErrCode.INTERNAL_SERVER_ERROR})
 """What a broker answers that does not have a topic or a store yet, or no longer: the layout says which."""
 
 
+class Due(NamedTuple):
+    """A broker that is to be asked beside the others."""
+
+    stores: Sequence[StoreId]
+    timeout_ms: int | None
+    """How long its answer may take; None for as long as any answer may."""
+
+
 class _Outage:
-    """One broker that is away."""
+    """One broker that is late or away."""
 
     def __init__(self, since: float) -> None:
         self.since = since
+        self.told = False
+        """Whether the user knows."""
+        self.beside = False
+        """Whether no store had an answer in time, so that the others are not to wait for it."""
         self.stores: Collection[StoreId] = ()
         """The stores that had no answer when the broker was last asked."""
         self.failures = 0
         self.ask_at = since
 
+    def late(self) -> None:
+        self.beside, self.failures, self.ask_at = True, 0, -math.inf
+
     def postpone(self, now: float) -> None:
+        self.beside = True
         self.failures += 1
         self.ask_at = now + BROKER_OUTAGE.after_ms(self.failures) / 1000
+
+    @property
+    def timeout_ms(self) -> int | None:
+        return _FIRST_TIMEOUT_MS << min(self.failures - 1, 4) if self.failures else None
 
 
 class Outages:
@@ -49,20 +77,40 @@ class Outages:
     def __init__(self) -> None:
         self._away: dict[int, _Outage] = {}
 
-    def stores_to_ask(
-        self, layout: TopicsLayout, now: float
-    ) -> tuple[Collection[StoreId], Collection[StoreId]]:
-        """Return the stores of brokers that answered last time, and of those of the others that are due."""
-        if not self._away:
-            return layout.stores.keys(), ()
-        due = {broker_id for broker_id, outage in self._away.items() if now >= outage.ask_at}
-        return (
-            [store for store in layout.stores if store.broker_id not in self._away],
-            [store for store in layout.stores if store.broker_id in due],
-        )
+    @property
+    def beside(self) -> Collection[int]:
+        """The brokers that no look waits for."""
+        return {broker_id for broker_id, outage in self._away.items() if outage.beside}
+
+    @property
+    def late(self) -> Collection[int]:
+        """Those of them that may answer, and do so too late."""
+        return {broker_id for broker_id, outage in self._away.items() if outage.beside and not outage.told}
+
+    def stores_to_ask(self, layout: TopicsLayout) -> Collection[StoreId]:
+        """Return the stores of the brokers that a look waits for."""
+        beside = self.beside
+        if not beside:
+            return layout.stores.keys()
+        return [store for store in layout.stores if store.broker_id not in beside]
+
+    def due(self, layout: TopicsLayout, now: float) -> dict[int, Due]:
+        """Return those of the other brokers that are to be asked now, by broker id."""
+        return {
+            broker_id: Due(
+                [store for store in layout.stores if store.broker_id == broker_id], outage.timeout_ms
+            )
+            for broker_id, outage in self._away.items()
+            if outage.beside and now >= outage.ask_at
+        }
 
     def update(
-        self, answer: StoreBounds, layout: TopicsLayout, positions: Mapping[TopicPartition, int], now: float
+        self,
+        answer: StoreBounds,
+        layout: TopicsLayout,
+        positions: Mapping[TopicPartition, int],
+        now: float,
+        late: Collection[int] = (),
     ) -> None:
         """Take over what brokers have answered; tell the user what has changed.
 
@@ -71,6 +119,7 @@ class Outages:
             layout: where the stores are.
             positions: the stream's next offsets, to count the rows that waited.
             now: the time in seconds, of any clock that never goes back.
+            late: brokers that did not answer in time, although they may answer; or that did so too late.
         """
         if self._away:
             self._forget_unlisted(layout)
@@ -81,12 +130,21 @@ class Outages:
         for store in answer.by_store:
             answered[store.broker_id].append(store)
         for broker_id, stores in failures.items():
-            self._begin_outage(broker_id, stores, answer.failures[stores[0]], layout, now)
-            self._away[broker_id].stores = stores
+            outage = self._away.setdefault(broker_id, _Outage(now))
+            outage.stores = stores
+            if broker_id in late:
+                outage.late()
+                continue
+            self._tell_of(broker_id, outage, answer.failures[stores[0]], layout)
             if broker_id not in answered:
-                self._away[broker_id].postpone(now)
+                outage.postpone(now)
         for broker_id in self._away.keys() & answered.keys() - failures.keys():
-            self._end_outage(broker_id, answered[broker_id], answer.by_store, positions, now)
+            if self._away[broker_id].told:
+                self._tell_of_end(broker_id, answered[broker_id], answer.by_store, positions, now)
+            if broker_id in late:
+                self._away[broker_id].late()
+            else:
+                del self._away[broker_id]
 
     def _forget_unlisted(self, layout: TopicsLayout) -> None:
         """Forget brokers whose stores without an answer no longer exist, as after a topic was removed.
@@ -99,26 +157,19 @@ class Outages:
             if not layout.stores.keys().isdisjoint(outage.stores)
         }
 
-    def _begin_outage(
-        self,
-        broker_id: int,
-        stores: Collection[StoreId],
-        error: TubeMQError,
-        layout: TopicsLayout,
-        now: float,
-    ) -> None:
-        if broker_id in self._away:
+    def _tell_of(self, broker_id: int, outage: _Outage, error: TubeMQError, layout: TopicsLayout) -> None:
+        if outage.told:
             return
-        self._away[broker_id] = _Outage(now)
+        outage.told = True
         logger.warning(
             "broker %d (%s) does not answer for %d of its stores; they wait, other stores continue: %s",
             broker_id,
-            layout.stores[next(iter(stores))],
-            len(stores),
+            layout.stores[next(iter(outage.stores))],
+            len(outage.stores),
             error,
         )
 
-    def _end_outage(
+    def _tell_of_end(
         self,
         broker_id: int,
         stores: Collection[StoreId],
@@ -126,7 +177,8 @@ class Outages:
         positions: Mapping[TopicPartition, int],
         now: float,
     ) -> None:
-        outage = self._away.pop(broker_id)
+        outage = self._away[broker_id]
+        outage.told = False
         reached: dict[StoreId, int] = {}
         for partition, offset in positions.items():
             if partition.broker_id == broker_id:
@@ -146,6 +198,11 @@ class Outages:
 def may_be_gone(error: TubeMQError) -> bool:
     """Tell whether a broker's answer may mean that a topic or a store does not exist there (yet)."""
     return isinstance(error, RpcError) and error.code in _NOT_READY
+
+
+def brokers_late(failures: Mapping[StoreId, TubeMQError]) -> set[int]:
+    """Return the ids of brokers that did not answer in time, although their connections stand."""
+    return {store.broker_id for store, error in failures.items() if error.condition == "TUBEMQ_TIMEOUT"}
 
 
 def brokers_away(

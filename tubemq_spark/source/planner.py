@@ -7,6 +7,8 @@ because a broker does not answer: the stores of that broker stay where they are,
 There are two kinds of snapshot:
 
 - *as far as brokers answer* (``snapshot``): what a running stream needs. Stores without an answer stay put.
+  It waits a moment for a peer that has answered so far, and then no more: such a peer is asked beside the
+  look (``source.beside``), and what it answers belongs to the look that finds it.
 - *complete* (``complete_snapshot``): what fixes an offset permanently: a start, the end of a batch
   read, or the target of ``Trigger.AvailableNow``. It waits for every store, up to ``fetchOffset.numRetries``
   attempts.
@@ -20,13 +22,14 @@ of a topic takes some seconds and several steps, see ``_settled_layout``.
 
 Invariants:
 
-- The layout of a snapshot was asked for after its bounds. So no partition that the layout lacks has a record
-  below these bounds: producers write to a partition only after the master lists it. That is why a partition
-  that appears in a known store has nothing before the planned offset, and why a store whose only partition
-  is planned holds nothing else.
+- The layout of a snapshot was asked for after its bounds, or the snapshot is ``partial``. So no partition
+  that the layout lacks has a record below these bounds: producers write to a partition only after the master
+  lists it. That is why a partition that appears in a known store has nothing before the planned offset, and
+  why a store whose only partition is planned holds nothing else. After a partial snapshot neither counts.
 - A snapshot is immutable, and the same object as long as nothing has changed: callers keep what they have
   computed from it.
-- Only one thread uses a planner: Spark asks one question at a time.
+- Only one thread uses a planner: Spark asks one question at a time. Threads of ``_beside`` and of
+  ``_readable`` ask the cluster and use nothing of the planner.
 """
 
 import dataclasses
@@ -66,8 +69,9 @@ from tubemq_spark.offsets.offset_spec import (
 from tubemq_spark.offsets.splitting import split_ranges
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions, TimestampSearch
+from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
 from tubemq_spark.source.layout_cache import LayoutCache
-from tubemq_spark.source.outages import RETRY_TIMEOUT_MS, Outages, brokers_away, may_be_gone
+from tubemq_spark.source.outages import Outages, brokers_away, brokers_late, may_be_gone
 from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
@@ -105,6 +109,14 @@ class Planner:
         self.layouts = LayoutCache(self.cluster, options.subscription)
         """Where the partitions are."""
         self._outages = Outages()
+        self._beside: dict[int, Begun[VisibleBounds]] = {}
+        """What is being asked of brokers that no look waits for, by broker id: one question each."""
+        self._last_late: dict[int, VisibleBounds] = {}
+        """What a broker that is late has answered last, by broker id."""
+        self._readable: OneByOne[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = OneByOne(
+            "tubemq-readable"
+        )
+        """Where some logs begin, and where they can be read from."""
         self._asked_at = 0.0
         self._changed_at = 0.0
         self._latest: dict[StoreId, int] = {}
@@ -113,21 +125,28 @@ class Planner:
         """The last snapshot, however old."""
 
     @property
+    def brokers_beside(self) -> Collection[int]:
+        """The ids of brokers that are late or away: nothing waits for them."""
+        return self._outages.beside
+
+    @property
     def latest_known(self) -> Mapping[StoreId, int]:
         """Where what may be read of every store ended when its broker last answered, in index bytes."""
         return self._latest
 
-    def snapshot(self, positions: Mapping[TopicPartition, int]) -> Snapshot:
+    def snapshot(self, positions: Mapping[TopicPartition, int], *, patient: bool = False) -> Snapshot:
         """Return layout and bounds as far as brokers answer, at most a moment old.
 
         Args:
             positions: the next offsets of a running stream. A topic that no longer exists is not an error.
+            patient: whether brokers may take as long as any answer may, as they may at the first time.
 
         Raises:
             TubeMQError: the master refuses, or no master has answered for ten minutes.
         """
         if self.last_snapshot is None or time.monotonic() - self._asked_at > self._max_age():
-            self.last_snapshot = self._ask_as_far_as_brokers_answer(positions)
+            patient = patient or self.last_snapshot is None
+            self.last_snapshot = self._ask_as_far_as_brokers_answer(positions, patient=patient)
             self._asked_at = time.monotonic()
         return self.last_snapshot
 
@@ -165,10 +184,12 @@ class Planner:
         Args:
             snapshot: the bounds.
             stores: some of its stores.
-            patient: whether brokers are asked again, up to ``fetchOffset.numRetries`` attempts.
+            patient: whether brokers are asked again, up to ``fetchOffset.numRetries`` attempts. Otherwise
+                these stores are left out when brokers do not answer in time; their answers belong to the next
+                look.
 
         Raises:
-            TubeMQError: a broker did not answer.
+            TubeMQError: a broker did not answer, and this is ``patient``.
         """
         alone = snapshot.layout.alone_in_store
         begins = {
@@ -182,7 +203,9 @@ class Planner:
         def ask() -> dict[TopicPartition, int]:
             return self.cluster.first_readable(snapshot.layout, begins)
 
-        offsets = self._with_retries(ask) if patient else ask()
+        offsets = self._with_retries(ask) if patient else self._readable_in_time(begins, ask)
+        if offsets is None:
+            return {store: span for store, span in snapshot.bounds.items() if store not in stores}
         lifted = {place.store_id: span._replace(earliest=offsets[place]) for place, span in begins.items()}
         return {**snapshot.bounds, **lifted}
 
@@ -226,7 +249,7 @@ class Planner:
         planned: Collection[TopicPartition],
         on_loss: LossPolicy,
         *,
-        assigned: bool = False,
+        partial: bool = False,
     ) -> list[OffsetRangePartition]:
         """Return the tasks of some ranges, with the addresses of their brokers; brokers are not asked.
 
@@ -236,19 +259,19 @@ class Planner:
                 a micro-batch must return the same rows after a partition was added.
             on_loss: called for partitions that no longer exist. With a ledger, a task writes them to it:
                 another attempt of the micro-batch may have met the same in its tasks.
-            assigned: whether ``planned`` are those that the user named, so that there may have been others.
+            partial: whether there may have been others.
 
         Raises:
             DataLossError: by the policy.
             TubeMQError: as ``snapshot``.
         """
         options, listed, gone = self._options, [], []
-        layout = self._with_retries(lambda: self.layouts.recent(missing_ok=True))
-        layout = self._settled_layout(layout, {range_.partition for range_ in ranges})
+        layout = self._with_retries(self.layouts.recent)
+        layout, _ = self._settled(layout, {range_.partition for range_ in ranges})
         # Of partitions that were left out, those of now: no offset tells which there were. Where messages are
         # passed over for their type, the offsets of the others are unknown, as in a shared store.
         filtered = options.cluster.client.message_types
-        left_out = {*layout.unread, *layout.partitions} if assigned else layout.unread
+        left_out = {*layout.unread, *layout.partitions} if partial else layout.unread
         alone = {} if filtered else alone_in_store({*planned, *left_out})
         for range_ in ranges:
             if range_.partition in layout.partitions:
@@ -272,6 +295,21 @@ class Planner:
             planned_tasks.append(OffsetRangePartition((), gone))
         return planned_tasks
 
+    def _readable_in_time(
+        self, begins: Mapping[TopicPartition, OffsetBounds], ask: Callable[[], dict[TopicPartition, int]]
+    ) -> dict[TopicPartition, int] | None:
+        """Return the offsets of first records; None as long as they are not known."""
+        wanted = {place: span.earliest for place, span in begins.items()}
+        if not self._readable.under_way:
+            self._readable.begin(lambda: (wanted, ask()))
+        ended = self._readable.ended()
+        try:
+            asked, offsets = ended.answer() if ended is not None else ({}, {})
+        except TubeMQError as error:
+            logger.info("stores wait until it is known where they can be read: %s", error)
+            return None
+        return offsets if asked == wanted else None
+
     def _max_age(self) -> float:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""
         idle = (time.monotonic() - self._changed_at) * _IDLE_SHARE
@@ -279,21 +317,26 @@ class Planner:
         oldest = self._options.max_idle_interval_ms / 1000
         return min(max(_MAX_AGE_SECONDS, idle, stores * _MAX_AGE_SECONDS_PER_STORE), oldest)
 
-    def _ask_as_far_as_brokers_answer(self, positions: Mapping[TopicPartition, int]) -> Snapshot:
-        layout = self._with_retries(lambda: self.layouts.recent(missing_ok=True))
-        answer = self._ask_brokers(layout, positions)
+    def _ask_as_far_as_brokers_answer(
+        self, positions: Mapping[TopicPartition, int], *, patient: bool
+    ) -> Snapshot:
+        layout = self._with_retries(self.layouts.recent)
+        answer = self._ask_brokers(layout, positions, patient=patient)
         last = self.last_snapshot
         if last is not None and last.is_unchanged(answer, layout):
             return last
         self._changed_at = time.monotonic()
-        layout = self.layouts.ask(missing_ok=True)
+        layout, asked_now = self._with_retries(self.layouts.newest)
         emptied = _emptied_topics(answer.bounds.by_store, positions)
-        return self._new_snapshot(answer, self._settled_layout(layout, positions.keys(), emptied))
+        layout, asked_since = self._settled(layout, positions.keys(), emptied)
+        return self._new_snapshot(answer, layout, partial=not (asked_now or asked_since))
 
-    def _settled_layout(
+    def _settled(
         self, layout: TopicsLayout, partitions: Collection[TopicPartition], emptied: Collection[str] = ()
-    ) -> TopicsLayout:
+    ) -> tuple[TopicsLayout, bool]:
         """Return the layout once topics whose removal has begun are removed, if that happens soon.
+
+        It comes with whether it was asked for again.
 
         A broker deletes a topic before the master does, and creates an empty store if it is asked in between.
         The master then drops the topic's partitions, one broker after the other, and the topic last.
@@ -306,11 +349,11 @@ class Planner:
         missing = set(partitions) - layout.partitions.keys()
         missing.difference_update(self._options.subscription.others(missing))
         leaving = {*emptied, *(partition.topic for partition in missing)}
-        deadline = Deadline.after_ms(REMOVAL_SECONDS * 1000, time.monotonic)
+        deadline, asked_now = Deadline.after_ms(REMOVAL_SECONDS * 1000, time.monotonic), False
         while any(partition.topic in leaving for partition in layout.partitions) and not deadline.expired:
             time.sleep(max(_REMOVAL_PAUSE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
-            layout = self._with_retries(lambda: self.layouts.ask(missing_ok=True))
-        return layout
+            layout, asked_now = self._with_retries(self.layouts.newest)
+        return layout, asked_now
 
     def _ask_all(self, *, missing_ok: bool) -> Snapshot:
         layout = self.layouts.ask(missing_ok=missing_ok)
@@ -328,20 +371,44 @@ class Planner:
         self._changed_at = time.monotonic()
         return self._new_snapshot(answer, later)
 
-    def _ask_brokers(self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]) -> VisibleBounds:
-        """Ask the brokers that answered last time and, now and then and with a short time-out, the others."""
-        answering, due = self._outages.stores_to_ask(layout, time.monotonic())
+    def _ask_brokers(
+        self, layout: TopicsLayout, positions: Mapping[TopicPartition, int], *, patient: bool
+    ) -> VisibleBounds:
+        """Ask the brokers that answered last time, and take over what the others have answered since."""
         ask = functools.partial(
             ask_bounds, self.cluster, self._options.visibility, layout, positions=positions
         )
-        answer = ask(answering)
-        if due:
-            answer = answer.with_others(ask(due, timeout_ms=RETRY_TIMEOUT_MS))
-        self._outages.update(answer.bounds, layout, positions, time.monotonic())
+        for broker_id, due in self._outages.due(layout, time.monotonic()).items():
+            if broker_id not in self._beside:
+                question = functools.partial(ask, due.stores, timeout_ms=due.timeout_ms)
+                self._beside[broker_id] = Begun(question, f"tubemq-late-{broker_id}")
+        answer = ask(
+            self._outages.stores_to_ask(layout), timeout_ms=None if patient else round(PATIENCE_S * 1000)
+        )
+        late = set() if patient else brokers_late(answer.bounds.failures)
+        stores = layout.stores.keys()
+        seconds = PATIENCE_S if patient else 0
+        for broker_id, begun in list(self._beside.items()):
+            if not begun.ended_within(seconds):
+                continue
+            del self._beside[broker_id]
+            other = begun.answer().of(stores)
+            answer = answer.with_others(other)
+            if begun.took_s > PATIENCE_S and not other.bounds.failures:
+                late.add(broker_id)
+                self._last_late[broker_id] = other
+        self._outages.update(answer.bounds, layout, positions, time.monotonic(), late)
+        # What a broker that is late has said remains true until it says more.
+        self._last_late = {one: said for one, said in self._last_late.items() if one in self._outages.late}
+        for broker_id, said in self._last_late.items():
+            if broker_id not in late:
+                answer = said.of(stores).with_others(answer)
         self.layouts.suspect = any(may_be_gone(error) for error in answer.bounds.failures.values())
         return answer
 
-    def _new_snapshot(self, answer: VisibleBounds, layout: TopicsLayout) -> Snapshot:
+    def _new_snapshot(
+        self, answer: VisibleBounds, layout: TopicsLayout, *, partial: bool = False
+    ) -> Snapshot:
         """Return a snapshot of the stores that the layout has, which was asked for after the answers.
 
         A store that the master has stopped listing is being deleted: what it holds says nothing.
@@ -350,7 +417,7 @@ class Planner:
         bounds = {store: span for store, span in answer.bounds.by_store.items() if store in stores}
         ends = {store: answer.ends[store] for store in bounds}
         self._latest = {**{store: end for store, end in self._latest.items() if store in stores}, **ends}
-        return Snapshot(layout, bounds, ends)
+        return Snapshot(layout, bounds, ends, partial)
 
     def _with_retries(self, ask: Callable[[], Result]) -> Result:
         options = self._options

@@ -11,11 +11,13 @@ A sample holds for a store until one of these, so that sampling costs a small pa
 
 Where a broker does not answer there is no new sample; the last one counts instead, if there is one. Otherwise
 the size is not known, and a stream leaves the store where it is, as it does with stores whose ends are not
-known.
+known. Brokers are asked beside the trigger (``source.beside``), in one question at a time for all stores that
+need a sample.
 """
 
 import collections
 import dataclasses
+import functools
 import logging
 import math
 import time
@@ -34,6 +36,7 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.side_by_side import answers_and_errors
+from tubemq_spark.source.beside import OneByOne
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ class RowSizes:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._samples: dict[StoreId, _Sample] = {}
+        self._questions: OneByOne[dict[StoreId, _Sample]] = OneByOne("tubemq-row-sizes")
 
     def of(
         self, layout: TopicsLayout, unread: Mapping[StoreId, OffsetBounds], *, assume: bool
@@ -85,18 +89,30 @@ class RowSizes:
             unread: what is not read yet, of each store; not empty.
             assume: assume a size for these stores instead.
         """
+        self._take_over()
         now = time.monotonic()
         outdated = {
             store: rest
             for store, rest in unread.items()
             if (last := self._samples.get(store)) is None or not last.holds_at(rest.earliest, now)
         }
-        self._samples |= self._sampled(layout, outdated)
+        if outdated and not self._questions.under_way:
+            self._questions.begin(functools.partial(self._sampled, layout, outdated, self._samples))
+            self._take_over()
         sizes = {store: self._samples[store].row_bytes for store in unread if store in self._samples}
         return dict.fromkeys(unread, _ASSUMED_BYTES) | sizes if assume else sizes
 
+    def _take_over(self) -> None:
+        """Take the samples that have come."""
+        ended = self._questions.ended()
+        if ended is not None:
+            self._samples = self._samples | ended.answer()
+
     def _sampled(
-        self, layout: TopicsLayout, unread: Mapping[StoreId, OffsetBounds]
+        self,
+        layout: TopicsLayout,
+        unread: Mapping[StoreId, OffsetBounds],
+        known: Mapping[StoreId, _Sample],
     ) -> dict[StoreId, _Sample]:
         """Return samples of the stores that answer, all asked at once."""
         of_store: dict[StoreId, list[TopicPartition]] = collections.defaultdict(list)
@@ -104,14 +120,19 @@ class RowSizes:
             if partition.store_id in unread:
                 of_store[partition.store_id].append(partition)
         samples, errors = answers_and_errors(
-            lambda store: self._sample(layout, of_store[store], unread[store]), list(of_store)
+            lambda store: self._sample(layout, of_store[store], unread[store], known.get(store)),
+            list(of_store),
         )
         for store, error in errors.items():
             logger.info("the size of the rows of %s is not known: %s", store, error)
         return samples
 
     def _sample(
-        self, layout: TopicsLayout, partitions: list[TopicPartition], unread: OffsetBounds
+        self,
+        layout: TopicsLayout,
+        partitions: list[TopicPartition],
+        unread: OffsetBounds,
+        last: _Sample | None,
     ) -> _Sample:
         """Look at the first partition of a store, or at the next ones if there is none of its rows."""
         deadline = Deadline.after_ms(_PATIENCE_MS, time.monotonic)
@@ -130,6 +151,5 @@ class RowSizes:
             if rows:
                 mean = max(1, math.ceil(row_bytes / rows))
                 return _Sample(unread.earliest, reached, mean, time.monotonic())
-        last = self._samples.get(partitions[0].store_id)
         row_bytes = _ASSUMED_BYTES if last is None else last.row_bytes
         return _Sample(unread.earliest, end, row_bytes, time.monotonic())

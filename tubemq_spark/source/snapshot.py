@@ -16,6 +16,8 @@ class Snapshot:
     """Of the stores whose brokers answered."""
     ends: Mapping[StoreId, int]
     """Where what may be read ends in these stores, in index bytes, see ``source.visibility``."""
+    partial: bool = False
+    """Whether there may be other partitions: the layout was asked for before the bounds."""
 
     def is_unchanged(self, answer: VisibleBounds, layout: TopicsLayout) -> bool:
         """Tell whether newer answers say the same."""

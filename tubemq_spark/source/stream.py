@@ -30,8 +30,8 @@ _NO_MAXIMUM: Final = 2**63 - 1
 class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object answers offsets for the life of a query; copies of it read in the tasks.
 
-    The copies are pickled before anything is asked, so the constructor holds values only and the
-    questions of the driver go to ``StreamDriver``, which is made by the first of them.
+    The copies hold values only. The questions of the driver go to ``StreamDriver``, which is made by the
+    first of them and is not copied.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -39,6 +39,10 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._options = options
         self._driver: StreamDriver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what tasks need."""
+        return self.__dict__ | {"_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return a constant: Spark asks again after a failed first batch (see ``offsets.source_offset``)."""
@@ -83,7 +87,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._asked().move_group(end)
 
     def stop(self) -> None:
-        """Do nothing: no session and no lease outlives the question it was made for."""
+        """Do nothing: no session, lease or thread outlives the question it was made for."""
 
     def _asked(self) -> StreamDriver:
         if self._driver is None:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQError
+from tubemq_spark.errors import LocalProtocolError, OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
@@ -90,7 +90,7 @@ class StreamDriver:
         self._options = options
         self._null_offsets = NullOffsetWarning(columns, filtered=bool(options.cluster.client.message_types))
         self._planner = Planner(options)
-        self._group_progress = GroupProgress(self._planner.cluster, self._planner.layouts)
+        self._group_progress = GroupProgress(self._planner.cluster)
         self._row_sizes = RowSizes(self._planner.cluster)
         self._policy = loss_policy(options)
         self._ledger = LossLedger(options)
@@ -140,6 +140,7 @@ class StreamDriver:
             ends=snapshot.ends,
             target=self._target,
             chosen_one_by_one=self._options.subscription.chosen_one_by_one,
+            partial=snapshot.partial,
         )
         on_loss.write(self._stores_of_one(snapshot), offset.next_offsets)
         if end is not offset and _is_moved(offset, end):
@@ -194,13 +195,16 @@ class StreamDriver:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a micro-batch ends at {end}")
         ranges = ranges_between(begin, stop, on_loss)
         planned = stop.next_offsets.keys()
-        tasks = self._planner.partitions(ranges, planned, on_loss, assigned=stop.assigned) if ranges else []
+        tasks = self._planner.partitions(ranges, planned, on_loss, partial=stop.partial) if ranges else []
         on_loss.write()
         return tasks
 
     def move_group(self, end: dict[str, Any]) -> None:
-        """Move the user's group to where a finished micro-batch ended."""
-        self._group_progress.show(self._parsed(end).next_offsets)
+        """Move the user's group to where a finished micro-batch ended, without waiting for it."""
+        layout = self._planner.layouts.last
+        if layout is not None:
+            positions = self._parsed(end).next_offsets
+            self._group_progress.show(layout, positions, self._planner.brokers_beside)
 
     def _limits(self, max_rows: int, start: Mapping[str, Any]) -> _Limits:
         return _Limits(max_rows, self._min_rows(start), self._options.max_bytes_per_trigger)
@@ -243,7 +247,8 @@ class StreamDriver:
     def _snapshot_for(self, start: StreamOffset) -> Snapshot:
         if isinstance(start, StartToken):
             return self._planner.complete_snapshot()
-        return self._planner.snapshot(start.next_offsets)
+        # A run of AvailableNow is over when nothing is new, so it waits for who may have something.
+        return self._planner.snapshot(start.next_offsets, patient=self._target is not None)
 
     def _with_offsets(self, start: StreamOffset, snapshot: Snapshot) -> StreamOffset:
         if not isinstance(start, StartToken):
@@ -256,12 +261,7 @@ class StreamDriver:
             stores = stores_started_at_earliest(start.spec, snapshot.layout.partitions, snapshot.bounds)
             return self._planner.readable_bounds(snapshot, stores, patient=True)
         stores = stores_resumed_at_earliest(start.next_offsets, snapshot.layout.partitions, snapshot.bounds)
-        try:
-            return self._planner.readable_bounds(snapshot, stores, patient=False)
-        except TubeMQError as error:
-            # A running stream does not end because a broker goes away: these stores wait for the next time.
-            logger.info("stores wait until it is known where they can be read: %s", error)
-            return {store: span for store, span in snapshot.bounds.items() if store not in stores}
+        return self._planner.readable_bounds(snapshot, stores, patient=False)
 
     def _subscribed(self, offset: StreamOffset) -> StreamOffset:
         """Leave out what the query no longer reads; none of its records is lost.
@@ -283,7 +283,7 @@ class StreamDriver:
             {partition: offsets[partition] for partition in offsets if partition in remaining}
             for offsets in (offset.next_offsets, offset.first_offsets)
         )
-        return SourceOffset(next_offsets, first_offsets, offset.assigned)
+        return SourceOffset(next_offsets, first_offsets, offset.partial)
 
     def _warn_once(self, others: str) -> None:
         if not self._warned_of_others:

@@ -33,6 +33,12 @@ class VisibleBounds:
         )
         return VisibleBounds(StoreBounds(by_store, failures), {**self.ends, **others.ends})
 
+    def of(self, stores: Collection[StoreId]) -> "VisibleBounds":
+        """Return what was answered for some stores."""
+        by_store = {store: span for store, span in self.bounds.by_store.items() if store in stores}
+        failures = {store: error for store, error in self.bounds.failures.items() if store in stores}
+        return VisibleBounds(StoreBounds(by_store, failures), {store: self.ends[store] for store in by_store})
+
 
 def ask_bounds(
     cluster: Cluster,

@@ -183,7 +183,7 @@ def test_a_partition_that_the_query_has_not_seen_counts_from_its_beginning(view,
 def test_a_partition_that_an_assignment_left_out_counts_from_its_beginning(view, checkpoint, send):
     send("shared", 1, 0, *"ab")
     send("shared", 1, 1, *"abc")
-    named = dataclasses.replace(offset("shared", b1_0=140), assigned=True)
+    named = dataclasses.replace(offset("shared", b1_0=140), partial=True)
     left_out = [
         row
         for row in view("lag", checkpointLocation=checkpoint((named,)))

@@ -124,7 +124,7 @@ def _of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
     for source, progress in checkpoint.sources.items():
         reader = _reader(options.subscription, progress.reached, progress.planned, {})
         if reader is not None:
-            reader = dataclasses.replace(reader, new_were_there=progress.assigned)
+            reader = dataclasses.replace(reader, new_were_there=progress.partial)
             for row in _rows(cluster, reader, options):
                 yield {**row, "source": source, "batch": checkpoint.finished}
 

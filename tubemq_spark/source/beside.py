@@ -1,0 +1,97 @@
+"""Questions that a stream's trigger does not wait for: threads of their own ask them.
+
+Everything that a query reads waits for its trigger, so no single broker and no absent master may hold it up.
+A trigger waits ``PATIENCE_S`` for a peer that has answered so far. An answer that comes later belongs to the
+next look, and until the peer answers in time again, no trigger waits for it.
+
+A thread ends with its question, which has a bound of its own. It is a daemon: Spark ends the driver's process
+of a stream without a word (``stop`` is called after an exception only), and what a question leaves behind at
+a server ends there by itself.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+Answer = TypeVar("Answer")
+
+PATIENCE_S: Final = 1.0
+"""How long a trigger waits for a peer that has answered so far."""
+
+
+class Begun(Generic[Answer]):
+    """A question that is being asked; for use by one thread."""
+
+    def __init__(self, ask: Callable[[], Answer], name: str) -> None:
+        """Ask it, in a thread of this name.
+
+        Args:
+            ask: the question; all that it uses may be used by another thread at the same time.
+            name: the thread's name, for those who look at a process.
+        """
+        self._ask = ask
+        self._begun_at = time.monotonic()
+        self._ended = threading.Event()
+        self._answers: list[Answer] = []
+        self._error: BaseException | None = None
+        self.took_s = 0.0
+        """How long it took, once it has ended."""
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def ended_within(self, seconds: float) -> bool:
+        """Wait until there is an answer or an error, but not longer; tell whether there is."""
+        return self._ended.wait(seconds)
+
+    def answer(self) -> Answer:
+        """Return the answer of a question that has ended; raise its error instead if it has one."""
+        if self._error is not None:
+            raise self._error
+        return self._answers[0]
+
+    def _run(self) -> None:
+        try:
+            self._answers.append(self._ask())
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is taken
+            self._error = error
+        self.took_s = time.monotonic() - self._begun_at
+        self._ended.set()
+
+
+class OneByOne(Generic[Answer]):
+    """Questions one after the other; one is waited for if the one before it was answered in time."""
+
+    def __init__(self, name: str) -> None:
+        """``name``: that of their threads."""
+        self._name = name
+        self._begun: Begun[Answer] | None = None
+        self._is_new = False
+        self._prompt = True
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a question has begun whose end was not seen."""
+        return self._begun is not None
+
+    def begin(self, ask: Callable[[], Answer]) -> None:
+        """Ask a question; none may be under way."""
+        self._begun = Begun(ask, self._name)
+        self._is_new = True
+
+    def ended(self) -> Begun[Answer] | None:
+        """Return the question under way if it has ended; the first call after ``begin`` may wait for that."""
+        begun = self._begun
+        if begun is None:
+            return None
+        seconds = PATIENCE_S if self._is_new and self._prompt else 0
+        self._is_new = False
+        if not begun.ended_within(seconds):
+            self._prompt = False
+            return None
+        self._begun = None
+        self._prompt = begun.took_s <= PATIENCE_S
+        return begun
+
+    def forget(self) -> None:
+        """Take no answer of the question under way."""
+        self._begun = None
