@@ -1,9 +1,9 @@
 """Rules that wait for servers, written once: for threads, which block, and for event loops, which must not.
 
 Such a rule is a generator. It yields what it waits for and is resumed with that, or with the error that came
-instead; it returns its result. Who runs it decides how to wait: ``run`` blocks the calling thread,
-``client/background.py`` lets the process's scheduler do other things until then, and
-``tubemq_spark.client.aio`` an event loop. There are these kinds of waits:
+instead; it returns its result. Who runs it decides how to wait: ``run`` blocks the calling thread, a ``Rule``
+of a consumer (``client/consumer/rules.py``) blocks none, and ``client/background.py`` lets the process's
+scheduler do other things until then. There are these kinds of waits:
 
 - an answer to a request that is under way (``Started``);
 - a new connection (``StartedChannel``) and a pause (``Pause``), in the rules of masters;
@@ -15,7 +15,7 @@ import collections
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tubemq_spark.net.channel import PendingCall
 from tubemq_spark.net.retry import SLEEP, Wait
@@ -56,6 +56,11 @@ class Started(Generic[Value]):
             TubeMQError: as documented where the request was started.
         """
         return self._finish(self._pending)
+
+    @property
+    def done(self) -> bool:
+        """Whether ``result`` does not wait."""
+        return self._pending.done
 
     @property
     def remaining_s(self) -> float:
@@ -117,18 +122,22 @@ def run(steps: Steps[Value]) -> Value:
             return end.value  # type: ignore[no-any-return]
 
 
+_SOMEBODY: Final = object()
+
+
 class PartitionLock:
     """Held by whichever thread or rule uses a partition.
 
     It is *free* or *held*; while it is held, others that want it stand in line with a ticket. ``release``
     hands it over to the first in line, so it is never free while another waits, and none is overtaken. It
-    belongs to no thread: one may take it and another give it back.
+    belongs to no thread: one may take it and another give it back. A holder that has named itself may give
+    back at any moment, also what it has not got: an exception may have stopped it between any two lines.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._held = False
-        self._line: collections.deque[Future[None]] = collections.deque()
+        self._holder: object = None
+        self._line: collections.deque[tuple[object, Future[None]]] = collections.deque()
 
     def __enter__(self) -> None:
         run(self.take())
@@ -139,36 +148,39 @@ class PartitionLock:
     def try_take(self) -> bool:
         """Take it if it is free; return whether it was."""
         with self._guard:
-            was_free, self._held = not self._held, True
-        return was_free
+            if self._holder is not None:
+                return False
+            self._holder = _SOMEBODY
+            return True
 
-    def take(self) -> Steps[None]:
+    def take(self, holder: object = _SOMEBODY) -> Steps[None]:
         """Take it when its turn has come."""
         ticket: Future[None] = Future()
         with self._guard:
-            if not self._held:
-                self._held = True
+            if self._holder is None:
+                self._holder = holder
                 return
-            self._line.append(ticket)
+            self._line.append((holder, ticket))
         try:
             yield from wait_for(ticket)
         except BaseException:
             if not ticket.cancel():  # too late: it is ours
-                self.release()
+                self.release(holder)
             raise
 
-    def release(self) -> None:
-        """Give it to the first in line, or make it free."""
+    def release(self, holder: object = _SOMEBODY) -> None:
+        """Give it to the first in line, or make it free; does nothing if another one holds it."""
         with self._guard:
-            ticket = self._next()
-            self._held = ticket is not None
+            if self._holder is not holder:
+                return
+            self._holder, ticket = self._next()
         if ticket is not None:
             ticket.set_result(None)
 
-    def _next(self) -> Future[None] | None:
+    def _next(self) -> tuple[object, Future[None] | None]:
         """Return the first in line that still waits."""
         while self._line:
-            ticket = self._line.popleft()
+            holder, ticket = self._line.popleft()
             if ticket.set_running_or_notify_cancel():
-                return ticket
-        return None
+                return holder, ticket
+        return None, None

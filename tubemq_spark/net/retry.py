@@ -34,6 +34,8 @@ PUBLISHABLE_TOPIC: Final = Pace(200, 1_000)
 """Until the master lists a topic that is new, closed, or whose brokers restart."""
 BROKER_OUTAGE: Final = Pace(500, 5_000)
 """Until a broker without an answer is asked again where its stores end."""
+BROKER_AWAY: Final = Pace(300, 10_000)
+"""Until a consumer tries a broker again that did not answer; its partitions rest together."""
 RESEND: Final = Pace(50, 2_000)
 """Between two attempts to send a message."""
 RESEND_AFTER_SERVER_ERROR: Final = Pace(500, 8_000)

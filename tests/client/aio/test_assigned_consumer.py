@@ -70,7 +70,7 @@ async def test_fifty_coroutines_fetch_and_confirm_at_once(server):
         before = len(threads("aio"))
         await asyncio.gather(*(read() for _ in range(50)))
         assert len(threads("aio")) == before
-        assert not threads("aio-steps")
+        assert not threads("steps")
     assert sorted(values, key=int) == numbered(1_200)
 
 
@@ -173,11 +173,10 @@ async def test_a_batch_that_came_in_the_moment_of_cancelling_goes_to_the_next(se
         await consumer.connect(partition(1), 0)
         fetch = asyncio.ensure_future(consumer.fetch())
         await asyncio.sleep(0)
-        (waiting,) = consumer._turns._waiting
-        while not waiting.done():
+        (seat,) = consumer._coroutines.turns._seats
+        while seat.outcome is None:
             await asyncio.sleep(0)
-            if waiting.done():
-                fetch.cancel()
+        fetch.cancel()
         with pytest.raises(asyncio.CancelledError):
             await fetch
         assert len(await consumer.fetch(0)) == 5
@@ -225,7 +224,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
         assert await consumer.fetch(0) is None
         await consumer.connect(partition(1), 0)
         assert await consumer.fetch(0) is None, "it is asked for only now"
-        await until(lambda: consumer._turns._outcomes)
+        await until(lambda: consumer._coroutines.turns._outcomes)
         assert consumer.status()[partition(1)].state is PartitionState.FETCHING
         assert len(await consumer.fetch(0)) == 5
         assert consumer.status()[partition(1)].state is PartitionState.IN_USE
@@ -237,7 +236,7 @@ async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
     async with assigned(server, confirm_timeout_ms=200) as consumer:
         await consumer.connect(partition(1), 0)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._outcomes)
+        await until(lambda: consumer._coroutines.turns._outcomes)
         await asyncio.sleep(0.3)
         await consumer.confirm(await consumer.fetch(0))
         assert consumer.positions()[partition(1)].offset == 5 * ROW
@@ -249,7 +248,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
     async with assigned(server) as consumer:
         await consumer.connect(partition(1), 0)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._outcomes)
+        await until(lambda: consumer._coroutines.turns._outcomes)
         consumer.pause([partition(1)])
         assert await consumer.fetch(50) is None
         consumer.resume()
@@ -257,7 +256,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
         assert len(batch) == 5
         await consumer.confirm(batch, consumed=False)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._outcomes)
+        await until(lambda: consumer._coroutines.turns._outcomes)
         await consumer.disconnect(partition(1))
         assert await consumer.fetch(0) is None
         async with assigned(server) as other:
@@ -304,7 +303,7 @@ async def test_a_broker_that_is_away_comes_back(server):
         server.faults.start_broker(1)
         assert [record.value for record in await fetch] == numbered(10)
         assert consumer.status()[partition(1)].trouble is None
-        assert len(threads("aio-steps")) <= 8
+        assert len(threads("steps")) <= 2
 
 
 @pytest.mark.parametrize("method", [Method.GET_MESSAGE, Method.COMMIT_OFFSET, Method.PARTITION_REGISTER])
@@ -473,7 +472,7 @@ async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(serve
         await consumer.connect(partition(1), 0)
         server.faults.answer(Method.GET_MESSAGE, 400, times=1)
         assert await consumer.fetch(0) is None
-        await until(lambda: consumer._turns._outcomes)
+        await until(lambda: consumer._coroutines.turns._outcomes)
         with pytest.raises(RpcError, match="400"):
             await consumer.fetch()
         assert consumer.connected == ()

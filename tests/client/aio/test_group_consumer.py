@@ -106,7 +106,7 @@ async def test_a_partition_waits_for_its_batch_before_it_goes(server):
             produce(server, numbered(1, number), where=one)
         batches = [await first.fetch() for _ in range(PARTITIONS)]
         async with member(server) as second:
-            await until(lambda: first._fetching.state.cache._leaving)
+            await until(lambda: first._state.cache._leaving)
             assert len(first.connected) == PARTITIONS
             for batch in batches:
                 await first.confirm(batch)
@@ -122,7 +122,7 @@ async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
         for number, one in enumerate(first.connected):
             produce(server, numbered(1, number), where=one)
         assert await first.fetch(0) is None
-        await until(lambda: first._turns._outcomes)
+        await until(lambda: first._coroutines.turns._outcomes)
         async with member(server) as second:
             await shares(first, second)
             reading = Reading()

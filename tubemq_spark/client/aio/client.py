@@ -125,8 +125,8 @@ class AsyncTubeMQClient:
     ) -> AsyncGroupConsumer:
         """Return a new member of the client's group; open and close it with an ``async with`` block.
 
-        The arguments are those of ``TubeMQClient.group_consumer``. ``on_loss`` may be called in the event
-        loop and in other threads.
+        The arguments are those of ``TubeMQClient.group_consumer``. ``on_loss`` is called in other
+        threads.
 
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
@@ -152,8 +152,8 @@ class AsyncTubeMQClient:
     ) -> AsyncAssignedConsumer:
         """Return a new consumer of partitions that you name; open and close it with an ``async with`` block.
 
-        The arguments are those of ``TubeMQClient.assigned_consumer``. ``on_loss`` may be called in the event
-        loop and in other threads.
+        The arguments are those of ``TubeMQClient.assigned_consumer``. ``on_loss`` is called in other
+        threads.
 
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.

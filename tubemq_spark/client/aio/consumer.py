@@ -2,7 +2,7 @@
 
 The consumer inside keeps the session with the masters, the leases and the partitions, with its own two
 threads (one for an assigned consumer). Here its partitions are fetched, and its batches are confirmed, by the
-same rules (``Fetching``), which the event loop carries out: see ``turns`` and ``carrying_out``.
+same engine (``client/consumer/turns.py``), which is at home in the event loop here.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Self, TypeVar
 
-from tubemq_spark.client.aio.carrying_out import CarryingOut
 from tubemq_spark.client.aio.home import Changes, HomeLoop
-from tubemq_spark.client.aio.turns import Turns
+from tubemq_spark.client.aio.turns import FetchingCoroutines
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.consumer import Consumer, ConsumerBase
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.turns import Turns
 from tubemq_spark.client.consumer.values import (
     Batch,
     Confirmed,
@@ -42,16 +42,15 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         self._inner = inner
         self._state = state = inner.fetching.state
         self._workers = workers
-        self._fetching = inner.fetching
         group = inner.config.group
         self._home = home = HomeLoop(
             lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=group)
         )
-        self._rules = rules = CarryingOut(home, workers)
-        self._turns = turns = Turns(home, rules, self._fetching)
+        self._coroutines = FetchingCoroutines(home, inner.fetching)
+        turns = self._coroutines.turns
         self._changes = changes = Changes(home)
         # Not a method: the state is held by threads, and must not hold a consumer that its user has dropped.
-        state.changed.listener = lambda: _tell_coroutines(state, home, rules, turns, changes)
+        state.changed.listener = lambda: _tell_coroutines(state, turns, changes)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -140,7 +139,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         self._state.check_fetch()
         if timeout_ms is None:
             timeout_ms = self.config.consumer.ready_wait_ms
-        return await self._turns.next(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000)
+        return await self._coroutines.fetch(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000)
 
     async def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
         """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
@@ -152,7 +151,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         """
         self._enter()
         context = batch.context if isinstance(batch, Batch) else batch
-        return await self._rules.run(self._fetching.end_batch(context, consumed=consumed))
+        return await self._coroutines.confirm(context, consumed=consumed)
 
     async def messages(self) -> AsyncIterator[Record]:
         """Yield messages one by one, until the consumer is closed.
@@ -270,15 +269,13 @@ class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
         return self._inner.status()
 
 
-def _tell_coroutines(
-    state: ConsumerState, home: HomeLoop, rules: CarryingOut, turns: Turns, changes: Changes
-) -> None:
+def _tell_coroutines(state: ConsumerState, turns: Turns, changes: Changes) -> None:
     """Make coroutines see what a thread has changed.
 
     A consumer that its user forgot to close is closed when the process ends. If its event loop has ended
     before, nothing carries on with the rules that still hold partitions.
     """
-    if state.life is Life.CLOSED and home.idle:
-        rules.abandon()
+    if state.life is Life.CLOSED:
+        turns.abandon_orphans()
     turns.wake()
     changes.note()

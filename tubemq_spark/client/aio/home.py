@@ -56,6 +56,10 @@ class HomeLoop:
         with contextlib.suppress(RuntimeError):  # closed since
             loop.call_soon_threadsafe(self._make_calls)
 
+    def call_later(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
+        """Arrange a call in the loop after some seconds; in the loop only."""
+        return self.enter().call_later(seconds, call)
+
     def _make_calls(self) -> None:
         self._scheduled = False
         for _ in range(len(self._calls)):  # what comes after these wakes the loop again

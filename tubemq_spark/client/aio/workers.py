@@ -1,11 +1,6 @@
 """The threads of an asynchronous client, for what cannot but block: a few, made when they are first needed.
 
-There are two kinds, so that no wait can be for a thread that waits for it:
-
-- **calls** open and close producers and consumers, connect to partitions, and ask masters. They may wait for
-  a partition that a step is using.
-- **steps** carry on with a partition that is in use already, where that takes a new connection or a master.
-  They never wait for a partition.
+They open and close producers and consumers, connect to partitions, and ask masters.
 
 A forked child has none of its parent's threads, and makes its own.
 """
@@ -13,7 +8,7 @@ A forked child has none of its parent's threads, and makes its own.
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from tubemq_spark.errors import TubeMQConnectionError
@@ -21,7 +16,7 @@ from tubemq_spark.errors import TubeMQConnectionError
 Value = TypeVar("Value")
 
 _MOST: Final = 8
-"""Threads of each kind; more calls wait."""
+"""More calls wait."""
 
 
 class Workers:
@@ -54,19 +49,13 @@ class Workers:
         """
         return await asyncio.shield(self.start(call))
 
-    def start_step(self, call: Callable[[], Value]) -> Future[Value]:
-        """Make a call in a thread for steps."""
-        return self._steps.submit(call)
-
     def close(self) -> None:
         """Make the threads end when they have nothing to do."""
         self.closed = True
-        self._steps.shutdown(wait=False)
         self._calls.shutdown(wait=False)
 
     def _make(self) -> None:
         self._process = os.getpid()
-        self._steps = ThreadPoolExecutor(_MOST, "tubemq-aio-steps")
         self._calls = ThreadPoolExecutor(_MOST, "tubemq-aio-calls")
 
 

@@ -31,7 +31,8 @@ Invariants:
 - At the broker, a fetch may confirm what was fetched before it. That is asked for only if the last batch
   counts as consumed, and never again before the next one does: what an answer that was lost has brought is
   served again. ``rollback`` decides in one place, ``deliver``, what a batch counts as until its user says it.
-- The sets keep the order of arrival, so every idle partition is selected before any is selected twice.
+- The sets keep the order of arrival, so every idle partition is selected before any is selected twice, unless
+  its broker is not to be asked now (``brokers``).
 - ``registered`` only grows: a partition that comes back resumes at the group's position, wherever new ones
   start.
 """
@@ -44,6 +45,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow
 from tubemq_spark.client.consumer.values import (
     Booking,
@@ -112,6 +114,7 @@ class PartitionCache:
         self._sets: dict[PartitionState, dict[TopicPartition, None]] = {state: {} for state in PartitionState}
         self._rests: list[tuple[float, int, TopicPartition]] = []
         """A heap of when rests end; entries of partitions that do other things now are void."""
+        self._brokers = Brokers(clock)
         self._numbers = itertools.count(1)
         self._paused: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
@@ -155,24 +158,41 @@ class PartitionCache:
         if entry is None:
             return False
         del self._sets[entry.state][partition]
+        self._brokers.end(partition.broker_id, entry.number)
         self._leaving.discard(partition)
         return entry.consumed
 
     # The way of a batch.
 
     def select(self) -> tuple[Booking, bool] | None:
-        """Book the partition that has been idle longest; None: none is idle.
+        """Book the partition that has been idle longest and whose broker may be asked; None: there is none.
 
         Returns:
             The booking, and whether the fetch confirms what was fetched before it.
         """
-        for partition in self._sets[PartitionState.IDLE]:
-            entry = self._held[partition]
-            entry.number = next(self._numbers)
-            confirms, entry.consumed = entry.consumed, False
-            self._move(entry, PartitionState.FETCHING)
-            return Booking(partition, entry.number), confirms
-        return None
+        entry = self._next_idle()
+        if entry is None:
+            return None
+        partition = entry.info.partition
+        entry.number = next(self._numbers)
+        confirms, entry.consumed = entry.consumed, False
+        self._move(entry, PartitionState.FETCHING)
+        self._brokers.ask(partition.broker_id, entry.number)
+        return Booking(partition, entry.number), confirms
+
+    def is_trial(self, booking: Booking) -> bool:
+        """Whether the broker of a booking failed last, so that none should wait for its answer."""
+        return self._brokers.is_away(booking.partition.broker_id)
+
+    def note_answer(self, broker_id: int) -> bool:
+        """Note that a broker answers; return whether that ends a pause."""
+        was_away = self._brokers.is_away(broker_id)
+        self._brokers.answer(broker_id)
+        return was_away
+
+    def note_failure(self, booking: Booking) -> None:
+        """Note that the broker of a booking did not answer: its partitions rest together."""
+        self._brokers.fail(booking.partition.broker_id, booking.number)
 
     def record(self, booking: Booking, outcome: FetchOutcome, position: Position | None = None) -> None:
         """Keep what a fetch brought, for a booking that is current.
@@ -183,6 +203,7 @@ class PartitionCache:
             position: where the messages begin, and where the store ends; None: the broker refused.
         """
         entry = self._held[booking.partition]
+        self._brokers.end(booking.partition.broker_id, booking.number)
         entry.flow.record(outcome)
         if position is not None:
             entry.position = self._consumed_position(position)
@@ -251,8 +272,10 @@ class PartitionCache:
         return woken
 
     def wait_s(self) -> float | None:
-        """Return after how many seconds ``wake`` or ``expire`` will find something; None: never."""
+        """Return in how many seconds ``wake``, ``expire`` or ``select`` will find something; None: never."""
         moments = []
+        if self._sets[PartitionState.IDLE] and (attempt := self._brokers.next_attempt()) is not None:
+            moments.append(attempt)
         while self._rests and not self._is_resting(*self._rests[0]):
             heapq.heappop(self._rests)
         if self._rests:
@@ -301,6 +324,8 @@ class PartitionCache:
         """Return whether messages can be had now."""
         if not self._held:
             return ConsumeStatus.NOTHING_ASSIGNED
+        if self._next_idle() is not None:
+            return ConsumeStatus.READY
         for state, status in _STATUSES:
             if self._sets[state]:
                 return status
@@ -310,6 +335,10 @@ class PartitionCache:
         """Return what a partition is doing; None: it is not held."""
         entry = self._held.get(partition)
         return None if entry is None else entry.state
+
+    def being_fetched(self) -> list[Booking]:
+        """Return the bookings of which the user has no batch."""
+        return [Booking(one, self._held[one].number) for one in self._sets[PartitionState.FETCHING]]
 
     def infos(self) -> tuple[PartitionInfo, ...]:
         """Return what is held, in the order of its arrival."""
@@ -323,10 +352,22 @@ class PartitionCache:
         """Return where the group stands in the partitions that are held."""
         return {partition: entry.position for partition, entry in self._held.items()}
 
+    def _next_idle(self) -> _Entry | None:
+        asked: dict[int, bool] = {}
+        for partition in self._sets[PartitionState.IDLE]:
+            broker_id = partition.broker_id
+            if broker_id not in asked:
+                asked[broker_id] = self._brokers.may_be_asked(broker_id)
+            if asked[broker_id]:
+                return self._held[partition]
+        return None
+
     # The only places that change states.
 
     def _move(self, entry: _Entry, state: PartitionState) -> None:
         partition = entry.info.partition
+        if entry.state is PartitionState.FETCHING:
+            self._brokers.end(partition.broker_id, entry.number)
         del self._sets[entry.state][partition]
         entry.state = state
         self._sets[state][partition] = None
@@ -377,8 +418,8 @@ class PartitionCache:
 
 
 _STATUSES: Final = (
-    (PartitionState.IDLE, ConsumeStatus.READY),
     (PartitionState.FETCHING, ConsumeStatus.READY),
+    (PartitionState.IDLE, ConsumeStatus.ALL_RESTING),
     (PartitionState.RESTING, ConsumeStatus.ALL_RESTING),
     (PartitionState.IN_USE, ConsumeStatus.ALL_IN_USE),
 )

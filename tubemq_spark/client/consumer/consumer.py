@@ -30,6 +30,7 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.consumer.waiting import FetchingThreads
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
@@ -163,6 +164,8 @@ class Consumer(ConsumerBase, abc.ABC):
         self._finalizer: weakref.finalize[..., Self] | None = None
         self.fetching = Fetching(self._state)
         """What the asynchronous form shares; not for users."""
+        self._threads = FetchingThreads(self.fetching)
+        self._state.changed.listener = self._threads.turns.wake
         self._life = threading.Lock()
         """Held while the state changes."""
 
@@ -247,8 +250,8 @@ class Consumer(ConsumerBase, abc.ABC):
         ``consume_status`` says why there are none.
 
         Args:
-            timeout_ms: how long to wait; 0: not at all, -1: until there are some. By default
-                ``ready_wait_ms``.
+            timeout_ms: how long to wait; 0: only until each partition was asked once, -1: until there are
+                some. By default ``ready_wait_ms``. A broker that is silent prolongs it by 0.2 s at most.
 
         Raises:
             ConsumeError: the consumer is not open, or was closed while this waited (420).
@@ -260,7 +263,7 @@ class Consumer(ConsumerBase, abc.ABC):
         self._state.check_fetch()
         if timeout_ms is None:
             timeout_ms = self.config.consumer.ready_wait_ms
-        return self.fetching.fetch(timeout_ms)
+        return self._threads.fetch(timeout_ms)
 
     def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
         """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.

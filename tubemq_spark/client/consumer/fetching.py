@@ -1,18 +1,20 @@
-"""Fetching and confirming batches of a consumer; any number of threads, or of coroutines, may do both.
+"""The rules of fetching and confirming batches; any number of threads, or of coroutines, may do both.
 
 A partition's *turn* begins when it is booked (``select_now``): it is the one that has been idle longest. Then
 it is fetched outside of the lock (``take_turn``), and what that brought is handed out to the user
 (``hand_out``) or the partition rests. Until it is handed out no user has seen it: if the partition is given
 up or paused before that, it comes again.
 
-``take_turn`` and ``end_batch`` are ``Steps``: they do not say how to wait. ``fetch`` and ``confirm`` carry
-them out in threads that wait; coroutines do it in ``tubemq_spark.client.aio``.
+``take_turn`` and ``end_batch`` are ``Steps``: they do not say how to wait. ``turns`` says when they are
+carried out. A thread that confirms waits for its own broker only, and so carries ``end_batch`` out itself.
 
 What goes wrong with one partition holds up no other:
 
 - Records that are gone: the partition is given up, and ``fetch`` raises, unless ``on_loss`` tolerates it.
 - Another consumer of the group holds the partition: it is given up, with a warning.
-- The broker is away, or has lost the lease: the partition rests, and is registered again where it stands.
+- The broker is away: all of its partitions rest, longer with each attempt (``brokers``).
+- The broker has lost the lease, or cannot serve now: the partition rests, and is registered again where it
+  stands.
 - The broker refuses for good: the partition is given up, and ``fetch`` raises.
 """
 
@@ -26,7 +28,6 @@ from tubemq_spark.client.consumer.flow_control import FetchOutcome
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.client.consumer.values import Batch, Booking, Confirmed, PartitionState, parse_context
-from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
 from tubemq_spark.errors import (
@@ -34,9 +35,10 @@ from tubemq_spark.errors import (
     DataLossError,
     RemoteProtocolError,
     RpcError,
+    TubeMQConnectionError,
     TubeMQError,
+    TubeMQTimeoutError,
 )
-from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -44,6 +46,7 @@ from tubemq_spark.protocol.fetch_columns import FetchedBatch
 logger = logging.getLogger(__name__)
 
 _RESTS_MS: Final[dict[int, int]] = {ErrCode.FORBIDDEN: STARTING_REST_MS, ErrCode.MOVED: MOVED_REST_MS}
+_NO_ANSWER: Final = TubeMQConnectionError, TubeMQTimeoutError
 _PASSING: Final = frozenset({0, ErrCode.UNAUTHORIZED, ErrCode.FORBIDDEN, ErrCode.CERTIFICATE_FAILURE})
 """Codes of errors that may pass, besides those that the table of codes calls retriable. 0: the broker failed
 while it read; 401: the lease was lost before a commit; 403: the broker starts, or the topic is being closed,
@@ -71,20 +74,6 @@ class Fetching:
 
     def __init__(self, state: ConsumerState) -> None:
         self.state = state
-
-    def fetch(self, timeout_ms: int) -> Batch | None:
-        """Return the next batch; None when there was none in time. See ``Consumer.fetch``."""
-        deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
-        turns = 0
-        while (turn := self._select(deadline)) is not None:
-            booked = run(self.take_turn(turn))
-            turns += 1
-            if booked is not None and (batch := self.hand_out(booked)) is not None:
-                return batch
-            # In time or not, each partition had its turn.
-            if deadline is not None and deadline.expired and turns >= len(self.state.connected):
-                break
-        return None
 
     def confirm(self, context: str, *, consumed: bool) -> Confirmed:
         """Confirm a batch or roll it back; see ``Consumer.confirm``."""
@@ -118,12 +107,12 @@ class Fetching:
         Raises:
             TubeMQError: as ``Consumer.fetch``; the partition was given up.
         """
-        lock = turn.partition.lock
-        yield from lock.take()
+        booking, lock = turn.booking, turn.partition.lock
         try:
+            yield from lock.take(booking)
             return (yield from self._fetch_from(turn))
         finally:
-            lock.release()
+            lock.release(booking)
 
     def hand_out(self, booked: Booked) -> Batch | None:
         """Return a batch to the user, who has to confirm it from now on; None: it must come again."""
@@ -143,25 +132,14 @@ class Fetching:
         partition = self.state.connected.get(booking.partition)
         if partition is None:
             raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
-        yield from partition.lock.take()
+        # Before the lock too: what has it then may wait for the partition's broker.
+        self._check_in_use(booking, partition)
         try:
+            yield from partition.lock.take(booking)
             latest = self._check_in_use(booking, partition)
             return (yield from self._end(booking, partition, latest, consumed=consumed))
         finally:
-            partition.lock.release()
-
-    def _select(self, deadline: Deadline | None) -> Turn | None:
-        """Book a partition, or wait for one; None: there was none in time."""
-        changed = self.state.changed
-        with changed:
-            while (turn := self.select_now()) is None:
-                self.state.check_fetch()
-                remaining = None if deadline is None else deadline.remaining()
-                if remaining == 0:
-                    return None
-                waits = [wait for wait in (remaining, self.wait_s()) if wait is not None]
-                changed.wait(min(waits) if waits else None)
-            return turn
+            partition.lock.release(booking)
 
     def _fetch_from(self, turn: Turn) -> Steps[Booked | None]:
         booking, confirms, partition = turn
@@ -212,6 +190,7 @@ class Fetching:
         """Keep what a fetch brought; return the batch if there is one to hand out."""
         state, fetched = self.state, answer if isinstance(answer, Fetched) else answer.fetched
         with state.changed:
+            state.cache.note_answer(booking.partition.broker_id)
             if not state.cache.is_current(booking):
                 return None
             latest = fetched.header.max_offset
@@ -224,6 +203,11 @@ class Fetching:
                 return Booked(booking, batch)
             self._put_back(booking, position)
             return None
+
+    def put_back(self, booking: Booking) -> None:
+        """End a booking of which the user gets nothing; hold the lock."""
+        self.state.cache.release(booking, consumed=False, rest_ms=0)
+        self.state.changed.notify_all()
 
     def _put_back(self, booking: Booking, position: Position) -> None:
         """End a turn of which the user gets nothing; hold the lock."""
@@ -248,11 +232,23 @@ class Fetching:
             yield from self._release(partition, error)
         elif _may_pass(error):
             self.state.note_trouble(partition, error)
-            code = error.code if isinstance(error, RpcError) else 0
-            self._let_rest(booking, partition, FetchOutcome(code, 0, _RESTS_MS.get(code, ERROR_REST_MS)))
+            self._rest_after(booking, partition, error)
         else:
             yield from self._release(partition, error)
             raise error
+
+    def _rest_after(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> None:
+        """Make a partition rest after an error; with all others of its broker, if the broker is away."""
+        code = error.code if isinstance(error, RpcError) else 0
+        is_away = code == ErrCode.SERVICE_UNAVAILABLE or isinstance(error, _NO_ANSWER)
+        with self.state.changed:
+            if is_away:
+                self.state.cache.note_failure(booking)
+            else:
+                self.state.cache.note_answer(booking.partition.broker_id)
+        # The pause of its broker counts.
+        rest_ms = 0 if is_away else _RESTS_MS.get(code, ERROR_REST_MS)
+        self._let_rest(booking, partition, FetchOutcome(code, 0, rest_ms))
 
     def _release(self, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:
         """Give a partition up, which its broker is told."""
@@ -293,7 +289,9 @@ class Fetching:
         except BaseException as error:
             if isinstance(error, TubeMQError):
                 self.state.note_trouble(partition, error)
-            self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=ERROR_REST_MS))
+                self._rest_after(booking, partition, error)
+            else:
+                self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=ERROR_REST_MS))
             raise
         with self.state.changed:
             if not locally:

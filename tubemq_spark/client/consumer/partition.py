@@ -28,6 +28,7 @@ Invariants:
 
 import dataclasses
 import enum
+import functools
 import logging
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -275,13 +276,13 @@ class ConsumerPartition:
             yield from wait_for(Blocking(self._place))
         elif confirms and cursor.unconfirmed is not None:
             confirming = cursor.start_fetch(confirm=True, own_limits=own_limits)
-            self._accept((yield from cursor.confirming_by(confirming)))
+            yield from self._accept((yield from cursor.confirming_by(confirming)))
         fetched = cursor.unconfirmed if confirms else None
         if fetched is None:
             fetched = yield from cursor.receiving(cursor.start_fetch(own_limits=own_limits))
         if fetched.refusal is not None:
             return (yield from cursor.confirming())
-        self._report_damage(fetched)
+        yield from self._report_damage(fetched)
         return fetched
 
     def confirm(self) -> Steps[Step]:
@@ -293,7 +294,7 @@ class ConsumerPartition:
             TubeMQError: as ``Cursor.confirming``.
         """
         step = yield from self._cursor.confirming()
-        self._accept(step)
+        yield from self._accept(step)
         return step
 
     def roll_back(self) -> Steps[None]:
@@ -359,18 +360,24 @@ class ConsumerPartition:
             before,
         )
 
-    def _accept(self, step: Step) -> None:
+    def _accept(self, step: Step) -> Steps[None]:
         if self.own_store and not step.dense:
             # The broker passed over records without a word (MsgFileStore.getMessages).
             missing = rows_between(step.start, step.next) - step.fetched.count
-            self._report(Loss.SKIPPED, step.start, step.next, missing)
+            yield from self._reporting(Loss.SKIPPED, step.start, step.next, missing)
 
-    def _report_damage(self, fetched: Fetched) -> None:
+    def _report_damage(self, fetched: Fetched) -> Steps[None]:
         if damaged := len(fetched.corrupt):
-            self._report(Loss.CORRUPT, self.position, self._cursor.counted_end(fetched), damaged)
+            yield from self._reporting(
+                Loss.CORRUPT, self.position, self._cursor.counted_end(fetched), damaged
+            )
 
     def _rows(self, start: int, end: int) -> int | None:
         return rows_between(start, end) if self.own_store else None
+
+    def _reporting(self, loss: Loss, start: int, end: int, rows: int | None) -> Steps[None]:
+        """Tell ``on_loss``, which may take its time, as a step."""
+        yield from wait_for(Blocking(functools.partial(self._report, loss, start, end, rows)))
 
     def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
         self._reader.on_loss(LossRecord(loss, self.partition, start, end, rows))

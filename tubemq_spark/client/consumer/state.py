@@ -8,16 +8,20 @@ Invariants:
   the holder of the partition's own lock calls.
 - ``troubles`` has the last error of a partition, until it is read again.
 - ``life`` only goes on, and when it ends, all that wait are woken and refused.
+- ``stopped`` is set without the lock, by a signal handler perhaps, and never reset. Nothing is fetched then;
+  what is out may be confirmed.
 - Threads of a consumer hold this object and never the consumer, which is collected when its user drops it.
 """
 
+import contextlib
 import enum
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Iterator
+from concurrent import futures
+from typing import Final, cast
 
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.config import ClientConfig
@@ -35,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 _SILENCE_S: Final = 1.0
 """A broker that takes so long to answer is not asked again while several partitions are given up."""
+_LOOK_S: Final = 0.1
+"""How often who waits for a partition looks whether the one that uses it is still there."""
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
 
 
@@ -90,6 +96,12 @@ class ConsumerState:
         self.missed: dict[Endpoint, int] = {}
         """The brokers that missed their last heartbeat, each with how many in a row."""
         self.life = Life.NEW
+        self.stopped = False
+        """Whether nothing is to be fetched any more."""
+        self.abandon: Callable[[TopicPartition], object] = _ignore
+        """Ends a fetch of a partition that is under way."""
+        self.abandon_orphans: Callable[[], object] = _nothing
+        """Ends what an event loop was carrying out that has ended."""
         self.refused: Callable[[], RpcError | None] = _nothing
         """Returns why the master does not take this member of a group any more, if it does not."""
         self.on_loss: Callable[[], object] = _nothing
@@ -127,19 +139,27 @@ class ConsumerState:
             RpcError: the master does not take it any more.
         """
         self.check_open()
+        if self.stopped:
+            raise self.refusal()
         if (refused := self.refused()) is not None:
             raise refused
 
     def refusal(self) -> ConsumeError:
         """Return the error of a call that does not fit the consumer's life."""
-        code = ErrCode.BAD_REQUEST if self.life is Life.OPEN else ErrCode.CLIENT_SHUTDOWN
+        is_stopped = self.life is Life.OPEN and self.stopped
+        code = ErrCode.BAD_REQUEST if self.life is Life.OPEN and not is_stopped else ErrCode.CLIENT_SHUTDOWN
         return ConsumeError(
             "TUBEMQ_CONSUMER_CLOSED",
             code=int(code),
             group=self.config.group,
-            state=self.life.value,
-            advice=_ADVICE[self.life],
+            state="stopped" if is_stopped else self.life.value,
+            advice="close it" if is_stopped else _ADVICE[self.life],
         )
+
+    def stop(self) -> None:
+        """Fetch nothing more, and wake those that wait for batches; takes no lock, any code may call it."""
+        self.stopped = True
+        self.changed.listener()
 
     def end(self) -> bool:
         """Refuse everything from now on, and wake those that wait; return whether the consumer was open."""
@@ -194,7 +214,7 @@ class ConsumerState:
             names = list(self.connected) if partitions is None else partitions
             leaving = [self.connected[name] for name in names if name in self.connected]
         for partition in leaving:
-            with partition.lock:
+            with self.alone_with(partition):
                 if partition.endpoint in silent:
                     self.remove(partition)
                     partition.abandon()
@@ -203,6 +223,23 @@ class ConsumerState:
                 self.release(partition)
                 if clock() - began >= _SILENCE_S:
                     silent.add(partition.endpoint)
+
+    @contextlib.contextmanager
+    def alone_with(self, partition: ConsumerPartition) -> Iterator[None]:
+        """Hold the lock of a partition that is given up: a fetch that is under way is abandoned.
+
+        What confirms its batch is waited for, since that ends by itself, unless its event loop has ended.
+        """
+        with self.changed:
+            self.cache.hold_back([partition.partition])
+        self.abandon(partition.partition)
+        for turn in partition.lock.take():
+            while not futures.wait([cast("futures.Future[None]", turn)], _LOOK_S).done:
+                self.abandon_orphans()
+        try:
+            yield
+        finally:
+            partition.lock.release()
 
     def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of some partitions, and wait until what was handed out is confirmed.
@@ -245,11 +282,20 @@ class ConsumerState:
         """Count missed heartbeats of a broker from 0; log how many there were."""
         with self.changed:
             count = self.missed.pop(broker, 0)
+            here = {
+                one.broker_id for one, partition in self.connected.items() if partition.endpoint == broker
+            }
+            if {self.cache.note_answer(broker_id) for broker_id in here} & {True}:
+                self.changed.notify_all()
         if count:
             logger.info("leases at %s are renewed again, after %d missed heartbeats", broker, count)
 
 
 def _nothing() -> None:
+    pass
+
+
+def _ignore(_: object) -> None:
     pass
 
 

@@ -209,7 +209,7 @@ class Connecting:
         connected = self._state.connected.get(partition)
         if connected is None:
             return False
-        with connected.lock:
+        with self._state.alone_with(connected):
             self._state.release(connected, reason)
         return True
 

@@ -1,25 +1,25 @@
-"""Turns of partitions for coroutines that come, give up and are cancelled: a model, step by step.
+"""Turns of partitions for those that come, give up and are given something: a model, step by step.
 
-Requests are answered when the model says so. What was found is handed out once, nothing waits while a
-coroutine does, and no more partitions are asked than somebody has waited for.
+Requests are answered when the model says so. What was found is handed out once, nothing waits while somebody
+does, and no more partitions are asked than somebody has waited for.
 """
 
-import asyncio
+import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tubemq_spark.client.aio.carrying_out import CarryingOut
-from tubemq_spark.client.aio.home import HomeLoop
-from tubemq_spark.client.aio.turns import Turns
-from tubemq_spark.client.consumer.fetching import Booked
-from tubemq_spark.client.steps import wait_for
+from tests.client.consumer.virtual_home import VirtualHome
+from tubemq_spark.client.consumer.brokers import PATIENCE_S
+from tubemq_spark.client.consumer.fetching import Booked, Turn
+from tubemq_spark.client.consumer.turns import Seat, Turns
+from tubemq_spark.client.steps import PartitionLock, wait_for
 from tubemq_spark.errors import ConsumeError, RpcError
 from tubemq_spark.protocol.errcodes import rpc_error
 
 PARTITIONS = 5
-PATIENCE_S = 0.2
 
 
 class Partitions:
@@ -27,12 +27,17 @@ class Partitions:
 
     def __init__(self):
         self.state = self
+        self.cache = self
+        self.changed = threading.Condition()
+        self.connected = range(PARTITIONS)
         self.idle = list(range(PARTITIONS))
         self.asked = {}
         """The answers that partitions wait for."""
         self.out = []
         """What was handed out, until it is confirmed."""
         self.unwanted = set()
+        self.trials = set()
+        """Partitions whose broker was away."""
         self.number = 0
         self.closed = False
         self.is_wanted = None
@@ -44,14 +49,29 @@ class Partitions:
     def select_now(self):
         self.check_fetch()
         assert self.is_wanted()
-        return self.idle.pop(0) if self.idle else None
+        if not self.idle:
+            return None
+        number = self.idle.pop(0)
+        booking = SimpleNamespace(partition=number)
+        return Turn(booking, False, SimpleNamespace(endpoint="b", lock=PartitionLock()))
 
-    def take_turn(self, partition):
+    def is_trial(self, booking):
+        return booking.partition in self.trials
+
+    def take_turn(self, turn):
+        partition = turn.booking.partition
         answer = self.asked[partition] = Future()
+        abandoned = True
         try:
             found = yield from wait_for(answer)
+            abandoned = False
+        except RpcError:
+            abandoned = False
+            raise
         finally:
             del self.asked[partition]
+            if abandoned:
+                self.idle.append(partition)
         if found is None:
             self.idle.append(partition)
         return found
@@ -71,65 +91,62 @@ class Partitions:
 class TurnsAgree(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.loop = asyncio.new_event_loop()
         self.partitions = Partitions()
-        self.now = 0.0
-        self.fetches = []
+        self.home = VirtualHome()
+        self.turns = Turns(self.partitions, self.home, self.home.clock)
+        self.partitions.is_wanted = lambda: self._fresh() < sum(one.outcome is None for one in self._seats())
+        self.waiting = []
         self.given = []
         """What partitions have found, in that order."""
         self.taken = []
-        self.loop.run_until_complete(self._begin())
 
-    async def _begin(self):
-        home = HomeLoop(lambda: AssertionError("another loop"))
-        home.enter()
-        self.turns = Turns(home, CarryingOut(home, None), self.partitions, lambda: self.now)
-        self.partitions.is_wanted = lambda: self._fresh() < sum(not one.done() for one in self.turns._waiting)
+    def _seats(self):
+        return list(self.turns._seats)
 
     def _fresh(self):
-        return sum(began + PATIENCE_S > self.now for began in self.turns._turns.values())
+        return sum(began + PATIENCE_S > self.home.now for _, began in self.turns._turns.values())
 
-    def _settle(self, cancel=None):
-        """Let everything happen; cancel a coroutine in the moment in which it is given something."""
-        waiting = next(iter(self.turns._waiting), None)
+    def _settle(self):
+        """Let everything happen; those that have an outcome take it."""
+        self.home.settle()
+        while told := [seat for seat in self.waiting if seat.outcome is not None]:
+            for seat in told:
+                self._take(seat)
+            self.home.settle()
 
-        async def enough():
-            for _ in range(12):
-                await asyncio.sleep(0)
-                if cancel is not None and waiting is not None and waiting.done():
-                    cancel.cancel()
-
-        self.loop.run_until_complete(enough())
-        for fetch in [one for one in self.fetches if one.done()]:
-            self.fetches.remove(fetch)
-            if not fetch.cancelled():
-                self._take(fetch)
-
-    def _take(self, fetch):
-        error = fetch.exception()
-        if isinstance(error, ConsumeError):
+    def _take(self, seat):
+        outcome = self.turns.leave(seat)
+        self.waiting.remove(seat)
+        if isinstance(outcome, ConsumeError):
             assert self.partitions.closed
-        elif error is not None:
-            self.taken.append(error)
+        elif isinstance(outcome, RpcError):
+            self.taken.append(outcome)
+        elif (batch := self.partitions.hand_out(outcome)) is not None:
+            self.taken.append(batch)
         else:
-            assert fetch.result() is not None
-            self.taken.append(fetch.result())
+            self.fetch()
 
     @rule()
     def fetch(self):
-        self.fetches.append(self.loop.create_task(self.turns.next(None)))
+        seat = Seat(lambda: None)
+        self.waiting.append(seat)
+        self.turns.join(seat)
         self._settle()
 
-    @precondition(lambda self: self.fetches)
+    @precondition(lambda self: self.waiting)
     @rule(data=st.data())
-    def cancel(self, data):
-        data.draw(st.sampled_from(self.fetches)).cancel()
+    def give_up(self, data):
+        seat = data.draw(st.sampled_from(self.waiting))
+        self.waiting.remove(seat)
+        self.turns.take_back(self.turns.leave(seat))
         self._settle()
 
     @precondition(lambda self: self.partitions.asked)
-    @rule(data=st.data(), what=st.sampled_from(["nothing", "batch", "batch", "error"]), cancel=st.booleans())
-    def answer(self, data, what, cancel):
-        """And a coroutine may be cancelled in the moment in which it gets the batch."""
+    @rule(
+        data=st.data(), what=st.sampled_from(["nothing", "batch", "batch", "error"]), gives_up=st.booleans()
+    )
+    def answer(self, data, what, gives_up):
+        """And somebody may give up in the moment in which the batch is given to them."""
         partition = data.draw(st.sampled_from(sorted(self.partitions.asked)))
         answer = self.partitions.asked[partition]
         if what == "nothing":
@@ -142,7 +159,11 @@ class TurnsAgree(RuleBasedStateMachine):
             self.partitions.number += 1
             self.given.append(self.partitions.number)
             answer.set_result(Booked(partition, self.partitions.number))
-        self._settle(self.fetches[0] if cancel and self.fetches else None)
+        self.home.settle()
+        if gives_up and self.waiting:
+            seat = self.waiting.pop(0)
+            self.turns.take_back(self.turns.leave(seat))
+        self._settle()
 
     @precondition(lambda self: self.partitions.out)
     @rule(data=st.data())
@@ -162,10 +183,20 @@ class TurnsAgree(RuleBasedStateMachine):
             self.partitions.unwanted.add(found.booking)
             self.given.remove(found.batch)
 
+    @precondition(lambda self: self.partitions.asked)
+    @rule(data=st.data())
+    def abandon(self, data):
+        """Who gives a partition up ends its fetch, in any thread."""
+        self.turns.abandon(data.draw(st.sampled_from(sorted(self.partitions.asked))))
+        self._settle()
+
+    @rule(number=st.integers(0, PARTITIONS - 1))
+    def a_broker_goes_away_or_comes_back(self, number):
+        self.partitions.trials ^= {number}
+
     @rule()
     def lose_patience(self):
-        self.now += PATIENCE_S
-        self.turns.wake()
+        self.home.pass_time(PATIENCE_S)
         self._settle()
 
     @precondition(lambda self: not self.partitions.closed)
@@ -174,16 +205,16 @@ class TurnsAgree(RuleBasedStateMachine):
         self.partitions.closed = True
         self.turns.wake()
         self._settle()
-        assert not self.fetches
+        assert not self.waiting
 
     @invariant()
-    def nothing_waits_for_a_coroutine_that_waits(self):
-        assert not (self.fetches and self.turns._outcomes)
+    def nothing_waits_for_somebody_who_waits(self):
+        assert not (self.waiting and self.turns._outcomes)
 
     @invariant()
     def whoever_waits_has_a_turn_if_there_is_one(self):
-        if self.fetches:
-            assert self._fresh() >= len(self.fetches) or not self.partitions.idle
+        if self.waiting:
+            assert self._fresh() >= len(self.waiting) or not self.partitions.idle
 
     @invariant()
     def everything_is_in_one_place(self):
@@ -199,13 +230,6 @@ class TurnsAgree(RuleBasedStateMachine):
     def nothing_comes_twice(self):
         batches = [one for one in self.taken if isinstance(one, int)]
         assert len(set(batches)) == len(batches)
-
-    def teardown(self):
-        self.partitions.closed = True
-        for fetch in self.fetches:
-            fetch.cancel()
-        self._settle()
-        self.loop.close()
 
 
 TurnsAgree.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
