@@ -104,8 +104,13 @@ def test_without_any_gateway_the_error_comes_after_the_patience_of_sending(parts
     sender.send_batch(parts.batch(bodies(0, 10)))
     parts.kill(0)
     parts.kill(1)
-    with pytest.raises((ProduceError, TubeMQConnectionError), match="TUBEMQ_GATEWAY_"):
+    with pytest.raises((ProduceError, TubeMQConnectionError), match="TUBEMQ_GATEWAY_") as first:
         sender.flush()
+    parts.with_settings(delivery_timeout_ms=20_000)
+    for use in (sender.flush, lambda: sender.send_batch(parts.batch(bodies(10, 1)))):
+        with pytest.raises((ProduceError, TubeMQConnectionError)) as again:
+            use()
+        assert again.value is first.value, "ten messages are not stored"
 
 
 def test_an_unused_sender_asks_no_gateway(parts):

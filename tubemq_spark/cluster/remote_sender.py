@@ -204,7 +204,7 @@ class RemoteSender(Sender):
             refusal = from_proto(answer.error)
             self._keep(part.part(0, refusal.row or 0))
             if refusal.row is None:
-                raise refusal
+                self._raise_refusal(answer)
             return refusal
         self._keep(part)
         if self._unstored_bytes >= _FLUSH_BYTES:
@@ -276,6 +276,10 @@ class RemoteSender(Sender):
                     self._error = self._lost(error, count)
                     raise self._error from error
                 lost = error
+            except TubeMQError as error:
+                # What was accepted is not stored: a later flush must not say otherwise.
+                self._error = error
+                raise
 
     def _send_again(self, stream: _Stream, latest: SendBatch | None) -> TubeMQError | None:
         """Send everything that may not be stored through a stream of its own; see ``_recover``."""
@@ -342,8 +346,10 @@ class RemoteSender(Sender):
             raise self._error
 
     def _raise_refusal(self, answer: pb.PublishAnswer) -> None:
+        """Raise the error of an answer about all messages; it ends this sender."""
         if answer.HasField("error"):
-            raise from_proto(answer.error)
+            self._error = from_proto(answer.error)
+            raise self._error
 
     def _deadline(self) -> Deadline:
         return Deadline.after_ms(self._gateways.config.delivery_timeout_ms)
