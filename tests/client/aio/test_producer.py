@@ -103,6 +103,19 @@ async def test_messages_of_one_coroutine_are_in_order(cluster):
 
 
 @coroutine
+async def test_a_long_batch_gives_other_coroutines_their_turns(cluster):
+    async with client_of(cluster, max_in_flight=100_000) as client, client.producer() as producer:
+        await stored(producer, "demo", b"first")
+        sending = asyncio.ensure_future(producer.send_batch(SendBatch.of("demo", [b"x"] * 5_000)))
+        turns = 0
+        while not sending.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 15
+        await asyncio.gather(*await sending)
+
+
+@coroutine
 async def test_coroutines_that_send_to_a_broker_whose_share_is_full_wait_alone_and_in_order(cluster):
     answering = threading.Event()
     cluster.brokers[1].script = lambda *_: answering.wait(SECONDS) and STORE

@@ -1,7 +1,9 @@
 """The window's promises, in virtual time: at least once or an error, bounds, order, pauses."""
 
 import collections
+import itertools
 import re
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -533,6 +535,30 @@ def test_messages_that_wait_for_an_older_one_fail_in_time_each_with_its_cause():
     assert [error.may_be_stored for error in told] == [False, False, True]
     assert "the message before it in its partition has no outcome" in str(told[0])
     assert net.links.all[0].messages == 0
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_an_interrupt_while_messages_are_accepted_ends_the_window(line):
+    """Otherwise it would count other messages than it has, and flush would return too early."""
+    net, window = run([])
+    traced, lines = sys.gettrace(), itertools.count()
+
+    def trace(frame, event: str, argument: object):
+        if frame.f_code is SendWindow._accept.__code__ and event == "line" and next(lines) == line:
+            raise KeyboardInterrupt
+        return trace
+
+    batch = batch_of([b"%d" % number for number in range(10)])
+    sys.settrace(trace)
+    try:
+        window.submit(runs(batch, 0, [net.choose() for _ in range(10)]))
+    except KeyboardInterrupt:
+        sys.settrace(traced)
+        check_broken(net, window)
+    else:
+        sys.settrace(traced)
+        window.flush()
+        assert len(net.stored) == 10
 
 
 FROZEN = 2

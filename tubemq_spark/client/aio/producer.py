@@ -37,6 +37,8 @@ from tubemq_spark.receipts import Receipt
 
 _ROOM: Final[frozenset[int]] = frozenset()
 """The line of those that are first in theirs."""
+_TURN: Final = 256
+"""After so many messages of a batch, other coroutines have their turn."""
 _NOT_ACCEPTED: Final = "The message was not accepted: it was not sent, and will not be."
 _ACCEPTED: Final = "The message was accepted: it is sent all the same, and may be stored."
 
@@ -143,7 +145,9 @@ class AsyncProducer:
         futures: list[AsyncSendFuture] = []
         try:
             for row in range(len(batch)):
-                futures.append(await self.send(**batch.message(row)._asdict()))  # noqa: PERF401 (in order)
+                if row % _TURN == _TURN - 1:
+                    await asyncio.sleep(0)
+                futures.append(await self.send(**batch.message(row)._asdict()))
         except TubeMQError as error:
             error.row = len(futures)
             raise

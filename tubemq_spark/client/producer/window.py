@@ -168,15 +168,7 @@ class SendWindow:
         Raises:
             ProduceError: one of these or an earlier message could not be stored.
         """
-        for run in runs:
-            run.give_up_at = self._now + self._delivery_s - run.batch.waited_s
-            self._messages += len(run.rows)
-            self._bytes += run.size
-            if self._lines is None or run.batch.is_free:
-                self._start(run)
-            else:
-                self._stand_in_line(self._lines, run)
-        self._drive(block=False)
+        self._drive(block=False, runs=runs)
 
     def flush(self) -> None:
         """Return when every accepted message is acknowledged.
@@ -313,10 +305,21 @@ class SendWindow:
                 self._receive(pipeline, arrival)
         return bool(arrivals)
 
-    def _drive(self, *, block: bool, at_most_s: float = _LONGEST_WAIT_S) -> None:
-        """Write, read and time out what is due; with ``block`` wait until something is."""
+    def _accept(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            run.give_up_at = self._now + self._delivery_s - run.batch.waited_s
+            self._messages += len(run.rows)
+            self._bytes += run.size
+            if self._lines is None or run.batch.is_free:
+                self._start(run)
+            else:
+                self._stand_in_line(self._lines, run)
+
+    def _drive(self, *, block: bool, at_most_s: float = _LONGEST_WAIT_S, runs: Sequence[Run] = ()) -> None:
+        """Accept messages; write, read and time out what is due; with ``block`` wait until something is."""
         try:
             self._pass_time(_IDLE_COUNTS_S)
+            self._accept(runs)
             if not self._retry_ambiguous:
                 self._find_ended_connections()
             self._do_what_is_due()
