@@ -208,6 +208,62 @@ def test_what_is_no_list_of_pieces_is_refused(pieces):
         _speedups.runs(pieces, 9)
 
 
+def run_alone(program):
+    """Run a program that may end with a signal."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+def test_columns_that_change_in_another_thread_are_no_write_beyond_the_target():
+    run_alone("""
+import array, contextlib, threading
+from tubemq_spark.protocol import _speedups
+rows = 50_000
+data, starts, ends = bytes(1 << 20), array.array("q", [0] * rows), array.array("q", [8] * rows)
+stop = threading.Event()
+def change():
+    while not stop.is_set():
+        ends[rows - 1] = 1 << 20
+        ends[rows - 1] = 8
+changing = threading.Thread(target=change)
+changing.start()
+for _ in range(2000):
+    with contextlib.suppress(ValueError):
+        _speedups.gather([(data, starts, ends)])
+stop.set()
+changing.join()
+print("alive")
+""")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="only C types export buffers before Python 3.12")
+def test_a_list_of_pieces_may_change_while_they_are_exported():
+    run_alone("""
+import contextlib
+from tubemq_spark.protocol import _speedups
+class Exporter:
+    def __buffer__(self, flags):
+        pieces.clear()
+        others.extend((b"other",) * 3 for _ in range(1000))
+        return memoryview(b"abcdef")
+for function in (_speedups.gather, lambda pieces: _speedups.runs(pieces, 9)):
+    others = []
+    pieces = [(Exporter(), memoryview(bytes(800)), memoryview(bytes(800))) for _ in range(2)]
+    with contextlib.suppress(IndexError):
+        function(pieces)
+print("alive")
+""")
+
+
+def test_columns_may_begin_anywhere():
+    starts, ends = (
+        memoryview(b"x" + np.array(column, np.int64).tobytes())[1:] for column in ([0, 2], [2, 3])
+    )
+    borders, values = _speedups.gather([(b"abc", starts, ends)])
+    assert (np.frombuffer(borders, np.int32).tolist(), values) == ([0, 2, 3], b"abc")
+    assert _speedups.runs([(b"abc", starts, ends)], 9) == [0, 1]
+
+
 def test_pieces_of_two_gib_are_refused_before_anything_is_allocated():
     data = bytes(1 << 20)
     count = 2048

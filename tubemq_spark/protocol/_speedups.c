@@ -389,6 +389,16 @@ end:
     return answer;
 }
 
+/* ---- numbers in buffers that may begin anywhere */
+
+static Py_ssize_t count_of(const Py_buffer *numbers) { return numbers->len / (Py_ssize_t)sizeof(int64_t); }
+
+static int64_t number_at(const Py_buffer *numbers, Py_ssize_t row) {
+    int64_t number;
+    memcpy(&number, (const uint8_t *)numbers->buf + row * (Py_ssize_t)sizeof number, sizeof number);
+    return number;
+}
+
 /* ---- pieces of buffers, put together */
 
 typedef struct {
@@ -414,9 +424,12 @@ static Pieces *hold_pieces(PyObject *list, Py_ssize_t count) {
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *item = PyList_GetItem(list, i);
-        if (item == NULL || !PyTuple_Check(item) ||
-            !PyArg_ParseTuple(item, "y*y*y*", &all[i].data, &all[i].starts, &all[i].ends)) {
+        /* With a reference of our own: an object may change the list while it exports its buffer. */
+        PyObject *item = Py_XNewRef(PyList_GetItem(list, i));
+        bool exported = item != NULL && PyTuple_Check(item) &&
+                        PyArg_ParseTuple(item, "y*y*y*", &all[i].data, &all[i].starts, &all[i].ends);
+        Py_XDECREF(item);
+        if (!exported) {
             if (!PyErr_Occurred())
                 PyErr_SetString(PyExc_TypeError, "expected tuples of data, starts and ends");
             release_pieces(all, i);
@@ -426,19 +439,33 @@ static Pieces *hold_pieces(PyObject *list, Py_ssize_t count) {
     return all;
 }
 
+typedef struct {
+    const uint8_t *at;
+    int64_t size;
+} Piece;
+
+/* Read where a piece lies, once, as another thread may change it; false when that is outside its data. */
+static bool piece_at(const Pieces *pieces, Py_ssize_t row, Piece *piece) {
+    int64_t start = number_at(&pieces->starts, row), end = number_at(&pieces->ends, row);
+    if (start < 0 || start > end || end > pieces->data.len)
+        return false;
+    *piece = (Piece){(const uint8_t *)pieces->data.buf + start, end - start};
+    return true;
+}
+
 /* Check every position; return the bytes of all pieces together, or -1. */
 static int64_t measure_pieces(const Pieces *all, Py_ssize_t count, Py_ssize_t *pieces) {
     int64_t total = 0;
+    Piece piece;
     *pieces = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        const int64_t *starts = all[i].starts.buf, *ends = all[i].ends.buf;
-        Py_ssize_t here = all[i].starts.len / (Py_ssize_t)sizeof(int64_t);
+        Py_ssize_t here = count_of(&all[i].starts);
         if (all[i].starts.len != all[i].ends.len || all[i].starts.len % (Py_ssize_t)sizeof(int64_t))
             return -1;
         for (Py_ssize_t row = 0; row < here; row++) {
-            if (starts[row] < 0 || starts[row] > ends[row] || ends[row] > all[i].data.len)
+            if (!piece_at(&all[i], row, &piece))
                 return -1;
-            total += ends[row] - starts[row];
+            total += piece.size;
             if (total > LENGTH_LIMIT)
                 return -1;
         }
@@ -447,19 +474,22 @@ static int64_t measure_pieces(const Pieces *all, Py_ssize_t count, Py_ssize_t *p
     return total;
 }
 
-static void copy_pieces(const Pieces *all, Py_ssize_t count, int32_t *borders, uint8_t *target) {
-    int32_t end = 0;
+/* Copy the pieces that were measured; false when they have become others since. */
+static bool copy_pieces(const Pieces *all, Py_ssize_t count, int32_t *borders, uint8_t *target, int64_t total) {
+    int64_t end = 0;
+    Piece piece;
     *borders++ = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        const uint8_t *data = all[i].data.buf;
-        const int64_t *starts = all[i].starts.buf, *ends = all[i].ends.buf;
-        Py_ssize_t here = all[i].starts.len / (Py_ssize_t)sizeof(int64_t);
+        Py_ssize_t here = count_of(&all[i].starts);
         for (Py_ssize_t row = 0; row < here; row++) {
-            size_t size = (size_t)(ends[row] - starts[row]);
-            memcpy(target + end, data + starts[row], size);
-            *borders++ = end += (int32_t)size;
+            if (!piece_at(&all[i], row, &piece) || piece.size > total - end)
+                return false;
+            memcpy(target + end, piece.at, (size_t)piece.size);
+            end += piece.size;
+            *borders++ = (int32_t)end;
         }
     }
+    return end == total;
 }
 
 PyDoc_STRVAR(gather_doc,
@@ -467,7 +497,8 @@ PyDoc_STRVAR(gather_doc,
              "Put pieces of buffers one behind the other.\n\n"
              "``pieces`` is a list of (data, starts, ends), where starts and ends are int64. Return where the\n"
              "pieces begin in the result as int32, its end included, and the result.\n\n"
-             "Raises ValueError for positions outside their data, and for 2 GiB and more.");
+             "Raises ValueError for positions outside their data, also when they change, and for 2 GiB and\n"
+             "more.");
 
 static PyObject *gather(PyObject *self, PyObject *list) {
     (void)self;
@@ -491,10 +522,14 @@ static PyObject *gather(PyObject *self, PyObject *list) {
         goto end;
     int32_t *border = (int32_t *)(void *)PyBytes_AsString(borders);
     uint8_t *bytes = (uint8_t *)PyBytes_AsString(target);
+    bool copied;
     Py_BEGIN_ALLOW_THREADS
-    copy_pieces(all, count, border, bytes);
+    copied = copy_pieces(all, count, border, bytes, total);
     Py_END_ALLOW_THREADS
-    answer = PyTuple_Pack(2, borders, target);
+    if (copied)
+        answer = PyTuple_Pack(2, borders, target);
+    else
+        PyErr_SetString(PyExc_ValueError, "the pieces changed while they were copied");
 end:
     Py_XDECREF(borders);
     Py_XDECREF(target);
@@ -512,25 +547,23 @@ static PyObject *numbers_of(const Py_ssize_t *numbers, Py_ssize_t count) {
     return list;
 }
 
-/* Note the rows whose piece differs from the one before, and return how many there are; -1 for more than ``most``. */
+enum { TOO_MANY_RUNS = -1, PIECES_CHANGED = -2 };
+
+/* Note the rows whose piece differs from the one before, and return how many there are, or one of the above. */
 static Py_ssize_t find_runs(const Pieces *all, Py_ssize_t count, Py_ssize_t *rows, Py_ssize_t most) {
-    const uint8_t *last = NULL;
-    size_t last_size = 0;
+    Piece piece, last = {NULL, 0};
     Py_ssize_t row = 0, found = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        const uint8_t *data = all[i].data.buf;
-        const int64_t *starts = all[i].starts.buf, *ends = all[i].ends.buf;
-        Py_ssize_t here = all[i].starts.len / (Py_ssize_t)sizeof(int64_t);
-        for (Py_ssize_t piece = 0; piece < here; piece++, row++) {
-            const uint8_t *text = data + starts[piece];
-            size_t size = (size_t)(ends[piece] - starts[piece]);
-            if (last == NULL || size != last_size || memcmp(text, last, size) != 0) {
+        Py_ssize_t here = count_of(&all[i].starts);
+        for (Py_ssize_t place = 0; place < here; place++, row++) {
+            if (!piece_at(&all[i], place, &piece))
+                return PIECES_CHANGED;
+            if (last.at == NULL || piece.size != last.size || memcmp(piece.at, last.at, (size_t)piece.size) != 0) {
                 if (found == most)
-                    return -1;
+                    return TOO_MANY_RUNS;
                 rows[found++] = row;
             }
-            last = text;
-            last_size = size;
+            last = piece;
         }
     }
     return found;
@@ -567,22 +600,17 @@ static PyObject *runs(PyObject *self, PyObject *arguments) {
         PyErr_NoMemory();
     } else {
         Py_ssize_t found = find_runs(all, count, rows, most);
-        answer = found < 0 ? Py_NewRef(Py_None) : numbers_of(rows, found);
+        if (found == PIECES_CHANGED)
+            PyErr_SetString(PyExc_ValueError, "the pieces changed while they were compared");
+        else
+            answer = found == TOO_MANY_RUNS ? Py_NewRef(Py_None) : numbers_of(rows, found);
     }
     PyMem_Free(rows);
     release_pieces(all, count);
     return answer;
 }
 
-/* ---- numbers in buffers that may begin anywhere */
-
-static Py_ssize_t count_of(const Py_buffer *numbers) { return numbers->len / (Py_ssize_t)sizeof(int64_t); }
-
-static int64_t number_at(const Py_buffer *numbers, Py_ssize_t row) {
-    int64_t number;
-    memcpy(&number, (const uint8_t *)numbers->buf + row * (Py_ssize_t)sizeof number, sizeof number);
-    return number;
-}
+/* ---- numbers and frames, written */
 
 static void put_number(const Py_buffer *numbers, Py_ssize_t row, int64_t number) {
     memcpy((uint8_t *)numbers->buf + row * (Py_ssize_t)sizeof number, &number, sizeof number);
