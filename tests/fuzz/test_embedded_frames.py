@@ -1,5 +1,6 @@
 """The fuzzer itself: the same seed sends the same requests, and a broken server is noticed."""
 
+import contextlib
 import json
 import random
 import re
@@ -193,6 +194,34 @@ def test_what_breaks_only_a_server_that_has_had_more_is_told(tmp_path, monkeypat
     (path,) = tmp_path.iterdir()
     assert load(path) == list(batch(3, 1)), "all of the batch"
     assert "--seed 3" in path.read_text()
+
+
+def test_a_busy_machine_has_more_time_for_the_wanted_frames(tmp_path, monkeypatch):
+    held = []
+    monkeypatch.setattr(embedded_frames, "hold", lambda _target, talks: held.append(talks))
+    now = [0.0]
+
+    def clock():
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(embedded_frames.time, "monotonic", clock)
+    monkeypatch.setattr(embedded_frames, "running", lambda *_, **__: contextlib.nullcontext(Idle()))
+    assert fuzz(3, 2.0, tmp_path, Limits(), frames=1500) == 1500
+    assert fuzz(3, 2.0, tmp_path, Limits()) == 300
+    assert fuzz(3, 0.5, tmp_path, Limits(), frames=1_000_000) == 2700, "its patience ends"
+
+
+class Idle:
+    """No server at all."""
+
+    growth_mb = 0.0
+
+    def reopen(self):
+        pass
+
+    def measure_growth_from_now(self):
+        pass
 
 
 def test_memory_can_be_looked_at_from_a_warm_start_on():
