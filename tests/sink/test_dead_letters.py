@@ -1,9 +1,11 @@
 """A row that cannot be written goes to the dead letters with the reason, and all others where they belong."""
 
+import base64
 import collections
 import pickle
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
@@ -118,6 +120,41 @@ def test_a_dead_letter_has_what_can_be_written_of_its_row(cluster):
     assert first["deadLetterKey"] == "YW5uYQ"
     assert "deadLetterValue" not in first
     assert (second["deadLetterValue"], third["deadLetterValue"]) == ("null", "empty")
+
+
+@pytest.mark.parametrize("column", ["topic", "messageType", "attributes", "a name of attributes"])
+def test_a_text_that_is_not_utf_8_is_a_fault_of_its_row(cluster, column):
+    """Spark's texts may have any bytes: cast(X'61FF' as string)."""
+    rows = [row(value="a", attributes=[("k", "v")]), row(value="b"), row(value="c", attributes=[("k", "v")])]
+    batch = pa.RecordBatch.from_pylist(rows, ARROW)
+    wrong = pa.array([None, b"a\xff", None], pa.binary()).view(pa.string())
+    good = pa.array(["demo" if column == "topic" else None] * 3, pa.string())
+    texts = pc.coalesce(wrong, good)
+    names = pa.array(["k"] * 3)
+    pairs = {"attributes": (names, wrong), "a name of attributes": (pc.coalesce(wrong, names), names)}
+    if column in pairs:
+        texts = pa.MapArray.from_arrays([0, 0, 1, 1], *(one.slice(1, 1) for one in pairs[column]))
+    name = "attributes" if column in pairs else column
+    batch = batch.set_column(ARROW.get_field_index(name), name, texts)
+
+    parsed = TubeMQDataSource(OPTIONS)._options.for_write()
+    columns = task.SinkColumns.bind(SCHEMA, parsed)
+    message = task.write_rows(iter([batch]), columns, parsed, "a-run")
+
+    assert message.dead_letters == 1
+    assert [value for value, _ in stored(cluster, "demo")] == [b"a", b"c"]
+    ((value, attributes),) = stored(cluster, "dead")
+    assert (value, attributes["deadLetterCondition"]) == (b"b", "TUBEMQ_BAD_MESSAGE")
+    assert f"its {name} has bytes that are not UTF-8" in attributes["deadLetterReason"]
+
+
+def test_a_long_key_is_cut_in_its_dead_letter(cluster):
+    """Keys are not stored otherwise, so they may be longer than any message."""
+    write([row(value=None, key="k" * 300), row(value=None, key="k" * 2_000_000)])
+    (_, short), (_, long) = stored(cluster, "dead")
+    assert base64.urlsafe_b64decode(short["deadLetterKey"]) == b"k" * 300
+    assert "deadLetterKeyBytes" not in short
+    assert (long["deadLetterKey"], long["deadLetterKeyBytes"]) == (short["deadLetterKey"], "2000000")
 
 
 def test_what_other_producers_write_otherwise_is_no_dead_letter(cluster):

@@ -35,8 +35,8 @@ class CheckedRows:
     messages: SendBatch
     """A refused row may have a null value, a null topic or half a partition here."""
     refused: Bools
-    untimely: Mapping[int, Exception]
-    """Why timestamps cannot be written, by their rows; these are refused as well."""
+    unwritable: Mapping[int, str]
+    """What else is wrong with rows, by their places; these are refused as well."""
 
     def refusal(self, row: int) -> ProduceError:
         """Return why a refused row cannot be a message."""
@@ -48,10 +48,8 @@ class CheckedRows:
         name = row_name(number, value)
         if topic is None:
             return ProduceError("TUBEMQ_SINK_NULL_TOPIC", row=name)
-        if row in self.untimely:
-            why = self.untimely[row]
-            what = f"the timestamp of row {name} does not fit into yyyyMMddHHmm ({why})"
-            return ProduceError("TUBEMQ_BAD_MESSAGE", what=what)
+        if row in self.unwritable:
+            return ProduceError("TUBEMQ_BAD_MESSAGE", what=f"row {name}: {self.unwritable[row]}")
         broker, partition = (messages.partitions and messages.partitions.value(row)) or (None, None)
         return ProduceError(
             "TUBEMQ_SINK_HALF_NULL_ROUTE", row=name, topic=topic, broker=broker, partition=partition

@@ -1,5 +1,6 @@
 """Arrow's columns as a sender takes them: bytes one behind the other, and repeated values told once."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,20 +20,32 @@ def constant(value: Value, rows: int) -> Coded[Value]:
 def coded(column: pa.Array) -> Coded[Any]:
     """Return a column's values, each once and in the order of appearance; null is one of them."""
     encoded = column.dictionary_encode(null_encoding="encode")
-    return Coded(tuple(encoded.dictionary.to_pylist()), _codes(encoded))
+    return Coded(tuple(_values(encoded.dictionary)), _codes(encoded))
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text of ``coded`` or ``coded_maps`` is one: Spark's may have bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def coded_maps(column: pa.MapArray) -> Coded[Any]:
     """Return a column's maps as lists of pairs; those equal in all pairs and their order are told once.
 
     Arrow cannot compare maps, but texts. A map's text is that of its codes, so no two maps share one; except
-    that null and a map without pairs do.
+    that null and a map without pairs do, and both are None.
     """
     pairs = pc.binary_join_element_wise(_code_texts(column.keys), _code_texts(column.items), ":")
     texts = pc.binary_join(pa.ListArray.from_arrays(column.offsets, pairs), ",")
     codes = _codes(texts.dictionary_encode(null_encoding="encode"))
     _, first_rows = np.unique(codes, return_index=True)
-    return Coded(tuple(column.take(pa.array(first_rows)).to_pylist()), codes)
+    first = column.take(pa.array(first_rows))
+    pairs_of_all = list(zip(_values(first.keys), _values(first.items), strict=True))
+    bounds = itertools.pairwise(first.offsets.to_pylist())
+    return Coded(tuple(pairs_of_all[start:end] or None for start, end in bounds), codes)
 
 
 def coded_minutes(column: pa.TimestampArray) -> Coded[Any]:
@@ -68,6 +81,16 @@ def nulls(column: pa.Array) -> Bools:
     """Tell which values are null."""
     is_null: Bools = column.is_null().to_numpy(zero_copy_only=False)
     return is_null
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return values; of texts that are none, those of their bytes that are not UTF-8 are surrogates."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        raw = column.cast(pa.large_binary()).to_pylist()
+        return [None if text is None else text.decode(errors="surrogateescape") for text in raw]
+    return values
 
 
 def _codes(column: pa.DictionaryArray) -> Int64s:

@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -85,18 +85,20 @@ class SinkColumns:
         their own win. ``first`` is the number of the first row in its task. ``stamp`` makes ids for rows
         that have none.
 
-        A row is refused if its value or topic is null, it names half a partition, or its timestamp is beyond
-        the year 9999.
+        A row is refused if its value or topic is null, it names half a partition, its timestamp is beyond the
+        year 9999, or a text has bytes that are not UTF-8.
         """
         refused = self._refused(batch)
-        times, untimely = self._times(batch)
-        refused[list(untimely)] = True
+        times, unwritable = self._times(batch)
         topics, described = self._topics(batch), self._described(batch, times)
+        unwritable |= _no_texts(topics, lambda topic: [("topic", topic)])
+        unwritable |= _no_texts(described, _texts_of)
+        refused[list(unwritable)] = True
         values, keys = coding.bytes_column(batch.column("value")), self._bytes(batch, "key")
         uids = row_uids(self._bytes(batch, MESSAGE_UID_KEY), described, topics, keys, values, stamp)
         headers = self._headers(described, now)
         messages = SendBatch(topics, values, headers, keys, self._routes(batch), first, uids)
-        return CheckedRows(messages, refused, untimely)
+        return CheckedRows(messages, refused, unwritable)
 
     def _refused(self, batch: pa.RecordBatch) -> Bools:
         """Tell which rows cannot be messages; timestamps are not examined."""
@@ -183,13 +185,17 @@ class SinkColumns:
         """Whether rows have times that are written."""
         return "timestamp" in self.names and self.message_time is not MessageTime.NONE
 
-    def _times(self, batch: pa.RecordBatch) -> tuple[Coded[str | None], dict[int, Exception]]:
+    def _times(self, batch: pa.RecordBatch) -> tuple[Coded[str | None], dict[int, str]]:
         """Return the times of the rows as TubeMQ writes them, and why some cannot be written, by row."""
         if not self._has_times:
             return coding.constant(None, batch.num_rows), {}
         minutes = coding.coded_minutes(batch.column("timestamp"))
         texts = [self._minute(minute) for minute in minutes.values]
-        errors = {code: text for code, text in enumerate(texts) if isinstance(text, Exception)}
+        errors = {
+            code: f"its timestamp does not fit into yyyyMMddHHmm ({text})"
+            for code, text in enumerate(texts)
+            if isinstance(text, Exception)
+        }
         good = tuple(None if isinstance(text, Exception) else text for text in texts)
         rows = enumerate(minutes.codes.tolist() if errors else ())
         return Coded(good, minutes.codes), {row: errors[code] for row, code in rows if code in errors}
@@ -209,6 +215,28 @@ class SinkColumns:
             return text
         except (ValueError, OverflowError, OSError) as error:  # Spark's years go up to 294247
             return error
+
+
+def _texts_of(described: Described) -> Iterator[tuple[str, str | None]]:
+    """Yield the names of texts that a row carries, and the texts."""
+    attributes, message_type, _ = described
+    yield "messageType", message_type
+    for name, text in attributes or ():
+        yield "attributes", name
+        yield "attributes", text
+
+
+def _no_texts(column: Coded[Any], texts: Callable[[Any], Iterable[tuple[str, str | None]]]) -> dict[int, str]:
+    """Return the rows that have a text with bytes that are not UTF-8, and which of their columns it is in."""
+    wrong = {
+        code: f"its {name} has bytes that are not UTF-8"
+        for code, value in enumerate(column.values)
+        for name, text in texts(value)
+        if text is not None and not coding.is_text(text)
+    }
+    return {
+        row: wrong[code] for row, code in enumerate(column.codes.tolist() if wrong else ()) if code in wrong
+    }
 
 
 def _is_repeated(minute: int, text: str, zone: zoneinfo.ZoneInfo) -> bool:

@@ -7,7 +7,8 @@ written, and these:
 - ``deadLetterTopic``: where the row should have gone, if that is known;
 - ``deadLetterWrite``: the micro-batch or the run of the write; ``deadLetterRow``: the number of its task, and
   its own number there;
-- ``deadLetterKey``: its key, in base64 for URLs;
+- ``deadLetterKey``: its key, in base64 for URLs; of a long one the beginning, and ``deadLetterKeyBytes`` is
+  its length then;
 - ``deadLetterValue``: ``null`` or ``empty``, if that is what its value was. TubeMQ has no messages without a
   body: such a dead letter has a body of one zero byte.
 """
@@ -25,11 +26,14 @@ from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.protocol.payload import RESERVED_NAMES, check_attribute
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink.checked_rows import row_name, task_name
+from tubemq_spark.sink.coding import is_text
 
 logger = logging.getLogger(__name__)
 
 NO_BODY: Final = b"\0"
 _MOST_REASON_CHARACTERS: Final = 500
+_MOST_KEY_BYTES: Final = 300
+"""Which is 400 characters in base64."""
 _READABLE: Final = str.maketrans({",": ";", "=": ":"})
 """TubeMQ's attributes have no escapes."""
 
@@ -115,7 +119,11 @@ class DeadLetters:
         yield "deadLetterWrite", _readable(self._write)
         yield "deadLetterRow", f"{self._task}:{row.number}"
         if row.key is not None:
-            yield "deadLetterKey", base64.urlsafe_b64encode(row.key).rstrip(b"=").decode() or "empty"
+            # All of a long key could make the dead letter too long for every topic.
+            key = base64.urlsafe_b64encode(row.key[:_MOST_KEY_BYTES]).rstrip(b"=").decode()
+            yield "deadLetterKey", key or "empty"
+            if len(row.key) > _MOST_KEY_BYTES:
+                yield "deadLetterKeyBytes", str(len(row.key))
         if not row.value:
             yield "deadLetterValue", "null" if row.value is None else "empty"
 
@@ -123,11 +131,12 @@ class DeadLetters:
 def _writable(pairs: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     """Yield the pairs that can be attributes of a message."""
     for name, value in pairs:
-        try:
-            check_attribute(name, value)
-        except OptionError:
-            continue
-        yield name, value
+        if is_text(name) and is_text(value):
+            try:
+                check_attribute(name, value)
+            except OptionError:
+                continue
+            yield name, value
 
 
 def _readable(text: str) -> str:

@@ -184,7 +184,7 @@ def loss(kind):
         ({"losses": [loss(Loss.TOPIC_REMOVED)]}, Verdict.REMOVED, "topic removed"),
         ({"losses": [loss(Loss.PARTITION_REMOVED)]}, Verdict.REMOVED, "partition removed"),
         (
-            {"count": 3, "losses": [loss(Loss.EXPIRED)]},
+            {"count": 9, "losses": [loss(Loss.EXPIRED)]},
             Verdict.EXPIRED,
             "expired between the offsets 28 and 56",
         ),
@@ -193,7 +193,11 @@ def loss(kind):
         ({"count": 9, "losses": [loss(Loss.CORRUPT)]}, Verdict.DAMAGED, "corrupt"),
         ({"count": 9, "losses": [loss(Loss.SKIPPED)]}, Verdict.DAMAGED, "skipped"),
         ({"count": 11, "losses": [loss(Loss.CORRUPT)]}, Verdict.UNCLEAR, "corrupt"),
-        ({"losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, Verdict.EXPIRED, "corrupt"),
+        ({"count": 9, "losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, Verdict.EXPIRED, "corrupt"),
+        # What retention has not removed must be there.
+        ({"count": 8, "losses": [loss(Loss.EXPIRED)]}, Verdict.MISSING, "expired"),
+        ({"count": 8, "losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, Verdict.DAMAGED, "corrupt"),
+        ({"count": 9, "losses": [loss(Loss.EXPIRED), loss(Loss.TRUNCATED)]}, Verdict.MISSING, "truncated"),
     ],
 )
 def test_each_outcome_of_a_check_has_one_verdict(found, verdict, text):

@@ -52,10 +52,9 @@ SOUND: Final = frozenset({Verdict.INTACT, Verdict.REPEATED, Verdict.UNCLEAR})
 _BY_LOSS: Final = (
     (Loss.TOPIC_REMOVED, Verdict.REMOVED),
     (Loss.PARTITION_REMOVED, Verdict.REMOVED),
-    (Loss.EXPIRED, Verdict.EXPIRED),
     (Loss.TRUNCATED, Verdict.MISSING),
 )
-"""Losses after which messages of the check are gone for certain: those at one of its ends."""
+"""Losses after which messages of the check are gone for certain, and should not be."""
 
 
 _WHOSE: Final = {
@@ -128,11 +127,23 @@ class Finding:
         for kind, verdict in _BY_LOSS:
             if kind in kinds:
                 return verdict
+        if Loss.EXPIRED in kinds and contents.count >= check.count - self._expired:
+            return Verdict.EXPIRED
         if contents.count > check.count:
             return Verdict.UNCLEAR
-        if kinds:
+        if kinds - {Loss.EXPIRED}:
             return Verdict.DAMAGED
         return Verdict.MISSING if contents.count < check.count else Verdict.CHANGED
+
+    @property
+    def _expired(self) -> int:
+        """How many messages of the check retention has removed, at most: others may have been among them."""
+        wanted = self.check.range
+        return sum(
+            max(0, min(loss.end, wanted.end) - max(loss.start, wanted.start)) // INDEX_ENTRY_BYTES
+            for loss in self.contents.losses
+            if loss.loss is Loss.EXPIRED
+        )
 
     @property
     def missing(self) -> int:
