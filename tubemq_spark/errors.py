@@ -90,7 +90,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers; masters listen on port 8715 by default.",
     "TUBEMQ_NOT_A_MASTER": "{endpoint} is {what}, not a TubeMQ master; masters listen on port 8715 by default: correct tubemq.master.servers.",
     "TUBEMQ_TIMEOUT": "No answer from {endpoint} within {timeout_ms} ms while {during}; raise tubemq.rpcTimeoutMs or look at the server.",
-    "TUBEMQ_LEASES_TAKEN": "All {count} reader groups were in use for {partition} for {waited_ms} ms; raise readerGroups.size, or let fewer tasks read the same partition at the same time.",
+    "TUBEMQ_LEASES_TAKEN": "All {count} reader groups ({groups}) were in use for {partition} for {waited_ms} ms; raise readerGroups.size, or let fewer tasks and queries read the same partition at the same time.",
     "TUBEMQ_NO_PROGRESS": "Reading {partition} made no progress at offset {position} (of {end}) for {timeout_ms} ms: {trouble}; check the broker, or raise tubemq.fetchTimeoutMs.",
     # A peer's answers.
     "TUBEMQ_BAD_ANSWER": "{endpoint} answered with something unexpected while {during}: {what}; check that a TubeMQ server listens there, and its version.",
@@ -197,7 +197,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OFFSET_BEYOND_LOG": "Option '{option}' asks for offset {offset} of {partition}, but its log has offsets from {earliest} to {latest}; choose one of these.",
     "TUBEMQ_OFFSET_NOT_FLUSHED": "Option '{option}' asks for offset {offset} of {partition}, but with visibility=flushed only what is before {flushed} can be read, which is on the broker's disk; try again later, or set visibility=memory.",
     "TUBEMQ_BOUNDS_UNKNOWN": "Option '{option}' cannot be resolved because no broker answered for {partitions}; try again when the brokers are back.",
-    "TUBEMQ_BROKERS_AWAY": "{count} of {stores} stores had no answer for {waited_ms} ms, for example {store}: {cause}. A query needs the bounds of all stores when it starts; bring the brokers back, or raise fetchOffset.numRetries.",
+    "TUBEMQ_BROKERS_AWAY": "{count} of {stores} stores had no answer for {waited_ms} ms, for example {store}: {cause}. A query needs the bounds of all stores when it starts; mend what the cause says, or raise fetchOffset.numRetries.",
     "TUBEMQ_CHECKPOINT_TOPICS": "The checkpoint belongs to a query that also read {topics}, which the option '{option}' no longer names; name them again, or use a new checkpointLocation. To stop reading them, set failOnDataLoss=false for one run.",
     "TUBEMQ_START_AFTER_END": "{partition} would start at offset {start} and end before it, at {end}; choose an earlier start or a later end.",
     "TUBEMQ_CHECKPOINT_UNREADABLE": "The checkpoint {checkpoint} cannot be read: {problem}; name the checkpointLocation of a query that reads from TubeMQ, as an absolute path or a URI that the driver can reach.",

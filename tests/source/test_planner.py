@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from tests.source.fake_cluster import BROKER, NO_ANSWER, NO_SUCH_TOPIC, partition
-from tubemq_spark.errors import DataLossError, RpcError, TubeMQConnectionError
+from tubemq_spark.errors import DataLossError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.options import OptionSet
@@ -341,7 +341,7 @@ def test_fixing_a_position_gives_up_and_names_the_missing_stores(planner, cluste
         planner.complete_snapshot()
 
     assert away.value.condition == "TUBEMQ_BROKERS_AWAY"
-    assert "1 of 3 stores" in str(away.value)
+    assert "1 of 3 stores had no answer for 1000 ms" in str(away.value), "as long as it really took"
     assert "demo/1 store 1" in str(away.value)
     assert "TUBEMQ_CONNECT_FAILED" in str(away.value)
     assert cluster.questions == 3
@@ -478,6 +478,26 @@ def test_a_long_range_is_cut_for_more_tasks(cluster, clock):
         OffsetRange(partition(0), 28 * 7, 28 * 10),
     ]
     assert len(tasks) == 3
+
+
+def test_more_tasks_of_a_partition_than_can_read_it_at_once_are_told_once(cluster, clock, caplog):
+    planner = planner_with(minPartitions="5", **{"readerGroups.size": "4"})
+    for rows in (4, 5, 6):
+        planner.partitions([OffsetRange(partition(0), 0, 28 * rows)], cluster.partitions, fail_on_loss)
+
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("demo/1:0 is read by 5 tasks under 4 reader groups")
+
+
+def test_taken_reader_groups_are_not_told_as_a_broker_that_is_away(planner, cluster, clock, caplog):
+    planner.snapshot(POSITIONS)
+    taken = {"count": 16, "groups": "a, b", "partition": "demo/1:0", "waited_ms": 0}
+    cluster.failing = {0: TubeMQTimeoutError("TUBEMQ_LEASES_TAKEN", **taken)}
+    clock[0] += 1
+    planner.snapshot(POSITIONS)
+
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("broker 1 (broker:8123) has no free reader group for 1 of its stores")
 
 
 def test_with_chosen_message_types_no_store_is_counted(cluster, clock):

@@ -135,6 +135,16 @@ class ClientConfig:
         if not self.reader_groups:
             object.__setattr__(self, "reader_groups", default_reader_groups(self.group))
 
+    @property
+    def probe_groups(self) -> tuple[str, ...]:
+        """The groups for questions that end at once: one that no reader takes comes before the reader groups.
+
+        Reader groups that the user has named are all there are: the cluster may admit no others.
+        """
+        groups = self.reader_groups
+        named = groups != default_reader_groups(self.group, len(groups))
+        return groups if named else (f"{self.group}_probe", *groups)
+
     def validate(self) -> "ClientConfig":
         """Return the settings if they are valid.
 

@@ -466,7 +466,8 @@ _CLIENT: Final = options_for(
     reader_groups=named(
         "readerGroups",
         READS_AND_VIEWS,
-        default_doc="the group's name followed by `_r00`, `_r01` and so on",
+        default_doc="the group's name followed by `_r00`, `_r01` and so on, and by `_probe` for questions "
+        "where stores end",
     ),
     message_types=named(
         "messageTypes",

@@ -162,9 +162,10 @@ class Outages:
             return
         outage.told = True
         logger.warning(
-            "broker %d (%s) does not answer for %d of its stores; they wait, other stores continue: %s",
+            "broker %d (%s) %s for %d of its stores; they wait, other stores continue: %s",
             broker_id,
             layout.stores[next(iter(outage.stores))],
+            "has no free reader group" if error.condition == "TUBEMQ_LEASES_TAKEN" else "does not answer",
             len(outage.stores),
             error,
         )

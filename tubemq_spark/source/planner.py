@@ -32,6 +32,7 @@ Invariants:
   ``_readable`` ask the cluster and use nothing of the planner.
 """
 
+import collections
 import dataclasses
 import functools
 import logging
@@ -117,6 +118,7 @@ class Planner:
             "tubemq-readable"
         )
         """Where some logs begin, and where they can be read from."""
+        self._warned_of_few_groups = False
         self._asked_at = 0.0
         self._changed_at = 0.0
         self._latest: dict[StoreId, int] = {}
@@ -170,7 +172,8 @@ class Planner:
             layout = self.layouts.last or self.layouts.ask(missing_ok=missing_ok)
             if not missing_ok:
                 self._options.subscription.refuse_missing(layout)
-        self.last_snapshot = self._with_retries(lambda: self._ask_all(missing_ok=missing_ok))
+        began = time.monotonic()
+        self.last_snapshot = self._with_retries(lambda: self._ask_all(began, missing_ok=missing_ok))
         self._asked_at = time.monotonic()
         return self.last_snapshot
 
@@ -284,6 +287,7 @@ class Planner:
         parts = split_ranges(
             listed, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
         )
+        self._warn_of_few_groups(parts)
         tasks = grouped(
             [layout.request(part, own_store=part.partition.store_id in alone) for part in parts],
             most_ranges=options.max_ranges_per_task,
@@ -294,6 +298,23 @@ class Planner:
         if gone and options.loss_ledger is not None:
             planned_tasks.append(OffsetRangePartition((), gone))
         return planned_tasks
+
+    def _warn_of_few_groups(self, parts: Sequence[OffsetRange]) -> None:
+        """Warn once if more tasks read a partition than a broker lets read it at once."""
+        groups = len(self._options.cluster.client.reader_groups)
+        if self._warned_of_few_groups or len(parts) <= groups:
+            return
+        counts = collections.Counter(part.partition for part in parts)
+        partition, count = max(counts.items(), key=lambda item: item[1])
+        if count > groups:
+            self._warned_of_few_groups = True
+            logger.warning(
+                "%s is read by %d tasks under %d reader groups; no more than that can read at once, and the "
+                "others wait: raise readerGroups.size, or lower minPartitions",
+                partition,
+                count,
+                groups,
+            )
 
     def _readable_in_time(
         self, begins: Mapping[TopicPartition, OffsetBounds], ask: Callable[[], dict[TopicPartition, int]]
@@ -355,7 +376,7 @@ class Planner:
             layout, asked_now = self._with_retries(self.layouts.newest)
         return layout, asked_now
 
-    def _ask_all(self, *, missing_ok: bool) -> Snapshot:
+    def _ask_all(self, began: float, *, missing_ok: bool) -> Snapshot:
         layout = self.layouts.ask(missing_ok=missing_ok)
         # Where the query stands is not known: anywhere.
         answer = ask_bounds(self.cluster, self._options.visibility, layout)
@@ -367,7 +388,8 @@ class Planner:
             for error in bounds.failures.values():
                 if isinstance(error, TlsError | OptionError):
                     raise error  # not a matter of waiting, so not one of brokers that are away
-            raise brokers_away(unanswered, bounds.failures, len(later.stores), self._patience_ms)
+            waited_ms = round(1000 * (time.monotonic() - began))
+            raise brokers_away(unanswered, bounds.failures, len(later.stores), waited_ms)
         self._changed_at = time.monotonic()
         return self._new_snapshot(answer, later)
 

@@ -55,12 +55,25 @@ def test_a_reader_waits_for_a_lease_that_times_out():
         assert len(read(broker, 0, 280)) == 10
 
 
+def test_groups_that_others_use_are_waited_for_as_a_broker_is():
+    """Longer than for a dead reader's lease: those that live may read for minutes."""
+    with broker_of() as broker:
+        take_all_groups(broker)
+        rounds = [model.nothing] * (16 * 20) + [model.time_out_leases]
+        broker.fault_of_method[Method.PARTITION_REGISTER] = rounds
+
+        assert len(read(broker, 0, 280, lease_wait_ms=1)) == 10
+
+
 def test_all_groups_taken_for_too_long_is_an_error_that_names_them():
     with broker_of() as broker:
         take_all_groups(broker)
-        with pytest.raises(TubeMQTimeoutError, match="All 16 reader groups were in use for demo/1:0"):
-            read(broker, 0, 280, lease_wait_ms=20)
+        with pytest.raises(TubeMQTimeoutError) as failed:
+            read(broker, 0, 280, lease_wait_ms=20, fetch_timeout_ms=100)
 
+        assert failed.value.condition == "TUBEMQ_NO_PROGRESS"
+        assert "All 16 reader groups (etl_r00, etl_r01" in str(failed.value)
+        assert "were in use for demo/1:0 for 20 ms" in str(failed.value)
         asked = [exchange.parse(broker_pb2.RegisterRequestC2B).opType for _, exchange in broker.requests]
         assert set(asked) == {OpType.REGISTER}
 

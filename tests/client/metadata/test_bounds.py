@@ -60,7 +60,7 @@ def test_begin_and_end_of_every_store():
             store_id(2): OffsetBounds(0, 140),
         }
         assert broker.leases() == []
-        assert {group for group, _, _ in broker.holdings} <= set(config().reader_groups)
+        assert {group for group, _, _ in broker.holdings} == {"etl_probe"}
 
 
 @pytest.mark.parametrize(("first", "flushed", "end"), [(0, 4, 112), (0, 0, 0), (5, 4, 140), (4, 4, 112)])
@@ -92,15 +92,27 @@ def test_several_brokers_are_asked_at_once():
         }
 
 
-def test_groups_that_are_taken_are_passed_over():
+def test_readers_do_not_keep_a_driver_from_asking():
     stores = {store_id(0): store_of(1)}
     with ModelBroker(stores) as broker:
-        for group in config().reader_groups[1:]:
+        for group in config().reader_groups:
             broker.holdings[group, "demo", 0].owner = "somebody else"
         assert known(broker, stores) == {store_id(0): OffsetBounds(0, 28)}
 
-        broker.holdings[config().reader_groups[0], "demo", 0].owner = "somebody else"
-        taken = ask(broker, stores).failures[store_id(0)]
+
+@pytest.mark.parametrize("named", [(), ("mine", "yours", "ours")], ids=["default", "named"])
+def test_groups_that_are_taken_are_passed_over(named):
+    """Of groups that the user has named no other one is used."""
+    stores = {store_id(0): store_of(1)}
+    groups = config(reader_groups=named).probe_groups
+    assert groups[-1] == (named or config().reader_groups)[-1]
+    with ModelBroker(stores) as broker:
+        for group in groups[:-1]:
+            broker.holdings[group, "demo", 0].owner = "somebody else"
+        assert known(broker, stores, reader_groups=named) == {store_id(0): OffsetBounds(0, 28)}
+
+        broker.holdings[groups[-1], "demo", 0].owner = "somebody else"
+        taken = ask(broker, stores, reader_groups=named).failures[store_id(0)]
         assert taken.condition == "TUBEMQ_LEASES_TAKEN"
         assert taken.retriable
 

@@ -26,6 +26,7 @@ from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import FREE_READER_GROUP, SLEEP, Backoff, Wait
+from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
@@ -84,7 +85,8 @@ class ReaderGroupHolder(LeaseHolder):
         """
         channel = self._pool.get(self.endpoint, self._config.connect_timeout_ms, self._config.tls)
         self._release(channel)
-        deadline = Deadline.after_ms(self._config.lease_wait_ms)
+        wait_ms = min(self._config.lease_wait_ms, self._config.fetch_timeout_ms)
+        deadline = Deadline.after_ms(wait_ms)
         backoff = Backoff(FREE_READER_GROUP, wait=self._wait)
         groups = list(self._config.reader_groups)
         while True:
@@ -98,8 +100,9 @@ class ReaderGroupHolder(LeaseHolder):
                 raise TubeMQTimeoutError(
                     "TUBEMQ_LEASES_TAKEN",
                     count=len(groups),
+                    groups=listed(sorted(groups)),
                     partition=self._partition,
-                    waited_ms=self._config.lease_wait_ms,
+                    waited_ms=wait_ms,
                 )
 
     def _acquire_under(self, group: str, channel: RpcChannel, offset: int) -> Position | None:

@@ -5,6 +5,8 @@ The protocol has no request for that, but registering at offset 0 is answered wi
 is touched, and the lease is released at once without waiting for the answer. So asking costs one round trip
 for all stores of all brokers, and one more request per store whose answer is not awaited.
 
+No reader takes a lease under the first of these groups, so readers never keep anyone from asking.
+
 A broker that does not answer must not hold up the others: errors are part of the answer.
 """
 
@@ -30,6 +32,7 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
@@ -101,15 +104,21 @@ class _Probe:
 
     def _ask_under_some_group(self, stores: list[StoreId]) -> None:
         """Ask under one reader group after another until each store has an answer."""
-        # At random, so that queries that ask at the same moment do not ask under the same names in turn.
-        groups = random.sample(self._config.reader_groups, len(self._config.reader_groups))
+        # The others at random, so that queries that ask at the same moment do not ask under the same names in
+        # turn.
+        first, *others = self._config.probe_groups
+        groups = [first, *random.sample(others, len(others))]
         for group in groups:
             if not stores:
                 return
             stores = self._ask_under(group, stores)
         for store in stores:
             self.failures[store] = TubeMQTimeoutError(
-                "TUBEMQ_LEASES_TAKEN", count=len(groups), partition=_first_partition(store), waited_ms=0
+                "TUBEMQ_LEASES_TAKEN",
+                count=len(groups),
+                groups=listed(sorted(groups)),
+                partition=_first_partition(store),
+                waited_ms=0,
             )
 
     def _ask_under(self, group: str, stores: list[StoreId]) -> list[StoreId]:

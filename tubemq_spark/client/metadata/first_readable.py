@@ -7,6 +7,8 @@ is must be known before a range is planned: a range that starts inside these ent
 records were removed later.
 """
 
+import dataclasses
+
 from tubemq_spark.client.broker.cursor import Cursor, Step
 from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
 from tubemq_spark.client.broker.session import MEMORY_TOO
@@ -45,7 +47,8 @@ def first_readable(
     """
     if bounds.earliest >= bounds.latest:
         return bounds.latest
-    with ReaderGroupHolder(config, pool, partition, route, query_priority=MEMORY_TOO, wait=wait) as holder:
+    probing = dataclasses.replace(config, reader_groups=config.probe_groups)
+    with ReaderGroupHolder(probing, pool, partition, route, query_priority=MEMORY_TOO, wait=wait) as holder:
         return _search(Cursor(holder, partition), partition, bounds, config.rpc_timeout_ms, wait)
 
 

@@ -18,9 +18,9 @@ Invariants:
   means seeking to ``_position``.
 - ``_position`` only moves forward, by an accepted step or over a loss. ``_end`` only moves back, over a loss.
 - Nothing is skipped without a report. A loss policy that returns lets reading continue behind the loss.
-- A broker that is away is waited for, up to ``fetch_timeout_ms``: the range is planned, and a query's result
-  is only right with all of its records. A topic or a partition counts as removed only when the master says so
-  too.
+- A broker that is away is waited for, up to ``fetch_timeout_ms``, and so are reader groups that others use:
+  the range is planned, and a query's result is only right with all of its records. A topic or a partition
+  counts as removed only when the master says so too.
 """
 
 import dataclasses
@@ -82,7 +82,7 @@ def read_range(
         OffsetFormatError: an offset is not a multiple of 28, or is negative.
         LocalProtocolError: the range ends before it starts.
         DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
-        TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``, or no reader group was free.
+        TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``, as when no reader group was free.
         RpcError: the broker refuses permanently.
     """
     require_sound(request.range)
@@ -311,7 +311,7 @@ def _ordinals_by_record(step: Step) -> dict[tuple[int, bytes], int]:
 
 def _is_transient(error: TubeMQError) -> bool:
     """Tell whether registering again at the same position may help."""
-    if error.condition in {"TUBEMQ_LEASES_TAKEN", "TUBEMQ_NO_PROGRESS"}:
+    if error.condition == "TUBEMQ_NO_PROGRESS":
         return False
     if error.condition == "TUBEMQ_RPC":
         # 0: the broker failed in the middle of reading; 401: the lease was lost before a commit.
