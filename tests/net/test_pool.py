@@ -145,6 +145,28 @@ def test_closing_the_pool_closes_its_channels_for_good():
         pool.close()
 
 
+def test_closing_the_pool_waits_for_no_connection_and_ends_those_that_are_made_later(monkeypatch):
+    under_way, made = threading.Event(), threading.Event()
+    connect, opened = pool_module.RpcChannel.connect, []
+
+    def connect_in_the_end(*arguments):
+        under_way.set()
+        assert made.wait(60)
+        opened.append(connect(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(pool_module.RpcChannel, "connect", connect_in_the_end)
+    pool = ChannelPool(5_000)
+    with RpcServer(echo) as server, ThreadPoolExecutor(1) as other:
+        late = other.submit(pool.get, server.endpoint)
+        assert under_way.wait(60)
+        pool.close()
+        made.set()
+        with pytest.raises(TubeMQConnectionError, match="pool of connections is closed"):
+            late.result()
+    assert opened[0].closed
+
+
 def test_threads_that_ask_together_get_the_same_channel():
     with RpcServer(echo) as server, ChannelPool(1_000) as pool:
         together = threading.Barrier(8)

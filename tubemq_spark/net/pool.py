@@ -125,13 +125,20 @@ class ChannelPool:
             slot = self._slots.setdefault((endpoint, tls), _Slot())
         with slot.lock:
             if self._closed:
-                raise TubeMQConnectionError(
-                    "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="the pool of connections is closed"
-                )
+                raise _pool_closed(endpoint)
             if slot.channel is None or slot.channel.closed:
                 timeout_ms = connect_timeout_ms or self._connect_timeout_ms
-                return _connect(slot, endpoint, timeout_ms, tls, asked_at)
+                return self._enter(slot, _connect(slot, endpoint, timeout_ms, tls, asked_at))
             return slot.channel
+
+    def _enter(self, slot: _Slot, opened: RpcChannel) -> RpcChannel:
+        """Enter a channel for all users of the pool, unless the pool was closed while it was opened."""
+        with self._lock:
+            if not self._closed:
+                slot.channel = opened
+                return opened
+        opened.close()
+        raise _pool_closed(opened.endpoint)
 
     def start(
         self, endpoint: Endpoint, timeout_ms: int | None = None, tls: TlsConfig | None = None
@@ -190,14 +197,12 @@ class ChannelPool:
         return time.monotonic() - slot.failed_at <= seconds
 
     def close(self) -> None:
-        """Close all channels; the pool opens no others."""
+        """Close all channels; the pool opens no others, and a thread that is connecting finds it closed."""
         with self._lock:
             self._closed = True
-            slots = list(self._slots.values())
-        for slot in slots:
-            with slot.lock:
-                if slot.channel is not None:
-                    slot.channel.close()
+            channels = [slot.channel for slot in self._slots.values() if slot.channel is not None]
+        for channel in channels:
+            channel.close()
 
     def sweep(self) -> None:
         """Close the channels that were idle too long; those that are being opened now are passed over."""
@@ -239,18 +244,22 @@ def _hang_up(slots: dict[tuple[Endpoint, TlsConfig | None], _Slot]) -> None:
 def _connect(
     slot: _Slot, endpoint: Endpoint, timeout_ms: int, tls: TlsConfig | None, asked_at: float
 ) -> RpcChannel:
-    """Open a slot's channel; a thread that waited while another one failed to, fails with it.
+    """Open a channel for a slot; a thread that waited while another one failed to, fails with it.
 
     Otherwise threads that ask for a peer that is away at the same time would time out one after another.
     """
     if slot.failure is not None and slot.failed_at >= asked_at:
         raise type(slot.failure)(slot.failure.condition, **slot.failure.parameters)
     try:
-        slot.channel = RpcChannel.connect(endpoint, timeout_ms, tls)
+        return RpcChannel.connect(endpoint, timeout_ms, tls)
     except TubeMQConnectionError as error:
         slot.failure, slot.failed_at = error, time.monotonic()
         raise
-    return slot.channel
+
+
+def _pool_closed(endpoint: Endpoint) -> TubeMQConnectionError:
+    cause = "the pool of connections is closed"
+    return TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=cause)
 
 
 _pools: "weakref.WeakSet[ChannelPool]" = weakref.WeakSet()
