@@ -42,6 +42,8 @@ RESEND_AFTER_SERVER_ERROR: Final = Pace(500, 8_000)
 """The same, after a failure inside the broker: longer, for each attempt may store a copy."""
 REGISTER_MS: Final = 1_000
 """Between two attempts of a consumer to register at a broker."""
+LEAVE_MS: Final = 1_000
+"""How long a client that closes waits for its master, which would forget it anyway."""
 ERROR_REST_MS: Final = 300
 """How long a consumer's partition rests after an error, unless its code has a time of its own."""
 STARTING_REST_MS: Final = 2_000

@@ -49,6 +49,16 @@ def test_masters_that_do_not_answer_cost_another_cluster_no_heartbeat(pool):
         assert len(hanging.of(Method.BALANCE_HEARTBEAT)) == SEVERAL, "each waits for its answer"
 
 
+def test_a_master_that_does_not_answer_holds_up_a_session_that_leaves_for_a_moment_only(pool):
+    with ScriptedMaster(consumer_close=lambda _: None) as hanging:
+        session = balance(config_for(hanging, rpc_timeout_ms=NEVER_MS), pool).open()
+        leaving = threading.Thread(target=session.close, daemon=True)
+        leaving.start()
+        leaving.join(20)
+        assert not leaving.is_alive()
+        hanging.wait_for(Method.CONSUMER_CLOSE, 1)
+
+
 def test_names_that_no_resolver_answers_cost_another_cluster_no_heartbeat(pool, monkeypatch):
     asked, answer = threading.Event(), threading.Event()
     resolve = addresses.addresses_of

@@ -56,7 +56,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Result, Wait
+from tubemq_spark.net.retry import LEAVE_MS, SLEEP, Result, Wait
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.net.tls_probes import answers_in_tls
 from tubemq_spark.protocol import topic_strings
@@ -264,14 +264,14 @@ class MasterSession(abc.ABC):
     def close(self) -> None:
         """Leave the master; errors are only logged, because it forgets us after 30 s anyway.
 
-        That takes no longer than ``rpc_timeout_ms``, also while another request waits for its answer.
+        That takes no longer than ``LEAVE_MS``, also while another request waits for its answer.
         """
         heartbeats, self._heartbeats = self._heartbeats, None
         if heartbeats is None:
             return
         heartbeats.cancel()
         try:
-            with self._exclusively(Deadline.after_ms(self._config.rpc_timeout_ms)):
+            with self._exclusively(Deadline.after_ms(min(LEAVE_MS, self._config.rpc_timeout_ms))):
                 run(self._leave())
         except TubeMQError as error:
             logger.info("%s could not leave the master: %s", self.client_id, error)
