@@ -119,7 +119,12 @@ async def test_a_long_batch_gives_other_coroutines_their_turns(cluster):
 async def test_coroutines_that_send_to_a_broker_whose_share_is_full_wait_alone_and_in_order(cluster):
     answering = threading.Event()
     cluster.brokers[1].script = lambda *_: answering.wait(SECONDS) and STORE
-    settings = {"delivery_timeout_ms": LONG_MS, "max_in_flight": 16, "max_in_flight_bytes": 52_000}
+    settings = {
+        "rpc_timeout_ms": LONG_MS,
+        "delivery_timeout_ms": LONG_MS,
+        "max_in_flight": 16,
+        "max_in_flight_bytes": 52_000,
+    }
     async with client_of(cluster, **settings) as client, client.producer() as producer:
         loop = producer._sending.loop
         await stored(producer, "demo", b"first", partition=(1, 0))
@@ -359,6 +364,40 @@ async def test_a_topic_without_partitions_holds_up_no_other(cluster):
         assert len(threads("aio-calls")) <= 2
         cluster.master.topics["slow"] = "1:1:1#"
         assert len(await asyncio.gather(*waiting)) == 30
+
+
+@coroutine
+async def test_many_topics_without_partitions_hold_up_neither_others_nor_closing(cluster):
+    """More than there are threads; half of the coroutines have stopped waiting."""
+    topics = [f"slow_{number}" for number in range(20)]
+    cluster.master.deployed.update(topics)
+    async with client_of(cluster, delivery_timeout_ms=LONG_MS) as client:
+        producer = client.producer()
+        waiting = [asyncio.ensure_future(stored(producer, topic, b"x")) for topic in topics]
+        await until(lambda: {topic for asked in cluster.master.asked_for for topic in asked} >= set(topics))
+        for one in waiting[:10]:
+            one.cancel()
+        await until(lambda: len(producer._questions) == 10)
+        assert await asyncio.wait_for(stored(producer, "demo", b"x"), SECONDS)
+        assert await asyncio.wait_for(stored(producer, "other", b"x"), SECONDS)
+        cluster.master.topics["slow_11"] = "1:1:1#"
+        assert await asyncio.wait_for(waiting[11], SECONDS)
+        await asyncio.wait_for(producer.close(), SECONDS)
+        outcomes = await asyncio.gather(*waiting[12:], return_exceptions=True)
+        assert {error.condition for error in outcomes} == {"TUBEMQ_PRODUCER_CLOSED"}
+        assert not producer._questions
+
+
+@coroutine
+async def test_closing_waits_for_no_question_that_a_master_leaves_open(cluster):
+    async with client_of(cluster) as client:
+        producer = client.producer()
+        await stored(producer, "demo", b"x")
+        release = threading.Event()
+        for _ in range(8):
+            client._workers.start(lambda: release.wait(SECONDS))
+        await asyncio.wait_for(producer.close(), SECONDS / 2)
+        release.set()
 
 
 @coroutine

@@ -524,7 +524,27 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, arguments, co
         assert producer.send("demo", b"x").result(SECONDS)
 
 
-SMALL = {"max_in_flight": 16, "max_in_flight_bytes": 52_000}
+def test_a_callback_asks_no_master(cluster):
+    """It runs in the thread in which messages move, and a topic may be waited for very long."""
+    cluster.master.deployed.add("later")
+    refused = []
+
+    def ask(_result, _error):
+        for call in (lambda: producer.send("later", b"x"), lambda: producer.publishable("demo")):
+            try:
+                call()
+            except ProduceError as error:
+                refused.append(error.condition)
+
+    with cluster.producer(delivery_timeout_ms=LONG_MS) as producer:
+        producer.send("demo", b"x", callback=ask)
+        producer.flush()
+        producer.send("demo", b"y").result(SECONDS)
+    assert refused == ["TUBEMQ_SEND_WOULD_WAIT", "TUBEMQ_PRODUCER_IN_CALLBACK"]
+    assert not any("later" in topics for topics in cluster.master.asked_for)
+
+
+SMALL = {"max_in_flight": 16, "max_in_flight_bytes": 52_000, "rpc_timeout_ms": LONG_MS}
 """With these, the share of one of two brokers is a hundred messages."""
 
 

@@ -22,8 +22,8 @@ room or for a broker's answer. These threads exist, however many calls there are
 - per consumer one that keeps its leases, and for a member of a group one more that carries out what the
   master wants;
 - per process one for heartbeats to masters;
-- per client at most 16 workers, made when they are first needed, for what blocks and is rare: opening and
-  closing, a new connection, a question to a master (see ``workers``).
+- per client at most eight workers, made when they are first needed, for what blocks and is rare: opening, a
+  new connection, a question to a master; and as many for closing (see ``workers``).
 
 **One event loop.** A producer or a consumer belongs to the event loop that uses it first. Another one is
 refused, and so is a forked child.

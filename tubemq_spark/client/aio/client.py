@@ -83,9 +83,11 @@ class AsyncTubeMQClient:
         """
         if self._workers.closed:
             return
-        await asyncio.gather(*(user.close() for user in list(self._open)))
-        await self._workers.run(self._client.close)
-        self._workers.close()
+        try:
+            await asyncio.gather(*(user.close() for user in list(self._open)))
+        finally:
+            await self._workers.end(self._client.close)
+            self._workers.close()
 
     def producer(
         self,

@@ -3,8 +3,9 @@
 It is a ``Producer`` whose callers do not block: the same parts (``Sending``) check, place, send and retry
 messages, in the same single thread per producer. Only waiting is different. There are three waits:
 
-- For a master, where a topic is sent to for the first time or a partition is not listed: in a thread of the
-  client's workers. Messages to the same place wait together, for one question.
+- For a master, where a topic is sent to for the first time or a partition is not listed: it is asked in a
+  thread of the client's workers, and the pauses between two questions take none. Messages to the same place
+  wait together; when none is left that waits, the question is dropped.
 - For room, while too many messages are under way: coroutines stand in line, and the first one looks again
   whenever the producer's thread says that something has changed. There is a line for each broker, so that
   one whose share is full holds up no others.
@@ -18,20 +19,22 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
 
 from tubemq_spark.client.aio.home import Changes, HomeLoop
-from tubemq_spark.client.aio.workers import Workers
+from tubemq_spark.client.aio.workers import Workers, look_at
 from tubemq_spark.client.producer.gathered import MessageFields, OutgoingMessage
 from tubemq_spark.client.producer.outcomes import SendResult, UnaskedFailures
 from tubemq_spark.client.producer.sending import Place, Sending, would_wait
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.retry import PUBLISHABLE_TOPIC
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
 
@@ -70,7 +73,8 @@ class AsyncProducer:
         lock is held by the first of a line."""
         self._standing = 0
         """How many coroutines stand in lines."""
-        self._questions: dict[tuple[str, tuple[int, int] | None], asyncio.Future[Place]] = {}
+        self._questions: dict[tuple[str, tuple[int, int] | None], _Question] = {}
+        """What masters are asked, by topic and partition; those are dropped that none waits for."""
 
     async def __aenter__(self) -> Self:
         self._enter()
@@ -220,7 +224,7 @@ class AsyncProducer:
             if timeout > 0:
                 with contextlib.suppress(ProduceError):
                     await self.flush(timeout)
-            await self._workers.run(self._sending.close)
+            await self._workers.end(self._sending.close)
         return self.unacknowledged
 
     def _enter(self) -> asyncio.AbstractEventLoop:
@@ -229,12 +233,39 @@ class AsyncProducer:
 
     async def _place(self, topic: str, partition: tuple[int, int] | None) -> Place:
         """Ask a master where a message goes, at most once for all that wait for the same."""
-        question = self._questions.get((topic, partition))
+        about = topic, partition
+        question = self._questions.get(about)
         if question is None:
-            question = self._workers.start(functools.partial(self._sending.place, topic, partition))
-            self._questions[topic, partition] = question
-            question.add_done_callback(lambda _: self._questions.pop((topic, partition)))
-        return await asyncio.shield(question)
+            question = self._questions[about] = _Question(self._ask(topic, partition))
+        question.waiting += 1
+        try:
+            return await asyncio.shield(question.task)
+        finally:
+            question.waiting -= 1
+            if not question.waiting:
+                question.task.cancel()
+                if self._questions.get(about) is question:
+                    del self._questions[about]
+
+    async def _ask(self, topic: str, partition: tuple[int, int] | None) -> Place:
+        """Ask again and again while it may help; no thread is taken for the pauses."""
+        deadline = self._sending.publishing.deadline()
+        for attempt in itertools.count(1):
+            try:
+                return await self._workers.run(functools.partial(self._sending.place_once, topic, partition))
+            except TubeMQError as error:
+                may_pass = error.retriable or error.condition == "TUBEMQ_TOPIC_UNPUBLISHABLE"
+                if deadline.expired or not may_pass:
+                    raise
+            pause_s = min(PUBLISHABLE_TOPIC.after_ms(attempt) / 1000, deadline.remaining())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._changes.until(self._ended)
+        raise AssertionError
+
+    def _ended(self) -> bool:
+        self._sending.loop.refuse_if_ended()
+        return False
 
     async def _put(self, message: OutgoingMessage) -> None:
         """Hand a message to the producer's thread as soon as there is room."""
@@ -274,6 +305,15 @@ class AsyncProducer:
         """Whether no other message stands before this one."""
         lines = self._lines
         return not self._standing or not (lines[_ROOM].locked() or lines[message.brokers()].locked())
+
+
+class _Question:
+    """A question to masters, and how many coroutines wait for its answer."""
+
+    def __init__(self, asking: Coroutine[Any, Any, Place]) -> None:
+        self.waiting = 0
+        self.task = asyncio.ensure_future(asking)
+        self.task.add_done_callback(look_at)
 
 
 class AsyncSendFuture(asyncio.Future[SendResult]):

@@ -1,6 +1,7 @@
 """The threads of an asynchronous client, for what cannot but block: a few, made when they are first needed.
 
-They open and close producers and consumers, connect to partitions, and ask masters.
+They open and close producers and consumers, connect to partitions, and ask masters. What ends something has
+threads of its own: it waits for no question.
 
 A forked child has none of its parent's threads, and makes its own.
 """
@@ -37,9 +38,7 @@ class Workers:
             raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
         if self._process != os.getpid():
             self._make()
-        future = asyncio.wrap_future(self._calls.submit(call))
-        future.add_done_callback(look_at)
-        return future
+        return _submitted(self._calls, call)
 
     async def run(self, call: Callable[[], Value]) -> Value:
         """Make a call in a thread and wait for it; it is carried out also when its caller waits no more.
@@ -49,14 +48,26 @@ class Workers:
         """
         return await asyncio.shield(self.start(call))
 
+    async def end(self, call: Callable[[], Value]) -> Value:
+        """As ``run``, for a call that ends something: calls that ask or open something are not before it."""
+        return await asyncio.shield(_submitted(self._ends, call))
+
     def close(self) -> None:
         """Make the threads end when they have nothing to do."""
         self.closed = True
         self._calls.shutdown(wait=False)
+        self._ends.shutdown(wait=False)
 
     def _make(self) -> None:
         self._process = os.getpid()
         self._calls = ThreadPoolExecutor(_MOST, "tubemq-aio-calls")
+        self._ends = ThreadPoolExecutor(_MOST, "tubemq-aio-ends")
+
+
+def _submitted(pool: ThreadPoolExecutor, call: Callable[[], Value]) -> "asyncio.Future[Value]":
+    future = asyncio.wrap_future(pool.submit(call))
+    future.add_done_callback(look_at)
+    return future
 
 
 def look_at(future: "asyncio.Future[Value]") -> None:

@@ -148,7 +148,7 @@ class SendLoop:
             ProduceError: as ``refuse_if_ended``.
         """
         with self._lock:
-            if self._has_no_room(message) and not self._in_thread() and not self._is_ending():
+            if self._has_no_room(message) and not self.in_thread() and not self._is_ending():
                 if not block:
                     return False
                 self._wait_for_room(message)
@@ -189,7 +189,7 @@ class SendLoop:
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
         with self._lock:
-            if self._in_thread():
+            if self.in_thread():
                 raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method="flush")
             target = self.start_flush()
             while not self.is_flushed(target):
@@ -254,7 +254,7 @@ class SendLoop:
             logger.warning(
                 "%s closed with %d messages not acknowledged; some may be stored", self.name, unacknowledged
             )
-        if thread is not None and not self._in_thread():
+        if thread is not None and not self.in_thread():
             thread.join(join_s)
         elif thread is None and first:
             self._end(self._closed())
@@ -287,7 +287,8 @@ class SendLoop:
         thread.start()
         self._thread = thread
 
-    def _in_thread(self) -> bool:
+    def in_thread(self) -> bool:
+        """Whether the caller is the loop's thread, in which callbacks run."""
         return threading.current_thread() is self._thread
 
     def _has_no_room(self, message: OutgoingMessage) -> bool:

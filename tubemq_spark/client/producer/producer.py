@@ -37,8 +37,9 @@ class Producer:
     acknowledged is abandoned.
 
     **Callbacks** run one after the other in the producer's thread, in which messages move: they must be
-    short. They may call ``send``, which then never waits for room. They must not wait for what only that
-    thread can do: ``flush`` refuses, and a future's ``result`` would never return. What they raise is logged.
+    short. They may call ``send``, which then never waits: not for room, and a topic that was not sent to
+    before is refused. They must not wait for what only that thread can do: ``flush`` and ``publishable``
+    refuse, and a future's ``result`` would never return. What they raise is logged.
 
     **A forked child** cannot use the producer of its parent; nothing is told of there.
 
@@ -119,6 +120,8 @@ class Producer:
         if place is None:
             if not block:
                 raise would_wait(topic, "a master must be asked for its partitions")
+            if self._loop.in_thread():
+                raise would_wait(topic, "a callback cannot ask a master for its partitions")
             place = self.sending.place(topic, message.partition)
         self.sending.complete(message, place, future.tell)
         if not self._loop.put(message, block=block):
@@ -162,9 +165,12 @@ class Producer:
         """Ask the master to which partitions a topic can be published now; none while it cannot be.
 
         Raises:
-            ProduceError: the topic does not exist, or its name cannot be one; or the producer has ended.
+            ProduceError: the topic does not exist, or its name cannot be one; the producer has ended; or a
+                callback calls this.
             TubeMQConnectionError: no master answered in time.
         """
+        if self._loop.in_thread():
+            raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method="publishable")
         return self.sending.publishable(topic)
 
     def receipts(self) -> list[Receipt]:

@@ -79,7 +79,9 @@ class Publishing:
         if topic is not None and topic.routes.partitions:
             return topic
         with self._asking_for(name):
-            return self._destinations.update(name, self._publish(name, deadline))
+            topic = self._destinations.update(name, self._publish(name, deadline))
+        self._log.back(f"topic {name}")
+        return topic
 
     def partition(
         self, topic: PublishedTopic, broker_id: int, partition_id: int, deadline: Deadline | None

@@ -120,7 +120,17 @@ class Sending:
                 the producer has ended since.
             TubeMQConnectionError: no master answered in time.
         """
-        deadline = self.publishing.deadline()
+        return self._placed(name, partition, self.publishing.deadline())
+
+    def place_once(self, name: str, partition: tuple[int, int] | None) -> Place:
+        """As ``place``, but ask masters only once; what they refuse may be otherwise soon."""
+        try:
+            return self._placed(name, partition, Deadline.after_ms(0))
+        except ProduceError:
+            self.destinations.refresh()
+            raise
+
+    def _placed(self, name: str, partition: tuple[int, int] | None, deadline: Deadline) -> Place:
         self._register(deadline)
         topic = self.publishing.topic(name, deadline)
         if partition is None:
