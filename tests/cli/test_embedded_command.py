@@ -5,6 +5,7 @@ import itertools
 import os
 import pty
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -216,6 +217,40 @@ def test_tls_is_as_asked_for():
     for word in ("--tls-key", "--tls-client-ca"):
         with pytest.raises(OptionError, match=f"'--tls-cert' must be specified, since '{word}' is about it"):
             tls_of(word, "x.pem")
+
+
+@pytest.mark.parametrize(
+    ("limits", "set_to"),
+    [
+        ((256, resource.RLIM_INFINITY), 10_240),
+        ((1024, 4096), 4096),
+        ((4096, 4096), None),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
+    ],
+    ids=["macOS", "Linux", "at its limit", "none"],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_the_system_lets(monkeypatch, limits, set_to):
+    seen = []
+
+    def set_limit(_, pair):
+        if not 0 < pair[0] <= 10_240:
+            raise ValueError("current limit exceeds maximum limit")
+        seen.append(pair)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    embedded._allow_many_files()
+    assert seen == ([] if set_to is None else [(set_to, limits[1])])
+
+
+def test_a_limit_that_cannot_be_raised_is_a_warning(monkeypatch, caplog):
+    def refuse(*_):
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    embedded._allow_many_files()
+    assert "the limit of 256 open files cannot be raised to 1024: not allowed" in caplog.text
 
 
 def test_the_usual_ports_are_not_those_of_a_spark_cluster():

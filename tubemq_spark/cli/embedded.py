@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import logging
 import re
 import resource
 import signal
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
     from tubemq_spark.net.tls import ServerTls
 
+logger = logging.getLogger(__name__)
+
 TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
 
 _REFRESH_SECONDS: Final = 1.0
+_FILES_ON_MACOS: Final = 10_240
+"""``OPEN_MAX``: setrlimit(2) refuses more there."""
 
 TopicShape = tuple[str, int, int]
 """A topic's name, its stores, and the partitions per store."""
@@ -218,9 +223,18 @@ def _tls(arguments: argparse.Namespace) -> "ServerTls | None":
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of open files: a store needs two and a connection one, so 1024 are too few."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Raise the soft limit of open files: a store needs two and a connection one, so 1024 are too few.
+
+    macOS shows no hard limit, but has one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_ON_MACOS if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        logger.warning("the limit of %d open files cannot be raised to %d: %s", soft, wanted, error)
 
 
 def _watch(server: "EmbeddedTubeMQ", stop: socket.socket, report_seconds: float | None) -> None:
