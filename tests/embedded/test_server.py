@@ -88,6 +88,10 @@ def test_after_a_restart_the_ids_of_brokers_and_layout_are_others(tmp_path, star
     assert len(ids) == 2
 
 
+def test_the_directory_may_be_a_text(tmp_path, start):
+    assert start(str(tmp_path)).data == tmp_path
+
+
 def test_a_server_may_be_closed_twice(start):
     server = start()
     server.close()

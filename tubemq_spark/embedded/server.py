@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import ipaddress
+import os
 import socket
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -49,7 +50,7 @@ class EmbeddedTubeMQ:
 
     def __init__(
         self,
-        data: Path | None = None,
+        data: str | os.PathLike[str] | None = None,
         topics: Mapping[str, TopicSpec | tuple[int, int]] | None = None,
         host: str = "127.0.0.1",
         master_port: int = 0,
@@ -96,8 +97,8 @@ class EmbeddedTubeMQ:
         with contextlib.ExitStack() as closing:
             if data is None:
                 data = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="tubemq-")))
+            self.data = data = Path(data)
             closing.enter_context(_locked(data))
-            self.data = data
             cluster = _cluster_state(data, settings)
             first = BrokerLocation(_FIRST, data, host, self._advertised, broker_port, broker_web_port)
             self._nodes = nodes = BrokerNodes(first, cluster)

@@ -109,8 +109,8 @@ class _Topics:
     def to_json(self) -> dict[str, Any]:
         """Return what the file holds."""
         return {
-            "topics": {name: dataclasses.asdict(spec) for name, spec in self.specs.items()},
-            "stamps": {name: dataclasses.asdict(stamp) for name, stamp in self.stamps.items()},
+            "topics": {name: _fields_of(spec) for name, spec in self.specs.items()},
+            "stamps": {name: _fields_of(stamp) for name, stamp in self.stamps.items()},
         }
 
 
@@ -201,3 +201,8 @@ class Catalog:
 def spec_from_json(fields: Mapping[str, Any]) -> TopicSpec:
     """Return the topic from which ``dataclasses.asdict`` made the fields."""
     return TopicSpec(**{**fields, "status": TopicStatus(fields["status"])})
+
+
+def _fields_of(value: TopicSpec | Stamp) -> dict[str, Any]:
+    """Return what ``dataclasses.asdict`` does, without copies: each change of a topic writes all of them."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}

@@ -1,5 +1,6 @@
 """Small files that are replaced as a whole, and the lock that gives a data directory to one process."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -52,7 +53,8 @@ class JsonFile(Generic[Value]):
             OSError: the file could not be written; the old value stays.
         """
         content = {"version": _FORMAT_VERSION, **self._to_json(value)}
-        replace_text(self.path, json.dumps(content, indent=1))
+        # Without indent: only that way the compiled encoder writes it, at a third of the cost.
+        replace_text(self.path, json.dumps(content))
         self._value = value
 
 
@@ -76,7 +78,7 @@ def _read(path: Path, from_json: Callable[[Any], Value]) -> Value:
             )
         return from_json(content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        what = f"it cannot be read: {error!r}"
+        what = f"it cannot be read, or only by a newer release, if one wrote it: {error!r}"
         raise DataLossError("TUBEMQ_STORE_DAMAGED", path=path, what=what) from error
 
 
@@ -96,8 +98,10 @@ class DirectoryLock:
             owner = os.pread(self._fd, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
             raise OptionError("TUBEMQ_DATA_DIR_IN_USE", path=directory, owner=owner) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        # For people only: the lock holds also where the disk is full.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def __enter__(self) -> Self:
         return self
