@@ -13,7 +13,7 @@ from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol import partition_strings as held, topic_strings as topics
 
-sizes = st.tuples(st.integers(0, 10), st.integers(0, 10_000))
+sizes = st.tuples(st.integers(0, 10), st.integers(0, 2_500))
 routes = st.builds(
     lambda broker_id, size: topics.RouteItem(broker_id, stores=size[0], partitions=size[1]),
     own.naturals,
@@ -34,6 +34,15 @@ def some(strategy):
 partition_infos = st.builds(held.PartitionInfo, own.naturals, own.endpoints, own.names, own.naturals)
 
 DEMO = held.PartitionInfo(1, Endpoint("10.1.2.10", 8123), "demo", 10001)
+
+
+@pytest.mark.parametrize(
+    ("parse", "item"), [(topics.parse_topic_route, "1:100:1000"), (topics.parse_topic_meta, "1:1000:100:1")]
+)
+def test_the_partitions_of_all_brokers_together_are_bounded(parse, item):
+    parse(f"t#{item}")
+    with pytest.raises(RemoteProtocolError, match="200000 partitions of a topic are too many"):
+        parse(f"t#{item},{item}")
 
 
 @given(st.builds(topics.BrokerInfo, own.naturals, own.endpoints))

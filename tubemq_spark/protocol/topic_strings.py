@@ -17,7 +17,7 @@ from tubemq_spark.protocol.packed_strings import (
 )
 
 _MAX_ROUTE_PARTITIONS: Final = 100_000
-"""Far above any real topic; keeps a broken peer from making us list billions of partitions."""
+"""Of a topic on all brokers, far above any real one: a broken peer could claim billions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,7 +123,9 @@ def parse_topic_route(text: str) -> TopicRoute:
         # cluster's.
         topic, routes, *limit = split(text, "#", 2, 3)
         max_message_bytes = read_number(limit[0]) if limit and limit[0] else None
-        return TopicRoute(read_name(topic), tuple(map(_route, routes.split(","))), max_message_bytes)
+        items = tuple(map(_route, routes.split(",")))
+        _check_size(sum(item.stores * item.partitions for item in items))
+        return TopicRoute(read_name(topic), items, max_message_bytes)
 
     return parse_packed(text, "topic#brokerId:partitions:stores,...#maxMessageBytes", read)
 
@@ -146,7 +148,9 @@ def parse_topic_meta(text: str) -> TopicMeta:
 
     def read(text: str) -> TopicMeta:
         topic, items = split(text, "#", 2, 2)
-        return TopicMeta(read_name(topic), tuple(_meta_item(item) for item in items.split(",")))
+        metas = tuple(_meta_item(item) for item in items.split(","))
+        _check_size(sum(item.stores * item.partitions for item in metas))
+        return TopicMeta(read_name(topic), metas)
 
     return parse_packed(text, "topic#brokerId:stores:partitions:status,...", read)
 
@@ -203,18 +207,23 @@ def topic_conditions(message_types: Mapping[str, Collection[str]]) -> list[str]:
 
 def _route(item: str) -> RouteItem:
     broker_id, partitions, stores = map(read_number, split(item, ":", 3, 3))  # topicInfos: partNum, storeNum
-    _check_size(stores, partitions)
+    _check_partitions(partitions)
     return RouteItem(broker_id, partitions, stores)
 
 
 def _meta_item(item: str) -> MetaItem:
     broker_id, stores, partitions, status = map(read_number, split(item, ":", 4, 4))  # not as topicInfos
-    _check_size(stores, partitions)
+    _check_partitions(partitions)
     if status > 1:  # 1: may be subscribed now, 0: not
         raise ValueError(f"the status {status} is neither 0 nor 1")
     return MetaItem(broker_id, stores, partitions, status == 1)
 
 
-def _check_size(stores: int, partitions: int) -> None:
-    if partitions > PARTITIONS_PER_STORE or stores * partitions > _MAX_ROUTE_PARTITIONS:
-        raise ValueError(f"{stores} stores of {partitions} partitions are too many")
+def _check_partitions(partitions: int) -> None:
+    if partitions > PARTITIONS_PER_STORE:
+        raise ValueError(f"{partitions} partitions in a store are too many")
+
+
+def _check_size(partitions: int) -> None:
+    if partitions > _MAX_ROUTE_PARTITIONS:
+        raise ValueError(f"{partitions} partitions of a topic are too many")
