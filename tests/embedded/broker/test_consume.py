@@ -369,6 +369,15 @@ def test_a_message_above_the_limit_comes_alone(start, connect):
     assert payloads(broker.fetch(lastPackConsumed=True)) == [b"y" * 50_000]
 
 
+def test_a_consumer_has_at_most_500_types(broker):
+    assert broker.register(filterCondStr=[str(number) for number in range(500)]).success
+    answer = broker.register(filterCondStr=[str(number) for number in range(501)])
+    assert (answer.errCode, answer.errMsg) == (
+        400,
+        "filterCondStr's item count over max allowed count (500)!",
+    )
+
+
 def test_filters_match_the_hash_of_the_trimmed_type(broker):
     for number, message_type in enumerate(["fA", " fA ", "fB", None, "Aa"]):
         broker.send(b"%d" % number, **({} if message_type is None else {"msgType": message_type}))

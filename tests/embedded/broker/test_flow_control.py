@@ -170,7 +170,20 @@ RULES = parse_rules(text_of(limit_rule()))
 
 
 def ask(allowance, now_ms, *, rules=RULES, latest=10 * MIB, escape=False):
-    return allowance.wait_ms(rules, latest, TRANSFER, now_ms, escape=escape)
+    return allowance.wait_ms(rules, latest, TRANSFER, now_ms, clock_ms=now_ms, escape=escape)
+
+
+def test_a_clock_that_is_set_back_makes_no_consumer_wait():
+    allowance = Allowance()
+    allowance.count(0, 1)
+
+    def ask_at(now_ms, clock_ms):
+        return allowance.wait_ms(RULES, 100 * MIB, TRANSFER, now_ms, clock_ms=clock_ms, escape=False)
+
+    assert ask_at(1_000, at(12)) is None
+    allowance.count(0, 100 * MIB)
+    assert ask_at(2_000, at(12)) is not None
+    assert ask_at(62_000, at(11)) is None, "a minute has passed, and the clock went back by an hour"
 
 
 def test_the_first_read_is_free():

@@ -127,7 +127,7 @@ class BrokerCalls:
         return items
 
     def _offset(self, seat: Seat) -> dict[str, int]:
-        store = self._state.stores.all().get((seat.topic, seat.partition_id // PARTITIONS_PER_STORE))
+        store = self._state.stores.find(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
         position = self._state.offsets.find(seat)
         lease = self._state.leases.find(seat)
         item = dict.fromkeys(_OFFSET_FIELDS, _NONE)

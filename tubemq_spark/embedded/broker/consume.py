@@ -50,6 +50,7 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.constants import UNDEFINED, Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.names import MOST_MESSAGE_TYPES
 from tubemq_spark.protocol.partition_strings import PartitionInfo, format_partition, parse_partition
 from tubemq_spark.protocol.payload import java_hash
 from tubemq_spark.protocol.pb import broker_pb2 as pb
@@ -192,6 +193,9 @@ class ConsumerHandlers:
         self, seat: Seat, client_id: str, request: pb.RegisterRequestC2B
     ) -> pb.RegisterResponseB2C:
         types = {trimmed("filterCondStr", item) for item in request.filterCondStr} - {""}
+        if len(types) > MOST_MESSAGE_TYPES:
+            text = f"filterCondStr's item count over max allowed count ({MOST_MESSAGE_TYPES})!"
+            raise RefusedError(ErrCode.BAD_REQUEST, text)
         offset = request.currOffset if request.HasField("currOffset") else NO_OFFSET
         with self._state.offsets.locked(seat) as position:
             self._refuse_if_other_holds(seat, position, client_id)

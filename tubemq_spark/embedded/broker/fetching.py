@@ -12,7 +12,7 @@ from tubemq_spark.embedded.broker.offsets import GroupPosition, Seat
 from tubemq_spark.embedded.broker.services import told
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
-from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.clock import monotonic_ms, wall_ms
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.log.bounds import LogBounds
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits
@@ -63,7 +63,8 @@ class FetchReader:
             self._flow_rules(),
             bounds.data_latest,
             settings.transfer_bytes,
-            wall_ms(),
+            monotonic_ms(),
+            clock_ms=wall_ms(),
             escape=request.escFlowCtrl,
         )
         if wait_ms is not None:

@@ -75,11 +75,18 @@ class Allowance:
         self.read_in_minute = 0
         self.data_end = NO_READ
         """Where its last read ended in the data log."""
-        self._window_ends_ms = 0
-        self._minute_ends_ms = 0
+        self._window_ends_ms = -1
+        self._minute_ends_ms = -1
 
     def wait_ms(
-        self, rules: FlowRules, data_latest: int, transfer_bytes: int, now_ms: int, *, escape: bool
+        self,
+        rules: FlowRules,
+        data_latest: int,
+        transfer_bytes: int,
+        now_ms: int,
+        *,
+        clock_ms: int,
+        escape: bool,
     ) -> int | None:
         """Return how long the consumer must wait before it may read, or None if it may read now.
 
@@ -87,12 +94,13 @@ class Allowance:
             rules: the rules in force.
             data_latest: where the data of the store ends.
             transfer_bytes: the maximum size of one read.
-            now_ms: the time of day, ms since the epoch.
+            now_ms: the time since some moment, by which minutes are counted.
+            clock_ms: the time of day, ms since the epoch: it may be set back, and decides which rule applies.
             escape: the consumer limits itself; only a limit of 0 prevents it from reading.
         """
         if self.data_end < 0:
             return None
-        self._renew(rules, data_latest - self.data_end, transfer_bytes, now_ms)
+        self._renew(rules, data_latest - self.data_end, transfer_bytes, now_ms, clock_ms)
         if escape or (
             self.window_limit > self.read_in_window and self.limit.bytes_per_minute > self.read_in_minute
         ):
@@ -105,9 +113,9 @@ class Allowance:
         self.read_in_window += size
         self.read_in_minute += size
 
-    def _renew(self, rules: FlowRules, lag: int, transfer_bytes: int, now_ms: int) -> None:
+    def _renew(self, rules: FlowRules, lag: int, transfer_bytes: int, now_ms: int, clock_ms: int) -> None:
         if now_ms > self._minute_ends_ms:
-            self.limit = rules.limit(lag, time_of_day(now_ms / 1000)) or NO_LIMIT
+            self.limit = rules.limit(lag, time_of_day(clock_ms / 1000)) or NO_LIMIT
             self.read_in_window = self.read_in_minute = 0
             self._window_ends_ms = now_ms + _WINDOW_MS
             self._minute_ends_ms = now_ms + _MINUTE_MS

@@ -103,6 +103,10 @@ class StoreSet:
             with self._failures.logged(f"Flushing store {store.name}"):
                 store.rest()
 
+    def find(self, topic: str, number: int) -> Store | None:
+        """Return a store if it is open."""
+        return self._stores.get((topic, number))
+
     def all(self) -> dict[StoreKey, Store]:
         """Return the stores that are open."""
         with self._lock:
