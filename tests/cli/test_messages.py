@@ -5,13 +5,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from tubemq_spark.cli import main as cli
+from tests.waiting import wait_until
+from tubemq_spark.cli import consume, main as cli
 from tubemq_spark.cli.consume import _delimiter
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import TubeMQError
 
 
 @pytest.fixture
@@ -244,6 +248,45 @@ def test_messages_are_followed_until_ctrl_c(server):
         follower.wait()
         follower.stdout.close()
         follower.stderr.close()
+
+
+def test_following_goes_on_while_no_master_leads(server, monkeypatch, capfdbinary):
+    """It is told once. A producer that knows the routes sends all the same."""
+    monkeypatch.setattr(consume, "_LAYOUT_EVERY_S", 0)
+    monkeypatch.setattr(consume, "_LOOK_EVERY_S", 0.01)
+    failures, ask = [], TubeMQClient.layout
+
+    def layout(client, topics):
+        try:
+            return ask(client, topics)
+        except TubeMQError as error:
+            failures.append(error)
+            raise
+
+    monkeypatch.setattr(TubeMQClient, "layout", layout)
+    with TubeMQClient.connect(server.master) as client, client.producer() as producer:
+        producer.send("plain", b"before").result(10)
+
+        def send_without_a_master():
+            server.faults.become_standby()
+            wait_until(lambda: len(failures) >= 2, 20)
+            producer.send("plain", b"without").result(10)
+
+        sending = threading.Timer(1, send_without_a_master)
+        sending.start()
+        how = ("--follow", "--from", "earliest", "--count", "2", "--timeout", "1")
+        code = cli.main(["consume", "plain", "--master", server.master, *how])
+        sending.join()
+        server.faults.become_active()
+    written = capfdbinary.readouterr()
+    assert (code, written.out) == (0, b"before\nwithout\n")
+    assert written.err.decode().count("Going on with the partitions that are known") == 1
+
+
+def test_partitions_are_chosen_in_each_topic(run):
+    code, out, _ = run("offsets", "plain", "lines", "--partition", "1:0", "--json")
+    assert code == 0
+    assert [row["topic"] for row in json.loads(out)["partitions"]] == ["lines", "plain"]
 
 
 def test_a_first_error_of_the_master_is_one_line(capsys):

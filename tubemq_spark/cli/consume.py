@@ -13,6 +13,7 @@ from tubemq_spark.cli.arguments import COUNT, add_time_zone_argument
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
 from tubemq_spark.cli.tables import complain, without_nulls
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.offset_spec import Edge
 
@@ -121,6 +122,8 @@ class _Reading:
         self._positions: dict[TopicPartition, int] = {}
         self.lost = False
         """Whether records were gone."""
+        self._without_master = False
+        """Whether no master has answered lately, which was told."""
 
     def records(self) -> "Iterator[Record]":
         """Yield what is there, and with --follow what comes."""
@@ -158,7 +161,7 @@ class _Reading:
             time.sleep(_LOOK_EVERY_S)
             if time.monotonic() - looked_at >= _LAYOUT_EVERY_S:
                 looked_at = time.monotonic()
-                layout = self._client.layout(self._arguments.topic)
+                layout = self._newest(layout)
                 partitions = chosen_partitions(layout, self._arguments.partition)
             bounds = self._client.bounds(layout).by_store
             ends = {}
@@ -168,6 +171,20 @@ class _Reading:
                     self._positions.setdefault(partition, span.earliest)
                     ends[partition] = span.latest
             yield from self._up_to(layout, sorted(ends), ends)
+
+    def _newest(self, known: "TopicsLayout") -> "TopicsLayout":
+        """Return where the partitions are, as the master says, or said last while none answers."""
+        try:
+            layout = self._client.layout(self._arguments.topic)
+        except TubeMQError as error:
+            if not error.retriable:
+                raise
+            if not self._without_master:
+                complain(f"{error} Going on with the partitions that are known.")
+            self._without_master = True
+            return known
+        self._without_master = False
+        return layout
 
     def _lose(self, loss: "LossRecord") -> None:
         self.lost = True

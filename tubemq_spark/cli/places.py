@@ -61,16 +61,17 @@ def chosen_partitions(
     """
     if not named:
         return sorted(layout.partitions)
-    existing = {(partition.broker_id, partition.partition_id): partition for partition in layout.partitions}
+    of_several_topics = sorted(layout.partitions)
+    chosen = [one for one in of_several_topics if (one.broker_id, one.partition_id) in set(named)]
     for broker_id, partition_id in named:
-        if (broker_id, partition_id) not in existing:
+        if (broker_id, partition_id) not in {(one.broker_id, one.partition_id) for one in chosen}:
             raise OptionError(
                 "TUBEMQ_OPTION_VALUE",
                 option="--partition",
                 value=f"{broker_id}:{partition_id}",
                 expected=f"one of {', '.join(sorted(partition.local_id for partition in layout.partitions))}",
             )
-    return sorted(existing[name] for name in dict.fromkeys(named))
+    return chosen
 
 
 def offsets_at(
