@@ -10,8 +10,8 @@ from tubemq_spark.model import Endpoint, TopicPartition
 
 TOPIC = "demo"
 ROW = 28
-QUICK = {"heartbeat_period_ms": 3_600_000, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
-"""Nothing happens by itself: tests call ``upkeep`` when it is due."""
+QUICK = {"heartbeat_period_ms": 29_000, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
+"""For half a minute nothing happens by itself: tests call ``upkeep`` when it is due."""
 
 
 def client_of(server, group="etl", **changes):

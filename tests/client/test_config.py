@@ -82,3 +82,9 @@ def test_settings_at_their_bounds_are_good(changes):
 
 def test_a_copy_keeps_its_reader_groups():
     assert dataclasses.replace(config(), rpc_timeout_ms=5).reader_groups == config().reader_groups
+
+
+def test_heartbeats_come_before_servers_forget_a_client():
+    assert config(heartbeat_period_ms=29_000).validate()
+    with pytest.raises(OptionError, match="heartbeat_period_ms"):
+        config(heartbeat_period_ms=30_000).validate()

@@ -50,7 +50,10 @@ class ClientConfig:
     connect_timeout_ms: int = setting(
         MILLISECONDS, "how long connecting to a server may take, in milliseconds", 3_000
     )
-    heartbeat_period_ms: int = setting(MILLISECONDS, "how often masters and brokers get a heartbeat", 13_000)
+    # Shorter than the 30 s after which masters forget a client, and brokers its leases.
+    heartbeat_period_ms: int = setting(
+        integer(1, 29_000), "how often masters and brokers get a heartbeat", 13_000
+    )
     register_attempts: int = setting(integer(1, 1_000), "how often a registration is tried", 5)
     register_retry_ms: int = setting(PAUSE_MS, "the pause before the next try", 1_000)
     reader_groups: tuple[str, ...] = setting(

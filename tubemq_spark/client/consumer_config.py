@@ -112,8 +112,8 @@ class ConsumerConfig:
     )
     confirm_locally: bool = setting(
         BOOLEAN,
-        "whether a confirmation of an assigned consumer goes out with the partition's next fetch, and not "
-        "at once. It saves a request per batch; a consumer that is killed in between reads the batch again",
+        "whether a confirmation goes out with the partition's next fetch, and not at once. It saves a "
+        "request per batch; when a consumer is killed in between, its group reads the batch again",
         default=False,
     )
     layout_period_ms: int = setting(

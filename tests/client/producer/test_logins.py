@@ -32,7 +32,7 @@ def server():
 @pytest.fixture
 def producer(server, pool):
     """Heartbeats come only when they are asked for."""
-    login = {"username": "writer", "password": "secret", "heartbeat_period_ms": 600_000}
+    login = {"username": "writer", "password": "secret", "heartbeat_period_ms": 29_000}
     with contextlib.closing(MessageSender(config_of(server, **login), pool)) as made:
         yield made
 

@@ -79,15 +79,20 @@ class AsyncTubeMQClient:
     async def close(self) -> None:
         """Close producers, consumers and connections; what a producer has not sent is abandoned.
 
-        Doing it twice is harmless. What needs a thread is refused after that.
+        Doing it twice is harmless. What needs a thread is refused after that. All is closed also when
+        something cannot be: the first such error is raised.
         """
         if self._workers.closed:
             return
+        closing = [user.close() for user in list(self._open)]
         try:
-            await asyncio.gather(*(user.close() for user in list(self._open)))
+            outcomes = await asyncio.gather(*closing, return_exceptions=True)
         finally:
             await self._workers.end(self._client.close)
             self._workers.close()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     def producer(
         self,
