@@ -40,6 +40,7 @@ async def test_everything_comes_once_and_in_order(server):
         found = await consumer.connect(partition(1), 0)
         assert (found.offset, found.latest) == (0, 300 * ROW)
         assert await consumer.wait_until_ready(1_000)
+        assert await consumer.wait_until_ready(-1)
         assert consumer.connected == (partition(1),)
         assert await take(consumer, 300) == numbered(300)
         assert consumer.positions()[partition(1)].offset == 300 * ROW
@@ -507,3 +508,25 @@ async def test_a_loss_is_raised_and_the_partition_is_given_up(server):
         with pytest.raises(DataLossError):
             await consumer.fetch()
         assert consumer.connected == ()
+
+
+@coroutine
+async def test_a_client_closes_all_also_when_a_consumer_cannot_be_closed(server):
+    """Another event loop's, for one."""
+    client = client_of(server)
+    first, second = client.assigned_consumer(TOPIC), client.assigned_consumer(TOPIC)
+    await first.open()
+    await second.open()
+    error = ConsumeError("TUBEMQ_CONSUMER_LOOP", code=400, group="etl")
+
+    async def fail():
+        raise error
+
+    first.close = fail
+    with pytest.raises(ConsumeError) as raised:
+        await client.close()
+    assert raised.value is error
+    assert second.closed
+    assert client._workers.closed
+    await client.close()
+    await asyncio.to_thread(first._inner.close)

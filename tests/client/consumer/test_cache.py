@@ -28,7 +28,13 @@ class World:
     def __init__(self, count=0, **settings):
         self.now = 50.0
         self.control = FlowControl(self.clock, lambda: 0.0)
-        settings = {"confirm_timeout_ms": 1000, "clock": self.clock, "wall_clock": lambda: 7.0, **settings}
+        settings = {
+            "confirm_timeout_ms": 1000,
+            "clock": self.clock,
+            "wall_clock": lambda: 7.0,
+            "first_number": 1,
+            **settings,
+        }
         self.cache = PartitionCache(self.control, **settings)
         for number in range(count):
             self.cache.add(info(number), Position(28 * number, 280))

@@ -27,7 +27,7 @@ from tubemq_spark.client.consumer.values import (
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.subscription import Node
-from tubemq_spark.errors import ConsumeError
+from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -101,7 +101,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
     # Partitions.
 
     async def wait_until_ready(self, timeout_ms: int) -> bool:
-        """Wait until at least one partition is held; return whether one is.
+        """Wait until at least one partition is held, -1: for as long as that takes; return whether one is.
 
         Raises:
             ConsumeError: the consumer is not open.
@@ -114,7 +114,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             return bool(state.connected)
 
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000):
                 await self._changes.until(is_ready)
         except TimeoutError:
             return False
@@ -160,8 +160,11 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         after a stop or an exception in the middle of a batch: at once if the iterator is closed, as
         ``contextlib.aclosing`` does, and otherwise when Python finds that it is not used any more.
 
+        It comes again, too, when it could not be confirmed, which is logged.
+
         Raises:
-            TubeMQError: as ``fetch`` and ``confirm``.
+            TubeMQError: as ``fetch``.
+            DataLossError: as ``confirm``.
         """
         async for batch in self:
             consumed = False
@@ -170,30 +173,37 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
                     yield record
                 consumed = True
             finally:
-                if not self.closed:
-                    await self.confirm(batch, consumed=consumed)
+                await self._end(batch, consumed=consumed)
 
     async def run(self, handle: Callable[[Batch], Awaitable[object]]) -> None:
         """Call a coroutine function with each batch, until the consumer is closed, for example by it.
 
         The batch is confirmed when the coroutine returns, and rolled back when it raises or is cancelled; the
-        exception is passed on. Several coroutines may run at once: a partition's batches still come one after
-        the other.
+        exception is passed on. A batch that could not be confirmed comes again, as with ``Consumer.run``.
+        Several coroutines may run at once: a partition's batches still come one after the other.
 
         Raises:
-            TubeMQError: as ``fetch`` and ``confirm``.
+            TubeMQError: as ``fetch``.
+            DataLossError: as ``confirm``.
         """
         async for batch in self:
+            consumed = False
             try:
                 await handle(batch)
-            except BaseException:
-                if not self.closed:
-                    await self.confirm(batch, consumed=False)
-                raise
-            if not self.closed:
-                await self.confirm(batch)
+                consumed = True
+            finally:
+                await self._end(batch, consumed=consumed)
 
     # Inside.
+
+    async def _end(self, batch: Batch, *, consumed: bool) -> None:
+        """Confirm a batch or roll it back for a loop, which goes on when that fails."""
+        if self.closed:
+            return
+        try:
+            await self.confirm(batch, consumed=consumed)
+        except TubeMQError as error:
+            self._pass_over(batch, error, consumed=consumed)
 
     def _enter(self) -> None:
         self.check_open()

@@ -26,8 +26,9 @@ paused    would be idle, but its user paused it, or it is about to be given up (
 Invariants:
 
 - A held partition is in one state, and so in one of the sets below; only ``_move`` changes them.
-- A *booking* has a number that is used once. To release or deliver one has to show the booking: one that has
-  expired, or whose partition was given up, is refused, so that two users never share a batch.
+- A *booking* has a number that is used once, and as far as chance allows by one consumer only. To release or
+  deliver one has to show the booking: one that has expired, whose partition was given up, or that is another
+  consumer's, is refused, so that two users never share a batch.
 - At the broker, a fetch may confirm what was fetched before it. That is asked for only if the last batch
   counts as consumed, and never again before the next one does: what an answer that was lost has brought is
   served again. ``rollback`` decides in one place, ``deliver``, what a batch counts as until its user says it.
@@ -40,6 +41,7 @@ Invariants:
 import dataclasses
 import heapq
 import itertools
+import secrets
 import time
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -57,6 +59,7 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 
+_NUMBER_BITS: Final = 48
 _SHORTEST_REST_MS: Final = 10
 """A rest that is not longer is not worth waiting for."""
 
@@ -92,6 +95,7 @@ class PartitionCache:
         rollback: bool = True,
         clock: Clock = time.monotonic,
         wall_clock: Clock = time.time,
+        first_number: int | None = None,
     ) -> None:
         """Create an empty cache.
 
@@ -103,6 +107,7 @@ class PartitionCache:
                 again; otherwise it counts as consumed.
             clock: for rests and the time to confirm.
             wall_clock: seconds since 1970, for ``ConsumedPosition``.
+            first_number: that of the first booking; by default at random.
         """
         self._control = control
         self._filtered = frozenset(filtered_topics)
@@ -115,7 +120,8 @@ class PartitionCache:
         self._rests: list[tuple[float, int, TopicPartition]] = []
         """A heap of when rests end; entries of partitions that do other things now are void."""
         self._brokers = Brokers(clock)
-        self._numbers = itertools.count(1)
+        # Of one consumer to the next they differ, so that no batch of the last one confirms one of this.
+        self._numbers = itertools.count(first_number or secrets.randbits(_NUMBER_BITS))
         self._paused: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
         self._registered: set[TopicPartition] = set()

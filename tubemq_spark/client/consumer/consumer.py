@@ -17,6 +17,7 @@ collected, and its thread of upkeep closes what is left of it.
 """
 
 import abc
+import logging
 import os
 import threading
 import warnings
@@ -31,12 +32,16 @@ from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer.waiting import FetchingThreads
+from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
-from tubemq_spark.errors import ConsumeError
+from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.settings.fields import bad_setting
+
+logger = logging.getLogger(__name__)
 
 
 class ConsumerBase:
@@ -77,6 +82,16 @@ class ConsumerBase:
                 process=os.getpid(),
             )
 
+    def _pass_over(self, batch: Batch, error: TubeMQError, *, consumed: bool) -> None:
+        """Log why a batch could not be confirmed or rolled back; raise a loss that was found with it.
+
+        What has ended the loop, such as Ctrl-C, is never replaced: then nothing was consumed.
+        """
+        if consumed and isinstance(error, DataLossError):
+            raise error
+        if not self.closed:
+            logger.warning("a batch of %s comes again: %s", batch.partition, error)
+
     @property
     def client_id(self) -> str:
         """The name under which servers know this consumer."""
@@ -99,10 +114,12 @@ class ConsumerBase:
     @property
     def connected(self) -> tuple[TopicPartition, ...]:
         """What is held now, sorted."""
+        self.check_process()
         return self._state.held()
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
         """Return where the partitions that are held stand, as this consumer has heard; asks no server."""
+        self.check_process()
         with self._state.changed:
             return self._state.cache.positions()
 
@@ -111,42 +128,47 @@ class ConsumerBase:
 
         A lease ends 30 s after the broker has heard of it last.
         """
+        self.check_process()
         with self._state.changed:
             return dict(self._state.missed)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch nothing of some partitions until they are resumed, also if they come only later.
+    def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Fetch nothing of one or several partitions until they are resumed, also if they come only later.
 
         They stay with this consumer. A batch that is out may be confirmed.
 
         Raises:
             ConsumeError: the consumer is not open.
+            OptionError: something else than partitions was given.
         """
         self.check_open()
         with self._state.changed:
-            self._state.cache.pause(partitions)
+            self._state.cache.pause(_several(partitions))
             self._state.changed.notify_all()
 
-    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Fetch partitions again; by default all that were paused.
+    def resume(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
+        """Fetch one or several partitions again; by default all that were paused.
 
         Raises:
             ConsumeError: the consumer is not open.
+            OptionError: something else than partitions was given.
         """
         self.check_open()
         with self._state.changed:
-            self._state.cache.resume(partitions)
+            self._state.cache.resume(None if partitions is None else _several(partitions))
             self._state.changed.notify_all()
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """What was paused, whether it is held or not."""
+        self.check_process()
         with self._state.changed:
             return self._state.cache.paused
 
     @property
     def consume_status(self) -> ConsumeStatus:
         """Whether messages can be had now, and if not, why."""
+        self.check_process()
         with self._state.changed:
             return self._state.cache.status()
 
@@ -228,7 +250,7 @@ class Consumer(ConsumerBase, abc.ABC):
     # Partitions.
 
     def wait_until_ready(self, timeout_ms: int) -> bool:
-        """Wait until at least one partition is held; return whether one is.
+        """Wait until at least one partition is held, -1: for as long as that takes; return whether one is.
 
         Raises:
             ConsumeError: the consumer is not open.
@@ -237,7 +259,8 @@ class Consumer(ConsumerBase, abc.ABC):
         state = self._state
         with state.changed:
             ready = state.changed.wait_for(
-                lambda: state.life is Life.CLOSED or state.connected, timeout_ms / 1000
+                lambda: state.life is Life.CLOSED or state.connected,
+                None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000,
             )
             state.check_open()
             return bool(ready)
@@ -288,10 +311,12 @@ class Consumer(ConsumerBase, abc.ABC):
         """Yield messages one by one, until the consumer is closed.
 
         A batch is confirmed when the message behind its last one is asked for. All of it comes again
-        after a stop or an exception in the middle of a batch.
+        after a stop or an exception in the middle of a batch, and when it could not be confirmed, which is
+        logged.
 
         Raises:
-            TubeMQError: as ``fetch`` and ``confirm``.
+            TubeMQError: as ``fetch``.
+            DataLossError: as ``confirm``.
         """
         for batch in self:
             consumed = False
@@ -299,33 +324,51 @@ class Consumer(ConsumerBase, abc.ABC):
                 yield from batch
                 consumed = True
             finally:
-                if not self.closed:
-                    self.confirm(batch, consumed=consumed)
+                self._end(batch, consumed=consumed)
 
     def run(self, handle: Callable[[Batch], object]) -> None:
         """Call a function with each batch, until the consumer is closed, for example by that function.
 
         The batch is confirmed when the function returns, and rolled back when it raises; the exception is
-        passed on. Several threads may run at once: a partition's batches still come one after the other.
+        passed on. When a batch could not be confirmed, because its broker was away, the function took longer
+        than ``confirm_timeout_ms``, or another member has the partition now, that is logged, and its messages
+        come again. Several threads may run at once: a partition's batches still come one after the other.
 
         Raises:
-            TubeMQError: as ``fetch`` and ``confirm``.
+            TubeMQError: as ``fetch``.
+            DataLossError: as ``confirm``.
         """
         for batch in self:
+            consumed = False
             try:
                 handle(batch)
-            except BaseException:
-                if not self.closed:
-                    self.confirm(batch, consumed=False)
-                raise
-            if not self.closed:
-                self.confirm(batch)
+                consumed = True
+            finally:
+                self._end(batch, consumed=consumed)
 
     # Inside.
+
+    def _end(self, batch: Batch, *, consumed: bool) -> None:
+        """Confirm a batch or roll it back for a loop, which goes on when that fails."""
+        if self.closed:
+            return
+        try:
+            self.confirm(batch, consumed=consumed)
+        except TubeMQError as error:
+            self._pass_over(batch, error, consumed=consumed)
 
     @abc.abstractmethod
     def _start(self) -> None:
         """Register, open the state, and start the threads; or raise, as if never called."""
+
+
+def _several(partitions: TopicPartition | Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    # A partition is a tuple itself, and a text is something to iterate over.
+    several = (partitions,) if isinstance(partitions, TopicPartition | str) else tuple(partitions)
+    for one in several:
+        if not isinstance(one, TopicPartition):
+            raise bad_setting("partitions", repr(one), "partitions, each a TopicPartition")
+    return several
 
 
 def _close_forgotten(name: str, upkeep: Upkeep, owner: int) -> None:

@@ -1,6 +1,7 @@
 """What an assigned consumer does for its user, on three brokers."""
 
 import collections
+import concurrent.futures
 import json
 import pickle
 import threading
@@ -192,10 +193,47 @@ def test_a_forked_child_is_refused_and_disturbs_nobody(server):
         def check():
             text = refused(420, consumer.fetch)
             assert "[TUBEMQ_CONSUMER_FORKED]" in text
+            # A thread of the parent may have held the lock of all these for ever.
+            consumer._state.changed._lock = None
+            for look in (
+                consumer.positions,
+                consumer.status,
+                consumer.missed_heartbeats,
+                lambda: consumer.connected,
+                lambda: consumer.paused,
+                lambda: consumer.consume_status,
+            ):
+                refused(420, look)
             consumer.close()
 
         in_child(check)
         assert sorted(take(consumer, 3)) == numbered(3)
+
+
+@pytest.mark.parametrize("wrong", [TOPIC, [TOPIC], [(TOPIC, 1, 0)], [None]])
+def test_only_partitions_can_be_paused(server, wrong):
+    with consumer_of(server) as consumer:
+        for call in (consumer.pause, consumer.resume):
+            with pytest.raises(OptionError, match="TopicPartition"):
+                call(wrong)
+        assert not consumer.paused
+
+
+def test_one_partition_can_be_paused_without_a_list(server):
+    with consumer_of(server) as consumer:
+        consumer.pause(partition(1))
+        consumer.pause([partition(2), partition(3)])
+        assert consumer.paused == {partition(1), partition(2), partition(3)}
+        consumer.resume(partition(2))
+        assert consumer.paused == {partition(1), partition(3)}
+
+
+def test_waiting_for_partitions_without_a_limit(server):
+    with consumer_of(server) as consumer, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        ready = threads.submit(consumer.wait_until_ready, -1)
+        wait_until(lambda: consumer._state.changed._waiters)
+        consumer.connect(partition())
+        assert ready.result(5) is True
 
 
 def test_threads_have_the_consumers_name(server):

@@ -159,6 +159,7 @@ class AssignedConsumer(Consumer):
 
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks no server."""
+        self.check_process()
         layout, state = self._session.known_layout, self._state
         with state.changed:
             positions, troubles = state.cache.positions(), dict(state.troubles)
