@@ -524,13 +524,20 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, arguments, co
         assert producer.send("demo", b"x").result(SECONDS)
 
 
-def test_a_callback_asks_no_master(cluster):
+def test_a_callback_waits_for_nothing(cluster):
     """It runs in the thread in which messages move, and a topic may be waited for very long."""
     cluster.master.deployed.add("later")
     refused = []
 
     def ask(_result, _error):
-        for call in (lambda: producer.send("later", b"x"), lambda: producer.publishable("demo")):
+        other = producer.send("demo", b"x")
+        for call in (
+            lambda: producer.send("later", b"x"),
+            lambda: producer.publishable("demo"),
+            producer.flush,
+            other.result,
+            other.exception,
+        ):
             try:
                 call()
             except ProduceError as error:
@@ -540,7 +547,7 @@ def test_a_callback_asks_no_master(cluster):
         producer.send("demo", b"x", callback=ask)
         producer.flush()
         producer.send("demo", b"y").result(SECONDS)
-    assert refused == ["TUBEMQ_SEND_WOULD_WAIT", "TUBEMQ_PRODUCER_IN_CALLBACK"]
+    assert refused == ["TUBEMQ_SEND_WOULD_WAIT", *["TUBEMQ_PRODUCER_IN_CALLBACK"] * 4]
     assert not any("later" in topics for topics in cluster.master.asked_for)
 
 

@@ -625,6 +625,20 @@ def test_the_share_of_a_broker_is_bounded_by_bytes_and_full_for_it_alone(wrong):
     assert len(net.stored) >= sent.total()
 
 
+def test_former_addresses_of_brokers_have_no_shares():
+    net, window = run([], 2, max_in_flight=16, rpc_timeout_ms=5_000, delivery_timeout_ms=5_000)
+    for port in range(1_000, 1_100):
+        net.links.to(1, Endpoint("b", port))
+    for broker in (1, 2):
+        net.links.to(broker, Endpoint("b", broker))
+    send_all(net, window, 10)
+    assert net.links._share_messages == 8
+    net.frozen = {1, 2}
+    with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED"):
+        send_all_keyed(net, window, 1_000)
+    assert len(net.attempts) <= 60, "no broker is left that could go on"
+
+
 def connect_or_not(net: VirtualBrokers, reach: Callable, endpoint: Endpoint) -> object:
     net._fate = lambda _: Fate(unreachable=endpoint.port == FROZEN)
     pipeline = reach(endpoint)

@@ -42,6 +42,8 @@ class BrokerLinks:
         self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
         self._avoided: dict[BrokerLink, float] = {}
         self._crowded: set[BrokerLink] = set()
+        self._latest: dict[int, BrokerLink] = {}
+        """The link of each broker at the address that was met last."""
         self._share_messages = 1
         self._share_bytes = 1
         self.longest_turn = _LONGEST_TURN
@@ -66,6 +68,7 @@ class BrokerLinks:
                 broker_id, endpoint, self._timeout_ms, detailed=self._detailed
             )
             self.all = tuple(self._links.values())
+        self._latest[broker_id] = link
         return link
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
@@ -95,7 +98,7 @@ class BrokerLinks:
 
     def share_out(self, messages: int, size: int) -> None:
         """Give each broker its share of the window, and pass over those that hold it already."""
-        brokers = len(self.all)
+        brokers = len(self._latest)
         if brokers < 2:
             return
         self._share_messages = max(1, messages // brokers)
@@ -107,7 +110,7 @@ class BrokerLinks:
 
     def look(self, now: float) -> None:
         """See which brokers are stalled, and what is aside for that; turn again to those that are not."""
-        several = len(self.all) > 1
+        several = len(self._latest) > 1
         aside = 0
         all_stalled = True
         for link in self.all:
@@ -121,7 +124,7 @@ class BrokerLinks:
                 aside += link.messages
             else:
                 aside += link.parked
-                all_stalled = False
+                all_stalled = all_stalled and self._latest[link.broker_id] is not link
             if link.crowded:
                 self.relieve(link)
         self.aside = 0 if all_stalled else aside

@@ -184,9 +184,16 @@ class SendFuture(concurrent.futures.Future[SendResult]):
     outcome that was not known before the fork raises an error instead of waiting forever.
     """
 
-    def __init__(self, unasked: UnaskedFailures, callback: Tell | None = None) -> None:
+    def __init__(
+        self,
+        unasked: UnaskedFailures,
+        callback: Tell | None = None,
+        in_callback: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``in_callback`` says whether the caller is the thread that tells outcomes."""
         super().__init__()
         self._process = os.getpid()
+        self._in_callback = in_callback
         self._unasked = unasked
         self._callback = callback
         self._asked = callback is not None
@@ -208,20 +215,27 @@ class SendFuture(concurrent.futures.Future[SendResult]):
 
         Raises:
             ProduceError: no broker has confirmed that it is stored; ``may_be_stored`` says whether it may be.
+                Or a callback calls this before the outcome is known.
             TimeoutError: its outcome is not known after ``timeout`` seconds.
         """
         self._ask()
+        self._refuse_in_callback("result")
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error that the message met, or None; wait for that as ``result`` does."""
         self._ask()
+        self._refuse_in_callback("exception")
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[SendResult]], object]) -> None:
         """Call a function when the outcome is known, as futures do."""
         self._ask()
         super().add_done_callback(fn)
+
+    def _refuse_in_callback(self, method: str) -> None:
+        if not self.done() and self._in_callback():
+            raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method=method)
 
     def _ask(self) -> None:
         process = os.getpid()

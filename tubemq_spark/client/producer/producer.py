@@ -38,8 +38,8 @@ class Producer:
 
     **Callbacks** run one after the other in the producer's thread, in which messages move: they must be
     short. They may call ``send``, which then never waits: not for room, and a topic that was not sent to
-    before is refused. They must not wait for what only that thread can do: ``flush`` and ``publishable``
-    refuse, and a future's ``result`` would never return. What they raise is logged.
+    before is refused. They must not wait for what only that thread can do: ``flush``, ``publishable`` and a
+    future's ``result`` refuse. What they raise is logged.
 
     **A forked child** cannot use the producer of its parent; nothing is told of there.
 
@@ -115,7 +115,7 @@ class Producer:
             TubeMQConnectionError: no master answered in time.
         """
         message = self.sending.check(topic, value, **fields)
-        future = SendFuture(self.sending.unasked, callback)
+        future = SendFuture(self.sending.unasked, callback, self._loop.in_thread)
         place = self.sending.place_now(message)
         if place is None:
             if not block:
