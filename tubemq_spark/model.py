@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, Self
 
 from tubemq_spark.errors import OptionError, TubeMQError
@@ -187,6 +187,20 @@ class TopicsLayout:
     """Topics that were asked for and do not exist."""
     unread: frozenset[TopicPartition] = frozenset()
     """Other partitions of the topics, which were not asked for; they may be in the same stores."""
+
+    @classmethod
+    def joined(cls, layouts: Sequence["TopicsLayout"]) -> "TopicsLayout":
+        """Return one layout of the topics of several, at least one, which were asked for in this order."""
+        if len(layouts) == 1:
+            return layouts[0]
+        partitions: dict[TopicPartition, Endpoint] = {}
+        for layout in layouts:
+            partitions |= layout.partitions
+        tokens = [layout.visit_token for layout in layouts if layout.partitions]
+        missing = frozenset().union(*(layout.missing_topics for layout in layouts))
+        return cls(
+            dict(sorted(partitions.items())), tokens[-1] if tokens else layouts[0].visit_token, missing
+        )
 
     @functools.cached_property
     def stores(self) -> Mapping[StoreId, Endpoint]:

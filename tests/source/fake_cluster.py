@@ -64,6 +64,7 @@ class FakeCluster:
         self.group_fails = None
         """The error with which the group is not moved."""
         self.layouts = 0
+        self.asked_topics = []
         self.questions = 0
         self.timeouts = []
         self.timeouts_beside = []
@@ -80,6 +81,7 @@ class FakeCluster:
 
     def layout(self, topics, *, missing_ok=False):
         self.layouts += 1
+        self.asked_topics.append(set(topics))
         if self.masters_hang and is_beside():
             raise StillAskingError
         if self.before_layout:

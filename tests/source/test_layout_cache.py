@@ -37,6 +37,25 @@ def test_a_suspect_layout_is_asked_for_again_after_a_second(layouts, cluster, cl
     assert cluster.layouts == 2
 
 
+def test_a_topic_that_is_missing_is_asked_for_seldom(cluster, clock):
+    """A master refuses all topics where one is missing, so each question would become several."""
+    layouts = LayoutCache(cluster, Topics(("demo", "missing")))
+    cluster.removed = {"missing"}
+    assert layouts.ask(missing_ok=True).missing_topics == {"missing"}
+    cluster.asked_topics.clear()
+    for _ in range(90):
+        clock[0] += 0.1
+        layout, asked_now = layouts.newest()
+        assert asked_now
+        assert layout.missing_topics == {"missing"}
+    assert cluster.asked_topics == [{"demo"}] * 90
+
+    clock[0] += 1.1
+    cluster.removed = set()
+    cluster.partitions.add(partition(0, "missing"))
+    assert partition(0, "missing") in layouts.newest()[0].partitions
+
+
 def test_topics_are_found_by_a_pattern_each_time(cluster, clock):
     layouts = LayoutCache(cluster, TopicPattern("demo.*"))
     assert {one.topic for one in layouts.ask(missing_ok=False).partitions} == {"demo"}

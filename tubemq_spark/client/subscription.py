@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import require_aligned
-from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
+from tubemq_spark.protocol.constants import MAX_TOPICS, OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import (
     LONGEST_MESSAGE_TYPE,
     MOST_MESSAGE_TYPES,
@@ -19,7 +19,6 @@ from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
 from tubemq_spark.settings.kinds import BOOLEAN, MAX_INT, VERBATIM, integer
 
 _LONGEST_SESSION_KEY: Final = 1024
-_MOST_TOPICS: Final = 1024
 _MEMBERS: Final = integer(1, MAX_INT)
 
 
@@ -112,8 +111,8 @@ class Subscription:
             OffsetFormatError: an offset of ``start`` is not one.
         """
         names = dict.fromkeys([topics] if isinstance(topics, str) else topics)
-        if not 0 < len(names) <= _MOST_TOPICS:
-            raise bad_setting("topics", f"a list of {len(names)}", f"1 to {_MOST_TOPICS} topics")
+        if not 0 < len(names) <= MAX_TOPICS:
+            raise bad_setting("topics", f"a list of {len(names)}", f"1 to {MAX_TOPICS} topics")
         for name in names:
             if not TOPIC_NAME.fullmatch(name) and name != OFFSET_HISTORY_TOPIC:
                 raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")

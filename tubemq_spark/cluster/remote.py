@@ -20,6 +20,7 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
@@ -35,11 +36,9 @@ class RemoteCluster(Cluster):
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask a master; the layout has no visit token, which the gateway keeps."""
-        request = pb.QueryRouteRequest(
-            session=self._gateways.session, topics=tuple(topics), missing_ok=missing_ok
-        )
-        answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
-        return _sound(lambda: values.layout_from_proto(answer))
+        names = tuple(topics)
+        chunks = [names[first : first + MAX_TOPICS] for first in range(0, max(1, len(names)), MAX_TOPICS)]
+        return TopicsLayout.joined([self._layout(chunk, missing_ok=missing_ok) for chunk in chunks])
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API."""
@@ -131,6 +130,11 @@ class RemoteCluster(Cluster):
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a sender that begins a publish stream when it is first used."""
         return RemoteSender(self._gateways, name)
+
+    def _layout(self, topics: tuple[str, ...], *, missing_ok: bool) -> TopicsLayout:
+        request = pb.QueryRouteRequest(session=self._gateways.session, topics=topics, missing_ok=missing_ok)
+        answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
+        return _sound(lambda: values.layout_from_proto(answer))
 
     def _check_topic(self, topic: str, *, publishable: bool) -> None:
         request = pb.CheckTopicRequest(session=self._gateways.session, topic=topic, publishable=publishable)

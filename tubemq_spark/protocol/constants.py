@@ -18,6 +18,8 @@ MAX_FRAME_BYTES: Final = MAX_CHUNKS * CHUNK_BYTES
 PROTOCOL_VERSION: Final = 3
 UNDEFINED: Final = -2
 """TubeMQ's "no value known"."""
+MAX_TOPICS: Final = 1024
+"""Maximum number of topics per client (TBaseConstants.META_MAX_BOOKED_TOPIC_COUNT)."""
 IDLE_LIMIT_S: Final = 180.0
 """TubeMQ's C++ client closes connections of which it has heard nothing for so long. Devices on the way forget
 idle connections without a word, and then nothing that is sent there gets an answer."""

@@ -11,10 +11,11 @@ Two kinds of callers ask. What fixes an offset permanently waits for the masters
 waits for them once (``recent``, ``newest``): the layout is asked for beside it (``source.beside``), and a
 refresh that is late is taken over when it has come. While ``_masters_away``, none begins before it is due.
 
-One thread uses a cache. The thread of a refresh uses ``_existing`` and ``_existing_unknown`` only, and there
-is one refresh at a time.
+One thread uses a cache. The thread of a refresh uses ``_existing...`` and ``_missing...`` only, and there is
+one refresh at a time.
 """
 
+import dataclasses
 import functools
 import logging
 import time
@@ -50,6 +51,9 @@ class LayoutCache:
         self._subscription = subscription
         self._existing: Collection[str] | None = None
         self._existing_unknown = False
+        self._missing: frozenset[str] = frozenset()
+        """Topics that did not exist when they were last asked for."""
+        self._missing_due_at = 0.0
         self._asked_at = 0.0
         self._due_at = 0.0
         self._masters_away = False
@@ -146,7 +150,18 @@ class LayoutCache:
             return TopicsLayout({}, UNDEFINED)
         # A topic that was found may be gone by now.
         missing_ok = missing_ok or self._subscription.finds_topics
-        return self._subscription.of(self._cluster.layout(topics, missing_ok=missing_ok))
+        # A master refuses all topics where one is missing, so it is asked for these with every refresh only
+        # that would be due by itself.
+        known = frozenset(topics) & self._missing
+        if not missing_ok or time.monotonic() >= self._missing_due_at:
+            known = frozenset()
+            self._missing_due_at = time.monotonic() + _MAX_AGE_SECONDS
+        rest = [topic for topic in topics if topic not in known]
+        layout = TopicsLayout({}, UNDEFINED)
+        if rest:
+            layout = self._cluster.layout(rest, missing_ok=missing_ok)
+        self._missing = known | layout.missing_topics
+        return self._subscription.of(dataclasses.replace(layout, missing_topics=self._missing))
 
     def _ask_for_topics(self) -> Collection[str]:
         """Return which topics exist; the last answer where there is none now.

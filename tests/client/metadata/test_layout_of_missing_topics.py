@@ -52,6 +52,36 @@ def test_the_topics_that_are_left_are_found():
         assert found.visit_token == 1
 
 
+def test_a_missing_topic_among_many_is_found_by_halves():
+    names = [f"topic_{number}" for number in range(64)]
+    with master_without("topic_20") as master:
+        found = layout(master, *names, missing_ok=True)
+
+        assert len(found.partitions) == 63
+        assert list(found.partitions) == sorted(found.partitions)
+        assert found.missing_topics == {"topic_20"}
+        assert len(master.of(Method.BALANCE_REGISTER)) == 1 + 2 * 6
+
+
+def test_more_topics_than_a_master_takes_at_once_are_asked_for_in_turn():
+    names = [f"topic_{number}" for number in range(2_500)]
+    with master_without() as master:
+        found = layout(master, *names, missing_ok=False)
+
+        assert len(found.partitions) == 2_500
+        assert list(found.partitions) == sorted(found.partitions)
+        sizes = [len(register.topicList) for register in master.of(Method.BALANCE_REGISTER)]
+        assert sizes == [1024, 1024, 452]
+
+
+def test_an_error_lists_few_of_many_topics():
+    names = [f"topic_{number}" for number in range(1_000)]
+    with master_without("topic_0") as master, pytest.raises(RpcError) as refused:
+        layout(master, *names, missing_ok=False)
+    assert " and 990 more" in str(refused.value)
+    assert len(str(refused.value)) < 1_000
+
+
 def test_nothing_may_be_left():
     with master_without("one") as master:
         found = layout(master, "one", missing_ok=True)

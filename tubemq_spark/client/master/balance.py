@@ -14,6 +14,7 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.pb import master_pb2
@@ -94,7 +95,7 @@ class BalanceSession(MasterSession):
             Method.BALANCE_REGISTER,
             request,
             master_pb2.RegisterResponseM2CV2,
-            f"registering group {self._config.group} for the topics {', '.join(self._topics)}",
+            f"registering group {self._config.group} for the topics {listed(self._topics)}",
         )
         self._keep(answer)
 
@@ -124,7 +125,7 @@ class BalanceSession(MasterSession):
             Method.BALANCE_PARTITION_META,
             request,
             master_pb2.GetPartMetaResponseM2C,
-            f"asking for the partitions of {', '.join(self._topics)}",
+            f"asking for the partitions of {listed(self._topics)}",
         )
         self._keep_brokers(answer)
         self._keep_metas(answer)

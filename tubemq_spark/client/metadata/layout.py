@@ -6,11 +6,11 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.errors import RpcError, TubeMQError
-from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.model import TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Backoff, with_retries
-from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.protocol.constants import MAX_TOPICS, UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
 
 _GROUP_BUSY: Final = frozenset({ErrCode.CLIENT_INCONSISTENT_TOPICSET, ErrCode.CLIENT_INCONSISTENT_FILTERSET})
@@ -26,6 +26,8 @@ def topics_layout(
     continue to list removed topics. A driver that is killed during a session stays a member for 30 s; it is
     waited for as long as for a dead reader's lease.
 
+    A master takes a limited number of topics in a session, so there is one after the other for more.
+
     Args:
         config: the settings; its group must be allowed to read the topics.
         pool: the channels.
@@ -37,29 +39,25 @@ def topics_layout(
         TubeMQConnectionError: no master answered.
     """
     names = tuple(topics)
+    chunks = [names[first : first + MAX_TOPICS] for first in range(0, max(1, len(names)), MAX_TOPICS)]
+    ask = _ask_for_those_that_exist if missing_ok else _ask
+    return TopicsLayout.joined([ask(config, pool, chunk) for chunk in chunks])
+
+
+def _ask_for_those_that_exist(
+    config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]
+) -> TopicsLayout:
+    """Ask for halves as long as the master refuses: it does when one of the topics does not exist."""
     try:
-        return _ask(config, pool, names)
+        return _ask(config, pool, topics)
     except RpcError as error:
-        if error.code != ErrCode.TOPIC_NOT_DEPLOYED or not missing_ok:
+        if error.code != ErrCode.TOPIC_NOT_DEPLOYED:
             raise
-    return _ask_one_by_one(config, pool, names)
-
-
-def _ask_one_by_one(config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]) -> TopicsLayout:
-    """Ask topic by topic: the master refuses all topics when one of them does not exist."""
-    partitions: dict[TopicPartition, Endpoint] = {}
-    visit_token, missing = UNDEFINED, set()
-    for topic in topics:
-        try:
-            layout = _ask(config, pool, (topic,))
-        except RpcError as error:
-            if error.code != ErrCode.TOPIC_NOT_DEPLOYED:
-                raise
-            missing.add(topic)
-        else:
-            partitions |= layout.partitions
-            visit_token = layout.visit_token
-    return TopicsLayout(partitions, visit_token, frozenset(missing))
+    if len(topics) == 1:
+        return TopicsLayout({}, UNDEFINED, frozenset(topics))
+    half = len(topics) // 2
+    halves = topics[:half], topics[half:]
+    return TopicsLayout.joined([_ask_for_those_that_exist(config, pool, some) for some in halves])
 
 
 def _ask(config: ClientConfig, pool: ChannelPool, topics: tuple[str, ...]) -> TopicsLayout:

@@ -15,8 +15,6 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.pb import common_pb2
 
 MAX_HOST_CHARACTERS: Final = 256
-MAX_TOPICS: Final = 1024
-"""Maximum number of topics per client (META_MAX_BOOKED_TOPIC_COUNT)."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.dispatch import RefusedError, trimmed
 from tubemq_spark.embedded.master.groups import java_set
-from tubemq_spark.embedded.master.state import MAX_TOPICS, MasterState
+from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.errcodes import ErrCode
 
 Filters = Mapping[str, frozenset[str]]

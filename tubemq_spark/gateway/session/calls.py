@@ -25,6 +25,7 @@ from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.session.guard import Guard
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, to_proto, unexpected
 from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, Method
@@ -69,8 +70,6 @@ USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
 """How long a call may take whose client names no deadline: what settings usually allow TubeMQ."""
 _RESERVE_S: Final = 0.2
 """How much earlier than its client's deadline a call is answered, or half of what is left."""
-_MOST_TOPICS: Final = 1_024
-"""How many topics a call may name."""
 _SHOWN_TEXT: Final = 1_000
 """How much of an error's text goes into the status; the trailer has all of it."""
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
@@ -280,8 +279,8 @@ def _parsed(method: Method, data: bytes) -> Request:
     except DecodeError as error:
         raise MalformedMessageError(f"its bytes are no {method.request.DESCRIPTOR.name}") from error
     topics = len(getattr(request, "topics", ()))
-    if topics > _MOST_TOPICS:
-        raise MalformedMessageError(f"it names {topics} topics, and {_MOST_TOPICS} is the most")
+    if topics > MAX_TOPICS:
+        raise MalformedMessageError(f"it names {topics} topics, and {MAX_TOPICS} is the most")
     return request
 
 

@@ -30,6 +30,7 @@ from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.partition_strings import PartitionInfo, format_required_partition
@@ -115,7 +116,7 @@ class GroupSession(MasterSession):
             request.requiredPartition = format_required_partition(start.offsets)
             request.notAllocated = self.not_allocated
             request.selectBig = start.select_big
-        during = f"registering a member of group {group} for the topics {', '.join(subscription.topics)}"
+        during = f"registering a member of group {group} for the topics {listed(subscription.topics)}"
         try:
             answer = yield from self._caller.call(
                 Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C, during
