@@ -1,9 +1,12 @@
 """Records that are gone before a member of a group has read them: ``on_loss`` is asked, as everywhere."""
 
+import asyncio
 import logging
 
 import pytest
 
+from tests.client.aio.consuming import member as aio_member, take
+from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.members import member
 from tests.waiting import wait_until
@@ -65,6 +68,17 @@ def test_records_that_expire_are_an_error_of_fetch_told_once(server):
         with pytest.raises(DataLossError, match=f"EXPIRED.*{STEP * ROW}"):
             consumer.fetch()
         assert read(consumer, NEW) == numbered(NEW, COUNT)
+
+
+@coroutine
+async def test_records_that_expire_are_an_error_of_an_awaited_fetch(server):
+    async with aio_member(server) as consumer:
+        batch = await consumer.fetch()
+        await consumer.confirm(batch)
+        await asyncio.to_thread(expire, server)
+        with pytest.raises(DataLossError, match=f"EXPIRED.*{STEP * ROW}"):
+            await consumer.fetch()
+        assert await take(consumer, NEW) == numbered(NEW, COUNT)
 
 
 def test_records_that_expire_are_told_to_on_loss_and_reading_goes_on(server, caplog):
