@@ -251,7 +251,7 @@ def test_a_bomb_is_refused_before_it_is_decompressed():
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(container(1, [("", [(b"", b"")] * 100)]), id="many empty messages"),
+        pytest.param(container(1, [("", [(b"", b"")] * 60)]), id="many empty messages"),
         pytest.param(container(1, [("k=" + "x" * 1000, [(b"", b"")] * 10)]), id="many times its attributes"),
         pytest.param(container(3, [("", [(b"", b"%d" % n) for n in range(15)])]), id="many sections"),
         pytest.param(

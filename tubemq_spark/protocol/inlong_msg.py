@@ -35,7 +35,8 @@ possible; where they hold something else, it raises ValueError."""
 
 LARGEST_UNPACKED: Final = 128 << 20
 """What a body may unpack to: the bytes of its messages, and for each its attributes and ``_ROW_BYTES``."""
-_ROW_BYTES: Final = 32
+_ROW_BYTES: Final = 64
+"""What a row takes, however short its message is: positions, and places in the columns that it becomes."""
 _SECTION_BYTES: Final = 256
 """What a section costs besides, where each message may have one."""
 
