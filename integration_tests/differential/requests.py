@@ -32,6 +32,8 @@ _ENTRY: Final = 28
 _LARGE_BYTES: Final = 200_000
 """Three of these are more than one fetch returns."""
 _EVERYTHING_VISIBLE: Final = 303
+_ACTIVE_BLOCK_HIDDEN: Final = 202
+"""Only in the last quarter of a sequence, as its comparison ends with a fetch of what the block holds."""
 
 _clients = st.sampled_from((CLIENTS[0],) * _USUALLY + CLIENTS[1:])
 _groups = st.sampled_from((GROUPS[0],) * _USUALLY + GROUPS[1:])
@@ -232,7 +234,9 @@ def _registers(place: Place) -> st.SearchStrategy[Call]:
         readStatus=st.sampled_from((0, 0, 1, 2, 3, -1)),
         currOffset=st.sampled_from((None, -1, 0, 1 << 40, -(1 << 63))) | start,
         filterCondStr=st.just([]) | st.lists(st.sampled_from((*_TYPES, " red", " ")), max_size=2),
-        qryPriorityId=st.sampled_from((_EVERYTHING_VISIBLE,) * 5 + (None, -2, 0, 101, 202, 301, 310, 999)),
+        qryPriorityId=st.sampled_from(
+            (_EVERYTHING_VISIBLE,) * 5 + (None, -2, 0, 101, _ACTIVE_BLOCK_HIDDEN, 301, 310, 999)
+        ),
         sessionKey=_maybe(st.just("key")),
         sessionTime=_maybe(st.just(17)),
     )
@@ -337,7 +341,15 @@ def sequences(draw: st.DrawFn) -> list[Call]:
     some = st.one_of(*(sensible,) * 10, spoilt(sensible), misdirected(sensible))
     size = draw(st.integers(4, 20))
     first = draw(_introduction() if kind == "master" else _prologue(places))
-    return first + draw(st.lists(some, min_size=size, max_size=size))
+    calls = first + draw(st.lists(some, min_size=size, max_size=size))
+    late = len(calls) * 3 // 4
+    return [_visible(call) for call in calls[:late]] + calls[late:]
+
+
+def _visible(call: Call) -> Call:
+    """Return the call for a consumer that sees the active block, whose first fetch else parts the servers."""
+    hidden = call.fields.get("qryPriorityId") == _ACTIVE_BLOCK_HIDDEN
+    return call.with_fields(qryPriorityId=_EVERYTHING_VISIBLE) if hidden else call
 
 
 _FILED_MESSAGES: Final = 900
