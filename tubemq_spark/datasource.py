@@ -59,12 +59,14 @@ class TubeMQDataSource(DataSource):
             return ViewReader(schema, self._options.view, self._options.for_view())
         from tubemq_spark.source.batch import TubeMQReader
 
+        self._options.warn_of_schema(schema.names)
         return TubeMQReader(schema, self._options.for_batch_read())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the stream reader; what is wrong with it is told when it is asked something."""
         from tubemq_spark.source.stream import RefusedStreamReader, TubeMQStreamReader
 
+        self._options.warn_of_schema(schema.names)
         try:
             return TubeMQStreamReader(schema, self._options.for_stream_read())
         except TubeMQError as error:

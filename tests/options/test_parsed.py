@@ -427,6 +427,44 @@ def test_options_without_effect_are_named(caplog):
     assert len(caplog.records) == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"startingOffsetsByTimestampStrategy": "latest"},
+            "'startingOffsetsByTimestampStrategy' has no effect without 'startingTimestamp'",
+        ),
+        ({"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": "7"}, None),
+        (
+            {
+                "startingOffsetsByTimestampStrategy": "latest",
+                "startingOffsets": '{"demo":{"1:0":{"time":7}}}',
+            },
+            None,
+        ),
+        (
+            {"subscribe": None, "subscribePattern": "d.*", "waitForTopics": "true"},
+            "'waitForTopics' has no effect with 'subscribePattern'",
+        ),
+        ({"subscribe": None, "subscribePattern": "d.*", "waitForTopics": "false"}, None),
+        ({"waitForTopics": "true"}, None),
+    ],
+)
+def test_what_has_no_effect_is_named(caplog, options, told):
+    given = {name: value for name, value in {**READ, **options}.items() if value is not None}
+    OptionSet.parse(given).for_stream_read()
+    assert caplog.messages == ([f"option {told}"] if told else [])
+
+
+def test_a_column_that_the_schema_leaves_out_is_named(caplog):
+    parsed = OptionSet.parse({**READ, "includeAttributes": "true"})
+    parsed.warn_of_schema(["value", "attributes"])
+    OptionSet.parse(READ).warn_of_schema(["value"])
+    assert caplog.messages == []
+    parsed.warn_of_schema(["value"])
+    assert caplog.messages == ["option 'includeAttributes' has no effect with a schema without 'attributes'"]
+
+
 def test_a_parse_mode_needs_bodies_to_parse(caplog):
     with caplog.at_level(logging.WARNING):
         assert batch(payload="inlong", mode="failfast").parse_mode is ParseMode.FAILFAST

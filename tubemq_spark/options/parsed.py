@@ -8,7 +8,7 @@ to read or to write. ``OptionSet.parse`` therefore checks what can be checked wi
 import dataclasses
 import logging
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
@@ -61,6 +61,8 @@ _BY_TIME: Final = (
     "endingOffsetsByTimestamp",
 )
 """What names a time at which a read begins or ends."""
+_STARTS_BY_TIME: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+"""What may name a time at which a read begins: offsets may be times, too."""
 _EXCLUSIVE: Final = (
     ("subscribe", "subscribePattern"),
     ("subscribe", "assign"),
@@ -141,6 +143,13 @@ class OptionSet:
     def view(self) -> View:
         """What a batch read has in its rows."""
         return self._filled(Subscribing).view
+
+    def warn_of_schema(self, columns: Collection[str]) -> None:
+        """Warn of an option that has no effect because the user's schema leaves its column out."""
+        if self.include_attributes and "attributes" not in columns:
+            logger.warning(
+                "option '%s' has no effect with a schema without 'attributes'", "includeAttributes"
+            )
 
     @property
     def _choices(self) -> Choices:
@@ -360,6 +369,11 @@ class OptionSet:
             logger.warning("option '%s' has no effect without 'payload=inlong'", "mode")
         if "timestampSearch" in values and values.keys().isdisjoint(_BY_TIME):
             logger.warning("option '%s' has no effect without '%s'", "timestampSearch", _BY_TIME[0])
+        strategy = "startingOffsetsByTimestampStrategy"
+        if strategy in values and values.keys().isdisjoint(_STARTS_BY_TIME):
+            logger.warning("option '%s' has no effect without '%s'", strategy, _STARTS_BY_TIME[0])
+        if values.get("waitForTopics") and "subscribePattern" in values:
+            logger.warning("option '%s' has no effect with '%s'", "waitForTopics", "subscribePattern")
 
     def _check_tls(self) -> None:
         for name, needed in _ABOUT_TLS:
