@@ -20,6 +20,8 @@ SECRET = "s3://AKIAKEY:S3cret%2Fkey@bucket/losses?region=eu-1&token=T0k3n"
         ("s3://bucket/losses", "s3://bucket/losses"),
         ("s3a://bucket/losses", "s3://bucket/losses"),
         ("gs://bucket/losses", "gs://bucket/losses"),
+        ("abfss://box@account.dfs.core.windows.net/l", "abfss://box@account.dfs.core.windows.net/l"),
+        ("abfs://box@account.dfs.core.windows.net/l", "abfs://box@account.dfs.core.windows.net/l"),
         (SECRET, SECRET),
     ],
 )
@@ -39,6 +41,7 @@ def test_paths_and_uris_of_known_file_systems_are_taken(text, taken):
         "http://host/losses",
         "s4://bucket/losses",
         "s3:///losses",
+        "abfss:///losses",
         "hdfs://:8020/losses",
         "hdfs://name:port/losses",
         "file://host/losses",

@@ -29,8 +29,8 @@ SIZE = "a positive number of bytes such as 64m, 1g or 1048576"
 TIME = "a time in milliseconds since 1970, from 0 to 253402214400000"
 ADDRESSES = "host:port addresses separated by commas"
 LOCATION = (
-    "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path or "
-    "gs://bucket/path"
+    "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path, "
+    "gs://bucket/path or abfss://container@account.dfs.core.windows.net/path"
 )
 
 OFFSETS_EXAMPLE = 'earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}'

@@ -9,8 +9,8 @@ import urllib.parse
 from typing import Final, Self
 
 EXPECTED: Final = (
-    "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path or "
-    "gs://bucket/path"
+    "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path, "
+    "gs://bucket/path or abfss://container@account.dfs.core.windows.net/path"
 )
 """What the text of a place must be, as words that follow "must be"."""
 
@@ -22,6 +22,8 @@ _SCHEMES: Final = {
     "s3a": "s3",
     "gs": "gs",
     "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
 }
 """The schemes that are known, by the one that Arrow knows (``s3a`` is Hadoop's name of the same)."""
 _SHAPE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.+)", re.DOTALL)
