@@ -3,7 +3,7 @@
 import json
 import uuid
 
-from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
+from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryTerminatedEvent
 
 ROW = 28
 
@@ -47,6 +47,13 @@ def progress(run, *sources, second=0, name=None):
 def termination(run):
     return QueryTerminatedEvent.fromJson(
         {"id": str(run), "runId": str(run), "exception": None, "errorClassOnException": None}
+    )
+
+
+def idle(run, *, second):
+    """Return what Spark tells of a query's run that has found nothing new."""
+    return QueryIdleEvent.fromJson(
+        {"id": str(run), "runId": str(run), "timestamp": f"2026-03-01T12:00:{second:02d}.000Z"}
     )
 
 

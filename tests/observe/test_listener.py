@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.observe.events import offset, progress, run_id, source, termination
+from tests.observe.events import idle, offset, progress, run_id, source, termination
 from tubemq_spark.observe import LagListener, TopicLag
 
 OTHERS = [
@@ -51,6 +51,16 @@ def test_progress_of_other_sources_is_ignored(listener, caplog, other):
     assert (listener.lags(), caplog.text) == ([], "")
     listener.onQueryProgress(progress(run_id(1), other, source(offset(demo=1), offset(demo=3)), second=1))
     assert lags(listener) == [(str(run_id(1)), 1, [("demo", 2)])]
+
+
+def test_an_idle_query_is_told_from_a_stuck_one(listener):
+    """What was true after the last micro-batch still is; a query that Spark does not ask about is unknown."""
+    listener.onQueryProgress(progress(run_id(1), source(offset(demo=5), offset(demo=6))))
+    (before,) = listener.lags()
+    listener.onQueryIdle(idle(run_id(1), second=30))
+    listener.onQueryIdle(idle(run_id(2), second=30))
+    (after,) = listener.lags()
+    assert (after.at - before.at, after.topics) == (30, before.topics)
 
 
 def test_seconds_come_from_the_timestamps_of_progress(listener):

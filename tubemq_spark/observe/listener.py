@@ -62,7 +62,7 @@ class LagListener(StreamingQueryListener):
         """By the id of the run, as text."""
 
     def lags(self) -> list[QueryLag]:
-        """Return the lag of every source of every query, as of its last micro-batch."""
+        """Return the lag of every source of every query, as of its last micro-batch or idle look."""
         with self._lock:
             return [lag for query in self._queries.values() for lag in query.lags()]
 
@@ -103,7 +103,11 @@ class LagListener(StreamingQueryListener):
             logger.info("%s", _line(lag))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: what was true after the last micro-batch still is."""
+        """Note when Spark last looked: what was true after the last micro-batch still is."""
+        with self._lock:
+            query = self._queries.get(str(event.runId))
+            if query is not None:
+                query.at = moment(event.timestamp)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget a query."""

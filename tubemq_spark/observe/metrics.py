@@ -60,7 +60,7 @@ class _LagCollector(Collector):
             ),
             GaugeMetricFamily(
                 "tubemq_progress_timestamp_seconds",
-                "When the query's last micro-batch began, in seconds since 1970.",
+                "When the query last began a micro-batch or found nothing new, in seconds since 1970.",
                 labels=_LABELS,
             ),
         )
