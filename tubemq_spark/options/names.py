@@ -24,7 +24,7 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.partitioner.class": "use partitioner",
     "kafka.delivery.timeout.ms": "use deliveryTimeoutMs",
     "kafka.enable.idempotence": "TubeMQ cannot recognise repeated messages: see stampMessageUid",
-    "kafka.isolation.level": "TubeMQ has no transactions: leave it out",
+    "kafka.isolation.level": "TubeMQ has no transactions: leave it out, or see visibility",
     "kafkaConsumer.pollTimeoutMs": "use tubemq.fetchTimeoutMs",
     "includeHeaders": "use includeAttributes",
 }
