@@ -135,6 +135,32 @@ def test_an_administrator_who_moves_the_group_takes_no_records(server, caplog, t
     assert f"was moved from offset {STEP * ROW} to {to * ROW}" in caplog.text
 
 
+def test_records_that_expire_are_told_also_when_the_answer_that_shows_it_is_lost(server):
+    losses = LossRecorder()
+    with member(server, on_loss=losses) as consumer:
+        assert confirm_one(consumer) == numbered(STEP)
+        lost = server.faults.drop_connection(Method.GET_MESSAGE, carried_out=True, times=1)
+        expire(server)
+        assert read(consumer, NEW) == numbered(NEW, COUNT)
+        assert lost.hits == 1
+    assert losses.records == [EXPIRED]
+
+
+def test_what_another_member_has_read_is_no_loss(server):
+    """It is read and expires while this one has lost its lease and does not know it."""
+    losses = LossRecorder()
+    with member(server, on_loss=losses) as consumer:
+        assert confirm_one(consumer) == numbered(STEP)
+        consumer.pause(consumer.connected)
+        server.faults.forget_leases()
+        server.faults.apply_retention(TOPIC)
+        produce(server, numbered(NEW, COUNT))
+        move_group(server, (COUNT + STEP) * ROW)
+        consumer.resume()
+        assert read(consumer, NEW - STEP) == numbered(NEW - STEP, COUNT + STEP)
+    assert losses.records == []
+
+
 def test_a_broker_that_does_not_say_what_it_holds_is_asked_again(server):
     losses = LossRecorder()
     with member(server, on_loss=losses) as consumer:

@@ -20,7 +20,7 @@ import queue
 import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
@@ -52,16 +52,26 @@ _MOST_THREADS: Final = 8
 """So many brokers are registered at side by side: one that is away does not hold up the others."""
 
 
+class _Move(NamedTuple):
+    """That a partition goes on elsewhere than where this member stood, in index bytes."""
+
+    expected: int
+    actual: int
+    held: bool
+    """Whether this member held the lease, so that no other one can have read on."""
+
+
 class GroupPartition(ConsumerPartition):
     """A partition of one member of a group, which never sets the group's position except at a bound start.
 
     A broker moves the position of a group by itself when it lies outside the log. The fetch that finds that
-    begins elsewhere, though this member held the lease. What the log holds tells a loss from the act of an
-    administrator, who may move the group at any time.
+    begins elsewhere, though this member held the lease; when its answer is lost, registering again does. What
+    the log holds tells a loss from the act of an administrator, who may move the group at any time, and from
+    another member that has read on.
     """
 
-    _moved: tuple[int, int] | None = None
-    """Where a fetch should have begun and where it did, until it is known why."""
+    _move: _Move | None = None
+    """What is to be told of, until it is known why."""
     _loss: DataLossError | None = None
     """What the next fetch raises: the offset to begin at was not in the log."""
 
@@ -74,13 +84,14 @@ class GroupPartition(ConsumerPartition):
         loss, self._loss = self._loss, None
         if loss is not None:
             raise loss
-        if self._moved is None:
+        if self._move is None:
             try:
                 return (yield from super().fetch(confirms=confirms, own_limits=own_limits))
             except RemoteProtocolError as error:
                 if error.condition != "TUBEMQ_POSITION_MOVED":
                     raise
-                self._moved = int(error.parameters["expected"]), int(error.parameters["actual"])
+                expected, actual = int(error.parameters["expected"]), int(error.parameters["actual"])
+                self._move = _Move(expected, actual, held=True)
         self.unplace()
         yield from wait_for(Blocking(self._tell_why_moved))
         return (yield from super().fetch(confirms=False, own_limits=own_limits))
@@ -92,19 +103,22 @@ class GroupPartition(ConsumerPartition):
             DataLossError: records are gone, and ``on_loss`` does not tolerate it.
             TubeMQError: the broker does not say now what its log holds.
         """
-        expected, actual = self._moved or (self.position, self.position)
+        if self._move is None:
+            return
+        expected, actual, held = self._move
         reader, store = self._reader, self.partition.store_id
         asked = store_bounds(reader.config, reader.pool, {store: self.endpoint}, reader.session.visit_token)
         span, failure = asked.by_store.get(store), asked.failures.get(store)
         if failure is not None and failure.retriable:
             raise failure
-        self._moved = None
+        self._move, self._cursor.position = None, actual
         # Where the broker refuses to say, a gap counts as a loss rather than as nothing.
-        if actual > expected and (span is None or span.earliest > expected):
+        gone = held if span is None else span.earliest > expected and (held or actual <= span.earliest)
+        if actual > expected and gone:
             self._report(Loss.EXPIRED, expected, actual if span is None else min(actual, span.earliest), None)
-        elif actual < expected and (span is None or span.latest < expected):
+        elif actual < expected and held and (span is None or span.latest < expected):
             self._report(Loss.MOVED_BACK, actual, expected, None)
-        else:
+        elif held:
             logger.warning(
                 "%s: the group was moved from offset %d to %d, by an administrator",
                 self.partition,
@@ -122,6 +136,9 @@ class GroupPartition(ConsumerPartition):
                 answer.current,
                 before,
             )
+        if answer.current > before:
+            self._move = _Move(before, answer.current, held=False)
+            self._tell_why_moved()
         return answer
 
 
