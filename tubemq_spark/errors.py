@@ -189,7 +189,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
     "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",
     "TUBEMQ_NO_RECORD_OF_TIME": "Option '{option}': no record of {partition} is of the time {time} (milliseconds since 1970) or later; choose an earlier time, or set startingOffsetsByTimestampStrategy=latest.",
-    "TUBEMQ_NO_MESSAGE_TIME": "Option '{option}' needs messages that carry a time, but no message of {partition} that was looked at carries one. Producers set it: df.write does unless messageTime says otherwise, clients with message_time, tubemq-spark produce with --message-time. Name offsets instead.",
+    "TUBEMQ_NO_MESSAGE_TIME": "Option '{option}' needs messages that carry a time, but no message of {partition} that was looked at carries one. Producers set it: those of tubemq_spark, its commands and df.write do unless they are told otherwise, other clients if they are told to. Name offsets instead.",
     "TUBEMQ_OFFSETS_MALFORMED": "{source} cannot be read: {problem}{seen}; {advice}.",
     "TUBEMQ_OFFSETS_VERSION": "{source} has format version {version}, but this release only reads up to version {supported}; use the release of tubemq_spark that wrote it, or a newer one.",
     "TUBEMQ_OFFSETS_UNKNOWN_PARTITIONS": "Option '{option}' names partitions that do not exist: {unknown}; these exist: {known}. {advice}.",

@@ -1,12 +1,16 @@
 """The command ``produce`` as a process: lines are stored as they come."""
 
+import datetime
 import signal
 import subprocess
 import sys
+import zoneinfo
 
 import pytest
 
 from tests.waiting import wait_until
+from tubemq_spark.cli.main import main
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 SECONDS = 30
@@ -52,3 +56,38 @@ def test_sigterm_ends_the_command_with_what_it_has_read_stored(server, process):
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == 130
     assert b"stored before it ended: 2 rows" in process.stderr.read()
+
+
+def produced(server, path, *arguments):
+    """Send the lines of a file in this process; return the times and attributes of what is stored."""
+    assert main(["produce", "demo", str(path), "--master", server.master, *arguments]) == 0
+    with TubeMQClient.connect(server.master) as client:
+        return [(record.message_time, record.attributes) for record in client.read("demo")]
+
+
+def test_lines_get_the_time_of_sending_in_the_zone_of_message_times(server, tmp_path):
+    (tmp_path / "lines").write_text("one\n")
+    shanghai = zoneinfo.ZoneInfo("Asia/Shanghai")
+    before = datetime.datetime.now(shanghai)
+    ((stored, _),) = produced(server, tmp_path / "lines", "--message-time-zone", "Asia/Shanghai")
+    moment = datetime.datetime.strptime(stored, "%Y%m%d%H%M").replace(tzinfo=shanghai)
+    assert before - datetime.timedelta(minutes=1) < moment <= datetime.datetime.now(shanghai)
+
+
+def test_lines_may_name_their_time_or_go_without(server, tmp_path):
+    lines = tmp_path / "lines"
+    lines.write_text(
+        '{"value": "a", "messageTime": "202601010000", "attributes": {"$tenant": "t"}}\n{"value": "b"}\n'
+    )
+    assert produced(server, lines, "--json-lines", "--no-message-time") == [
+        ("202601010000", {"$msgTime$": "202601010000", "$tenant": "t"}),
+        (None, None),
+    ]
+    times = [time for time, _ in produced(server, lines, "--json-lines", "--message-time", "202602020000")]
+    assert times[2:] == ["202601010000", "202602020000"]
+
+
+def test_a_time_and_none_exclude_each_other(server, tmp_path, capsys):
+    arguments = ["produce", "demo", "--master", server.master, "--message-time", "202601010000"]
+    assert main([*arguments, "--no-message-time"]) != 0
+    assert "TUBEMQ_OPTIONS_EXCLUSIVE" in capsys.readouterr().err

@@ -219,8 +219,9 @@ class ScriptedCluster:
         self._producers: list[Producer | MessageSender] = []
 
     def config(self, **settings: int) -> ClientConfig:
-        """Return settings with short time-outs."""
-        settings = {"rpc_timeout_ms": 2_000, "connect_timeout_ms": 1_000, **settings}
+        """Return settings with short time-outs; messages are sent as they are, without a time of sending."""
+        short = {"rpc_timeout_ms": 2_000, "connect_timeout_ms": 1_000}
+        settings = {**short, "stamp_message_time": False, **settings}
         return ClientConfig(masters=(self.master.server.endpoint,), group="test", **settings)
 
     def sender(self, **settings: int) -> MessageSender:

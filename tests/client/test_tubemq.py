@@ -52,7 +52,7 @@ def test_produced_messages_are_read(client):
     assert sorted(int(record.value) for record in records) == list(range(3 * 32))
     for record in records:
         assert record.topic == "plain"
-        assert record.attributes == {"n": record.value.decode()}
+        assert record.attributes == {"$msgTime$": record.message_time, "n": record.value.decode()}
         assert (
             client.bounds(client.layout("plain")).by_store[record.partition.store_id].latest > record.offset
         )

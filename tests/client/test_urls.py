@@ -77,6 +77,8 @@ CLIENT_VALUES = {
     "message_types": ("a, b", ("a", "b")),
     "retry_ambiguous": ("false", False),
     "keep_order": ("true", True),
+    "stamp_message_time": ("false", False),
+    "message_time_zone": ("Asia/Shanghai", "Asia/Shanghai"),
     "checksums": ("true", True),
 }
 CONSUMER_VALUES = {

@@ -99,7 +99,7 @@ def test_messages_that_carry_no_time_are_an_error(cluster):
     assert refused.value.condition == "TUBEMQ_NO_MESSAGE_TIME"
     text = str(refused.value)
     assert "'startingTimestamp' needs messages that carry a time, but no message of demo/1:0" in text
-    assert "tubemq-spark produce with --message-time" in text
+    assert "other clients if they are told to" in text
     with pytest.raises(OptionError, match="TUBEMQ_NO_MESSAGE_TIME"):
         end(cluster, at(3))
     # The user has said what a partition without them is.

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from tubemq_spark.cli.arguments import add_time_zone_argument
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.places import parse_partition
 from tubemq_spark.cli.tables import complain, print_json
 from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
 from tubemq_spark.receipts import Receipt, summarise
 
 if TYPE_CHECKING:
@@ -58,7 +60,13 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="attribute of each message; may be given several times",
     )
     parser.add_argument("--message-type", metavar="TYPE", help="message type, by which consumers may filter")
-    parser.add_argument("--message-time", metavar="yyyyMMddHHmm", help="message time")
+    parser.add_argument(
+        "--message-time", metavar="yyyyMMddHHmm", help="message time (default: the time of sending)"
+    )
+    parser.add_argument(
+        "--no-message-time", action="store_true", help="send messages that name no time without one"
+    )
+    add_time_zone_argument(parser)
     parser.add_argument(
         "--partition",
         type=parse_partition,
@@ -89,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.json_lines and arguments.key_delimiter is not None:
         raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--json-lines", other="--key-delimiter")
+    if arguments.no_message_time and arguments.message_time is not None:
+        raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--no-message-time", other="--message-time")
     config = cluster_config(arguments)
     from tubemq_spark.client.tubemq import TubeMQClient
 
@@ -97,7 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
         _input(arguments.file) as lines,
         TubeMQClient(config.client) as client,
     ):
-        producer = client.producer(arguments.file or "standard input")
+        producer = client.producer(
+            arguments.file or "standard input",
+            stamp_message_time=not arguments.no_message_time,
+            message_time_zone=arguments.message_time_zone,
+        )
         try:
             try:
                 _send_all(producer, lines, arguments)
@@ -138,7 +152,8 @@ def _send_all(producer: "Producer", lines: IO[bytes], arguments: argparse.Namesp
         line["attributes"] = {**constant, **(line.get("attributes") or {})} or None
         line["partition"] = line.get("partition") or arguments.partition
         line["message_type"] = line.get("message_type") or arguments.message_type
-        line["message_time"] = line.get("message_time") or arguments.message_time
+        if arguments.message_time is not None:
+            line.setdefault("message_time", arguments.message_time)
         producer.send(arguments.topic, **line)
         if producer.failures:
             break
@@ -178,16 +193,18 @@ def _of_json(number: int, text: bytes) -> "_Line":
     if unknown:
         raise _refused(number, f"it has {min(unknown)!r}, which is none of {', '.join(sorted(_FIELDS))}")
     try:
-        return {
+        line: _Line = {
             "value": _value(data),
             "key": data.get("key"),
             "partition": _route(data),
             "message_type": data.get("messageType"),
-            "message_time": data.get("messageTime"),
             "attributes": _own(data.get("attributes")),
         }
+        if data.get("messageTime") is not None:
+            line["message_time"] = data["messageTime"]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _refused(number, f"its fields have other types than consume --json prints ({error})") from error
+    return line
 
 
 def _route(data: dict[str, Any]) -> tuple[int, int] | None:
@@ -213,10 +230,10 @@ def _text(data: dict[str, Any], name: str) -> str:
 
 
 def _own(attributes: dict[str, str] | None) -> dict[str, str] | None:
-    """Return attributes without TubeMQ's own, which have fields of their own."""
+    """Return attributes without those that have fields of their own."""
     if attributes is None:
         return None
-    return {name: value for name, value in attributes.items() if not name.startswith("$")}
+    return {name: value for name, value in attributes.items() if name not in (MSG_TYPE_KEY, MSG_TIME_KEY)}
 
 
 def _progress() -> bool:

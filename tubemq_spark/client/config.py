@@ -20,6 +20,7 @@ from tubemq_spark.settings.kinds import (
     MESSAGE_TYPES,
     MILLISECONDS,
     PAUSE_MS,
+    TIME_ZONE,
     VERBATIM,
     choice,
     integer,
@@ -125,6 +126,15 @@ class ClientConfig:
         PAUSE_MS,
         "how long a message of a producer may wait for others that are then sent together with it",
         1,
+    )
+    stamp_message_time: bool = setting(
+        BOOLEAN,
+        "whether a message of a producer that is given no time gets that of sending. Without times, a topic "
+        "cannot be read by time. The time counts 22 bytes towards a message's size limit",
+        default=True,
+    )
+    message_time_zone: str = setting(
+        TIME_ZONE, "the time zone in which the time of sending is written: the one that readers assume", "UTC"
     )
     checksums: bool = setting(
         BOOLEAN,

@@ -124,6 +124,8 @@ class TubeMQClient:
         retry_ambiguous: bool | None = None,
         keep_order: bool | None = None,
         partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
+        stamp_message_time: bool | None = None,
+        message_time_zone: str | None = None,
     ) -> Producer:
         """Return a new producer, which threads may share. What is not given is as in the client's settings.
 
@@ -138,6 +140,8 @@ class TubeMQClient:
                 of sending also when one had to be sent again; it then has one under way at a time.
             partitioner: how the partitions of messages are chosen: ``"roundRobin"``, ``"sticky"``, or an
                 object of your own, see ``CustomPartitioner``.
+            stamp_message_time: whether a message that ``send`` is given no time for gets that of sending.
+            message_time_zone: the zone in which that is written, such as ``"Asia/Shanghai"``; by default UTC.
 
         Raises:
             OptionError: a setting cannot be used.
@@ -148,6 +152,8 @@ class TubeMQClient:
             retry_ambiguous=retry_ambiguous,
             keep_order=keep_order,
             partitioner=partitioner,
+            stamp_message_time=stamp_message_time,
+            message_time_zone=message_time_zone,
         )
         producer = Producer(config, self._pool, name=name)
         self._open.add(producer)

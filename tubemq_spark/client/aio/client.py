@@ -103,6 +103,8 @@ class AsyncTubeMQClient:
         retry_ambiguous: bool | None = None,
         keep_order: bool | None = None,
         partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
+        stamp_message_time: bool | None = None,
+        message_time_zone: str | None = None,
     ) -> AsyncProducer:
         """Return a new producer; the arguments are those of ``TubeMQClient.producer``.
 
@@ -116,6 +118,8 @@ class AsyncTubeMQClient:
             retry_ambiguous=retry_ambiguous,
             keep_order=keep_order,
             partitioner=partitioner,
+            stamp_message_time=stamp_message_time,
+            message_time_zone=message_time_zone,
         )
         producer = AsyncProducer(threaded.sending, self._workers)
         self._open.add(producer)

@@ -32,8 +32,9 @@ class MessageFields(TypedDict, total=False):
     message_type: str | None
     """Filter item by which consumers may select, without blanks around it."""
     message_time: datetime.datetime | str | None
-    """The time to the minute, or TubeMQ's text for it, yyyyMMddHHmm. The text names no time zone: a datetime
-    is written as its own clock shows it, so use the zone that readers assume."""
+    """The time to the minute, or TubeMQ's text for it, yyyyMMddHHmm; None for no time. If it is not given, it
+    is the time of sending, unless the producer was told otherwise (``stamp_message_time``). The text names no
+    time zone: a datetime is written as its own clock shows it, so use the zone that readers assume."""
     key: bytes | str | None
     """Messages of equal keys go to the same partition, as long as the topic keeps its partitions; a text is
     its UTF-8. The key itself is not stored."""

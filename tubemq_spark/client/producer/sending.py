@@ -25,6 +25,7 @@ from tubemq_spark.client.producer.outgoing import refused_message
 from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.client.producer.publishing import Publishing
 from tubemq_spark.client.producer.runs import Destination
+from tubemq_spark.client.producer.stamps import MinuteClock
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.client.registry import process_registry
@@ -61,6 +62,7 @@ class Sending:
         """Reach no server; the arguments are those of ``Producer``."""
         # Nothing that the loop holds may hold this object: it is closed when its user forgets it.
         self.loop = SendLoop(config)
+        self._clock = MinuteClock(config.message_time_zone) if config.stamp_message_time else None
         wait = Sleep(self.loop.wait)
         self.session = ProducerSession(config, pool, wait)
         self.log = SendLog(name or f"producer {self.session.client_id}")
@@ -95,6 +97,8 @@ class Sending:
             OptionError: an argument has a wrong type, the value is empty, or an attribute cannot be written.
         """
         self.loop.refuse_if_ended()
+        if self._clock is not None:
+            fields.setdefault("message_time", self._clock.text())
         try:
             return checked_message(topic, value, **fields)
         except OptionError as error:
