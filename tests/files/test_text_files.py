@@ -1,6 +1,7 @@
 """Files of a folder are written whole, once, and by whoever comes first."""
 
 import concurrent.futures
+import os
 import pickle
 
 import pytest
@@ -41,6 +42,19 @@ def test_a_file_is_there_or_not_but_a_folder_must_be(tmp_path):
     assert files(tmp_path).get("b") is None
     with pytest.raises(FolderError, match=r"nowhere.*cannot be read"):
         files(tmp_path / "nowhere").get("a")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_two_writers_at_one_moment_the_first_one_wins(tmp_path, monkeypatch, links):
+    """Both have looked, and neither has found a file; where there are no links, the second one wins."""
+    first, second = files(tmp_path), files(tmp_path)
+    put = second._put
+    monkeypatch.setattr(second, "_put", lambda *what: (put(*what), first.write("a", "first")))
+    if not links:
+        monkeypatch.setattr("pathlib.Path.hardlink_to", lambda *_: os.link(tmp_path, tmp_path / "b"))
+    second.write("a", "second")
+    assert list(files(tmp_path).read()) == [("a.txt", "first" if links else "second")]
+    assert everything(tmp_path) == ["a.txt"]
 
 
 def test_many_writers_of_one_file_leave_one_file(tmp_path):

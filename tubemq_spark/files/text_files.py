@@ -14,6 +14,7 @@ import concurrent.futures
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -31,6 +32,23 @@ _PERMANENT: Final = (FileNotFoundError, FileExistsError, NotADirectoryError, Per
 """What does not pass by waiting: a folder or a right that is missing, a URI that makes no sense."""
 _READERS: Final = 8
 """An object store answers in tens of milliseconds, so files are read at the same time."""
+
+
+def _is_linked(system: fs.FileSystem, temporary: str, place: str) -> bool:
+    """Rename a local file unless the other name is taken; return False where that cannot be told in one step.
+
+    A move would replace what another process has written since, and a file never changes.
+    """
+    if not isinstance(system, fs.LocalFileSystem):
+        return False
+    try:
+        Path(place).hardlink_to(temporary)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        return False
+    Path(temporary).unlink()
+    return True
 
 
 class TextFiles:
@@ -101,7 +119,8 @@ class TextFiles:
             return
         temporary = f"{path}/_{uuid.uuid4().hex}"
         self._put(temporary, text)
-        system.move(temporary, place)
+        if not _is_linked(system, temporary, place):
+            system.move(temporary, place)
 
     def _put(self, place: str, text: str) -> None:
         system, _ = self._open()
