@@ -37,7 +37,7 @@ class Client(Protocol):
     def closes_at_exit(self) -> bool:
         """Whether it is closed when the process ends."""
 
-    def close(self) -> None:
+    def close(self) -> object:
         """End it; more than once is harmless."""
 
 

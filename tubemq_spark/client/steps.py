@@ -171,7 +171,7 @@ class PartitionLock:
     def release(self, holder: object = _SOMEBODY) -> None:
         """Give it to the first in line, or make it free; does nothing if another one holds it."""
         with self._guard:
-            if self._holder is not holder:
+            if self._holder != holder:
                 return
             self._holder, ticket = self._next()
         if ticket is not None:

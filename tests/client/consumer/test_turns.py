@@ -28,7 +28,7 @@ class Partitions:
     def __init__(self):
         self.state = self
         self.cache = self
-        self.changed = threading.Condition()
+        self.guard = threading.RLock()
         self.connected = range(PARTITIONS)
         self.idle = list(range(PARTITIONS))
         self.asked = {}
@@ -83,6 +83,10 @@ class Partitions:
             return None
         self.out.append(found)
         return found.batch
+
+    def put_back(self, booking):
+        self.unwanted.discard(booking)
+        self.idle.append(booking)
 
     def wait_s(self):
         return None

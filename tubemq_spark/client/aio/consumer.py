@@ -88,15 +88,22 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             raise
         return self
 
-    async def close(self) -> None:
+    async def close(self, timeout: float | None = None) -> bool:
         """Give everything up and leave the master; batches that are not confirmed count as ``rollback`` says.
 
         Coroutines that fetch get the error that the consumer is closed. Errors of servers are only logged. In
-        a forked child it does nothing.
+        a forked child it does nothing. When it is cancelled, closing goes on.
+
+        Args:
+            timeout: how many seconds to wait for servers at most; as ``Consumer.close``.
+
+        Returns:
+            Whether the consumer has closed.
         """
-        if not self.inherited and not self._workers.closed:
-            self._home.enter()
-            await self._workers.run(self._inner.close)
+        if self.inherited or self._workers.closed:
+            return True
+        self._home.enter()
+        return await self._workers.run(functools.partial(self._inner.close, timeout))
 
     # Partitions.
 
@@ -110,7 +117,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         state = self._state
 
         def is_ready() -> bool:
-            state.check_open()
+            state.check_running()
             return bool(state.connected)
 
         try:

@@ -6,7 +6,7 @@ A consumer is in one of these states; it never goes back:
 state     meaning
 ========  ====================================================================================================
 new       made; nothing was asked of any server. ``open`` may be tried again when it failed
-open      registered at the master, which knows its topics and what it holds
+open      registered at the master, which knows its topics and what it holds; ``stop`` ends only fetching
 closed    given up everything; every call but ``close`` is refused
 ========  ====================================================================================================
 
@@ -23,7 +23,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.fetching import Fetching
@@ -34,14 +34,19 @@ from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPositi
 from tubemq_spark.client.consumer.waiting import FetchingThreads
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
+from tubemq_spark.client.reentry import called_from_inside
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.settings.fields import bad_setting
 
 logger = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.1
+"""How often a wait for partitions looks whether the consumer was stopped."""
 
 
 class ConsumerBase:
@@ -67,6 +72,14 @@ class ConsumerBase:
         """
         self.check_process()
         self._state.check_open()
+
+    def stop(self) -> None:
+        """Fetch nothing more; may be called in any line, of a signal handler too, and returns at once.
+
+        Who waits for messages gets the error that the consumer is stopped, so ``run``, ``messages`` and
+        iteration end. Batches that are out may be confirmed. Close it after that: a ``with`` block does so.
+        """
+        self._state.stop()
 
     def check_process(self) -> None:
         """Do nothing in the process that the consumer belongs to.
@@ -233,19 +246,43 @@ class Consumer(ConsumerBase, abc.ABC):
             process_registry().enter(self)
         return self
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> bool:
         """Give everything up and leave the master; batches that are not confirmed count as ``rollback`` says.
 
         Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
+
+        In a signal handler or a callback that runs on top of a call of this client, this returns at once: the
+        thread may hold what closing needs. The consumer stops, and closes in a thread of its own.
+
+        Args:
+            timeout: how many seconds to wait for servers at most. The rest goes on in a thread of the
+                consumer, and ends with the process. None: until all were told or did not answer.
+
+        Returns:
+            Whether the consumer has closed.
         """
         if self.inherited:
-            return
-        with self._life:
-            if self._finalizer is not None:
-                self._finalizer.detach()
-            if self._state.end():
-                process_registry().leave(self)
-                self._upkeep.close()
+            return True
+        self._state.stop()
+        if called_from_inside():
+            self._upkeep.close()
+            return False
+        deadline = None if timeout is None else Deadline.after_ms(int(timeout * 1000))
+        if not self._life.acquire(timeout=-1 if deadline is None else deadline.remaining()):
+            return False
+        try:
+            self._begin_to_close()
+        finally:
+            self._life.release()
+        return self._upkeep.join(None if deadline is None else deadline.remaining())
+
+    def _begin_to_close(self) -> None:
+        """Refuse everything from now on, and begin to close; hold ``_life``."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._state.end()
+        process_registry().leave(self)
+        self._upkeep.close()
 
     # Partitions.
 
@@ -257,13 +294,14 @@ class Consumer(ConsumerBase, abc.ABC):
         """
         self.check_open()
         state = self._state
+        deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
         with state.changed:
-            ready = state.changed.wait_for(
-                lambda: state.life is Life.CLOSED or state.connected,
-                None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000,
-            )
-            state.check_open()
-            return bool(ready)
+            while not state.connected and not (deadline and deadline.expired):
+                # A signal handler that stops the consumer cannot wake this.
+                state.changed.wait(min(_LOOK_S, deadline.remaining()) if deadline else _LOOK_S)
+                state.check_running()
+            state.check_running()
+            return bool(state.connected)
 
     # Messages.
 
@@ -277,7 +315,7 @@ class Consumer(ConsumerBase, abc.ABC):
                 some. By default ``ready_wait_ms``. A broker that is silent prolongs it by 0.2 s at most.
 
         Raises:
-            ConsumeError: the consumer is not open, or was closed while this waited (420).
+            ConsumeError: the consumer is not open, or was stopped or closed while this waited (420).
             DataLossError: records are gone or damaged, by ``on_loss``. Their partition was given up.
             RpcError: a broker refuses a partition for good. It was given up. Or the master does not take this
                 member of a group any more.
@@ -374,5 +412,5 @@ def _several(partitions: TopicPartition | Iterable[TopicPartition]) -> tuple[Top
 def _close_forgotten(name: str, upkeep: Upkeep, owner: int) -> None:
     """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
     if os.getpid() == owner:
-        upkeep.forget()
+        upkeep.close()
         warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=2)

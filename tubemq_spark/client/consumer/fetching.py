@@ -77,7 +77,13 @@ class Fetching:
 
     def confirm(self, context: str, *, consumed: bool) -> Confirmed:
         """Confirm a batch or roll it back; see ``Consumer.confirm``."""
-        return run(self.end_batch(context, consumed=consumed))
+        booking = parse_context(context)
+        partition = self.state.connected.get(booking.partition)
+        try:
+            return run(self.end_batch(context, consumed=consumed))
+        finally:
+            if partition is not None:  # an exception of a signal may have come before this was done
+                partition.lock.release(booking)
 
     def select_now(self) -> Turn | None:
         """Book a partition, if there is one that can be fetched.
@@ -86,7 +92,7 @@ class Fetching:
             ConsumeError: the consumer is not open.
         """
         state = self.state
-        with state.changed:
+        with state.guard:
             state.check_open()
             state.cache.expire()
             state.cache.wake()
@@ -98,7 +104,7 @@ class Fetching:
 
     def wait_s(self) -> float | None:
         """Return after how many seconds ``select_now`` may find something; None: not by itself."""
-        with self.state.changed:
+        with self.state.guard:
             return self.state.cache.wait_s()
 
     def take_turn(self, turn: Turn) -> Steps[Booked | None]:
@@ -117,7 +123,7 @@ class Fetching:
     def hand_out(self, booked: Booked) -> Batch | None:
         """Return a batch to the user, who has to confirm it from now on; None: it must come again."""
         state, (booking, batch) = self.state, booked
-        with state.changed:
+        with state.guard:
             if not state.cache.is_current(booking):
                 return None
             if state.cache.is_wanted(booking.partition):
@@ -189,7 +195,7 @@ class Fetching:
     ) -> Booked | None:
         """Keep what a fetch brought; return the batch if there is one to hand out."""
         state, fetched = self.state, answer if isinstance(answer, Fetched) else answer.fetched
-        with state.changed:
+        with state.guard:
             state.cache.note_answer(booking.partition.broker_id)
             if not state.cache.is_current(booking):
                 return None
@@ -241,7 +247,7 @@ class Fetching:
         """Make a partition rest after an error; with all others of its broker, if the broker is away."""
         code = error.code if isinstance(error, RpcError) else 0
         is_away = code == ErrCode.SERVICE_UNAVAILABLE or isinstance(error, _NO_ANSWER)
-        with self.state.changed:
+        with self.state.guard:
             if is_away:
                 self.state.cache.note_failure(booking)
             else:
@@ -256,7 +262,7 @@ class Fetching:
 
     def _let_rest(self, booking: Booking, partition: ConsumerPartition, outcome: FetchOutcome) -> None:
         partition.unplace()
-        with self.state.changed:
+        with self.state.guard:
             if self.state.cache.is_current(booking):
                 self.state.cache.record(booking, outcome)
                 self.state.cache.release(booking, consumed=False, rest_ms=outcome.wait_ms)
@@ -265,7 +271,7 @@ class Fetching:
     def _check_in_use(self, booking: Booking, partition: ConsumerPartition) -> int | None:
         """Return where the store ended when that was heard last; raise if the user has no such batch."""
         cache = self.state.cache
-        with self.state.changed:
+        with self.state.guard:
             self.state.check_open()
             cache.expire()
             in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
@@ -293,7 +299,7 @@ class Fetching:
             else:
                 self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=ERROR_REST_MS))
             raise
-        with self.state.changed:
+        with self.state.guard:
             if not locally:
                 self.state.cache.book_position(booking, Position(partition.position, latest))
             self.state.cache.release(booking, consumed=locally)

@@ -29,6 +29,7 @@ import functools
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tubemq_spark.client.consumer.workers import process_workers
@@ -67,7 +68,7 @@ class Rule(Generic[Value]):
     def __init__(
         self,
         home: Home,
-        guard: threading.Condition,
+        guard: AbstractContextManager[object],
         steps: Steps[Value],
         key: Hashable,
         tell: "Callable[[Rule[Value], Value | BaseException | None], object]",

@@ -2,7 +2,7 @@
 
 Invariants:
 
-- ``changed`` guards everything here; it is never held for longer than a moment, and never during a request,
+- ``guard`` guards everything here; it is never held for longer than a moment, and never during a request,
   so that an event loop may take it too. A partition's own lock is taken before it, never after.
 - ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
   the holder of the partition's own lock calls.
@@ -62,8 +62,8 @@ _ADVICE: Final = {
 class Changed(threading.Condition):
     """A condition that also tells an event loop when to look again."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, guard: threading.RLock) -> None:
+        super().__init__(guard)
         self.listener: Callable[[], object] = _nothing
         """Called with every ``notify_all``; the lock is held, so it must only note that."""
 
@@ -84,7 +84,9 @@ class ConsumerState:
         """The name under which servers know the consumer."""
         self.owner = os.getpid()
         """The process that it belongs to."""
-        self.changed = Changed()
+        self.guard = threading.RLock()
+        """The lock of ``changed``; taken itself, it is given back also when a signal raises just then."""
+        self.changed = Changed(self.guard)
         self.cache = PartitionCache(
             control,
             filtered_topics=subscription.filtered_topics,
@@ -109,12 +111,12 @@ class ConsumerState:
 
     def held(self) -> tuple[TopicPartition, ...]:
         """Return what is connected, sorted."""
-        with self.changed:
+        with self.guard:
             return tuple(sorted(self.connected))
 
     def infos(self) -> tuple[PartitionInfo, ...]:
         """Return what is connected, in the order of its arrival, as the master knows it."""
-        with self.changed:
+        with self.guard:
             return self.cache.infos()
 
     def endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
@@ -131,6 +133,16 @@ class ConsumerState:
         if self.life is not Life.OPEN:
             raise self.refusal()
 
+    def check_running(self) -> None:
+        """Do nothing as long as the consumer is open and not stopped.
+
+        Raises:
+            ConsumeError: it is not.
+        """
+        self.check_open()
+        if self.stopped:
+            raise self.refusal()
+
     def check_fetch(self) -> None:
         """Do nothing as long as the consumer may fetch.
 
@@ -138,9 +150,7 @@ class ConsumerState:
             ConsumeError: it is not open.
             RpcError: the master does not take it any more.
         """
-        self.check_open()
-        if self.stopped:
-            raise self.refusal()
+        self.check_running()
         if (refused := self.refused()) is not None:
             raise refused
 
@@ -163,7 +173,7 @@ class ConsumerState:
 
     def end(self) -> bool:
         """Refuse everything from now on, and wake those that wait; return whether the consumer was open."""
-        with self.changed:
+        with self.guard:
             was_open, self.life = self.life is Life.OPEN, Life.CLOSED
             self.changed.notify_all()
         return was_open
@@ -172,7 +182,7 @@ class ConsumerState:
         """Add a partition that is registered at its broker."""
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
-        with self.changed:
+        with self.guard:
             self.check_open()
             self.connected[name] = partition
             self.cache.add(info, position)
@@ -181,7 +191,7 @@ class ConsumerState:
 
     def remove(self, partition: ConsumerPartition) -> bool:
         """Remove a partition; return whether its broker has to commit what was fetched last."""
-        with self.changed:
+        with self.guard:
             consumed = self.cache.remove(partition.partition)
             self.connected.pop(partition.partition, None)
             self.changed.notify_all()
@@ -196,7 +206,7 @@ class ConsumerState:
             return
         consumed = self.remove(partition)
         if reason is not None:
-            with self.changed:
+            with self.guard:
                 self.troubles[partition.partition] = reason
         if reason is not None and is_taken(reason):
             partition.abandon()
@@ -210,7 +220,7 @@ class ConsumerState:
     ) -> None:
         """Give partitions up, by default all; a broker that does not answer costs one time-out at most."""
         silent: set[Endpoint] = set()
-        with self.changed:
+        with self.guard:
             names = list(self.connected) if partitions is None else partitions
             leaving = [self.connected[name] for name in names if name in self.connected]
         for partition in leaving:
@@ -230,7 +240,7 @@ class ConsumerState:
 
         What confirms its batch is waited for, since that ends by itself, unless its event loop has ended.
         """
-        with self.changed:
+        with self.guard:
             self.cache.hold_back([partition.partition])
         self.abandon(partition.partition)
         for turn in partition.lock.take():
@@ -256,7 +266,7 @@ class ConsumerState:
 
     def note_trouble(self, partition: ConsumerPartition, error: TubeMQError) -> None:
         """Remember why a partition cannot be read; warn of the first of several errors."""
-        with self.changed:
+        with self.guard:
             first = self.troubles.get(partition.partition) is None
             self.troubles[partition.partition] = error
         if first:
@@ -266,21 +276,21 @@ class ConsumerState:
         """Forget the trouble of a partition that answers."""
         if not self.troubles:  # as a rule, and then without the lock
             return
-        with self.changed:
+        with self.guard:
             trouble = self.troubles.pop(partition.partition, None)
         if trouble is not None:
             logger.info("%s can be read again", partition.partition)
 
     def note_missed(self, broker: Endpoint, error: TubeMQError) -> None:
         """Count a heartbeat that a broker missed; warn of the first one in a row."""
-        with self.changed:
+        with self.guard:
             self.missed[broker] = count = self.missed.get(broker, 0) + 1
         if count == 1:
             logger.warning("no lease at %s could be renewed; it is tried again: %s", broker, error)
 
     def note_answer(self, broker: Endpoint) -> None:
         """Count missed heartbeats of a broker from 0; log how many there were."""
-        with self.changed:
+        with self.guard:
             count = self.missed.pop(broker, 0)
             here = {
                 one.broker_id for one, partition in self.connected.items() if partition.endpoint == broker

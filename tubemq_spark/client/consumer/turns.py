@@ -15,7 +15,7 @@ what       where
 
 Invariants:
 
-- ``changed`` guards everything here; rules begin and go on without it.
+- ``guard`` guards everything here; rules begin and go on without it.
 - Nothing waits in ``_outcomes`` while a seat has no outcome.
 - A seat without outcome has a turn of its own under way, if any partition can be fetched. A turn that takes
   longer than ``PATIENCE_S`` does not count any more, nor does one that tries a broker that was away.
@@ -65,7 +65,7 @@ class Turns:
     def __init__(self, fetching: Fetching, home: Home, clock: Clock = time.monotonic) -> None:
         self._fetching = fetching
         self._state = fetching.state
-        self._changed = fetching.state.changed
+        self._guard = fetching.state.guard
         self._home = home
         self._clock = clock
         self._seats: dict[Seat, None] = {}
@@ -83,14 +83,14 @@ class Turns:
 
     def join(self, seat: Seat) -> None:
         """Take a seat, and begin a turn for it."""
-        with self._changed:
+        with self._guard:
             seat.since = self._ended
             self._seats[seat] = None
         self.move_on()
 
     def leave(self, seat: Seat) -> Outcome | None:
         """Give a seat up; return what it was given."""
-        with self._changed:
+        with self._guard:
             self._seats.pop(seat, None)
             outcome, seat.outcome = seat.outcome, None
             return outcome
@@ -98,7 +98,7 @@ class Turns:
     def take_back(self, outcome: Outcome | None) -> None:
         """Keep for others what a seat was given whose owner waits no more."""
         if isinstance(outcome, Booked | TubeMQError):
-            with self._changed:
+            with self._guard:
                 self._outcomes.appendleft(outcome)
             self._home.post(self.move_on)
 
@@ -109,7 +109,7 @@ class Turns:
 
     def expects_more(self, seat: Seat) -> bool:
         """Whether a turn may soon bring something, and not each partition had one since the seat came."""
-        with self._changed:
+        with self._guard:
             is_round = self._ended - seat.since >= len(self._state.connected)
             return not is_round and self._fresh(self._clock()) > 0
 
@@ -117,14 +117,17 @@ class Turns:
 
     def move_on(self) -> None:
         """Give outcomes to those that wait, and begin turns for the others."""
-        with self._changed:
+        with self._guard:
             try:
                 self._state.check_fetch()
                 self._give()
                 begun = self._book_turns()
             except TubeMQError as error:
-                # It was closed, or the master refuses it: what was not handed out comes again, to others.
-                self._outcomes.clear()
+                # It was closed, or the master refuses it, for a while perhaps: what was not handed out comes
+                # again, then or to others.
+                while self._outcomes:
+                    if isinstance(outcome := self._outcomes.popleft(), Booked):
+                        self._fetching.put_back(outcome.booking)
                 for seat in self._seats:
                     self._settle(seat, error)
                 begun = []
@@ -141,12 +144,12 @@ class Turns:
         """Carry out a rule that is no turn; ``tell`` is given what it returned or raised. None: abandoned."""
 
         def end(rule: Rule[Value], outcome: Value | BaseException | None) -> None:
-            with self._changed:
+            with self._guard:
                 self._others.pop(rule, None)
             tell(outcome)
 
-        rule = Rule(self._home, self._changed, steps, self._state.endpoint_of(partition), end)
-        with self._changed:
+        rule = Rule(self._home, self._guard, steps, self._state.endpoint_of(partition), end)
+        with self._guard:
             self._others[rule] = None
         rule.begin()
 
@@ -154,7 +157,7 @@ class Turns:
 
     def abandon(self, partition: TopicPartition) -> None:
         """End a fetch of a partition that is under way; its messages come again, to others."""
-        with self._changed:
+        with self._guard:
             rules = [rule for rule, (turn, _) in self._turns.items() if turn.booking.partition == partition]
         for rule in rules:
             rule.abandon()
@@ -162,7 +165,7 @@ class Turns:
     def abandon_orphans(self) -> None:
         """End all rules where they are, and so give back what they hold, if none goes on with them."""
         if self._home.idle:
-            with self._changed:
+            with self._guard:
                 rules = [*self._turns, *self._others]
             for rule in rules:
                 rule.abandon()
@@ -170,13 +173,13 @@ class Turns:
     def recover(self, seat: Seat) -> None:
         """Put in order what an exception has left behind that a signal raised anywhere in this thread."""
         me = threading.get_ident()
-        with self._changed:
+        with self._guard:
             outcome = self.leave(seat)
             interrupted = [(rule, turn) for rule, (turn, _) in self._turns.items() if rule.runner == me]
         for rule, turn in interrupted:
             rule.end_at_once()
             turn.partition.lock.release(turn.booking)
-        with self._changed:
+        with self._guard:
             if isinstance(outcome, TubeMQError):
                 self._outcomes.appendleft(outcome)
             if isinstance(outcome, Booked):
@@ -215,7 +218,7 @@ class Turns:
         missing = sum(seat.outcome is None for seat in self._seats) - self._fresh(now)
         while missing > 0 and (turn := self._fetching.select_now()) is not None:
             steps = self._fetching.take_turn(turn)
-            rule = Rule(self._home, self._changed, steps, turn.partition.endpoint, self._end_turn)
+            rule = Rule(self._home, self._guard, steps, turn.partition.endpoint, self._end_turn)
             is_trial = self._fetching.state.cache.is_trial(turn.booking)
             self._turns[rule] = turn, _A_TRIAL if is_trial else now
             missing -= not is_trial
@@ -226,7 +229,7 @@ class Turns:
         return sum(began + PATIENCE_S > now for _, began in self._turns.values())
 
     def _end_turn(self, rule: Rule[Booked | None], outcome: Outcome | None) -> None:
-        with self._changed:
+        with self._guard:
             self._turns.pop(rule, None)
             self._ended += 1
             if outcome is not None:

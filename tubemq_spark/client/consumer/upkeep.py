@@ -3,8 +3,9 @@
 A thread begins heartbeats to all brokers at once, each period. It waits for none: the scheduler carries them
 out (``client/background.py``), so a broker, a master or a batch that takes its time costs no lease elsewhere.
 
-The same thread closes a consumer that its user forgot. The garbage collector, which runs in any thread at
-any moment and must wait for no lock, only leaves a note (``forget``): ``SimpleQueue.put`` is made for that.
+The same thread closes the consumer. Who wants that only leaves a note (``close``): a signal handler and the
+garbage collector run in any thread at any moment, and must wait for no lock. ``SimpleQueue.put`` is made for
+that.
 """
 
 import functools
@@ -63,22 +64,16 @@ class Upkeep:
         """Begin."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread, and wait for that."""
-        self._notes.put(False)
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
-
     def close(self) -> None:
-        """Stop all threads of the consumer, give everything up, and leave the master."""
-        self._stop_others()
-        self.stop()
-        self._state.release_all()
-        self._reader.session.close()
-
-    def forget(self) -> None:
-        """Close the consumer, which its user has dropped, in the thread of this; returns at once."""
+        """Close the consumer in the thread of this; returns at once, takes no lock, and may be repeated."""
         self._notes.put(True)
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait until the thread has ended, so many seconds at most; return whether it has."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def run_once(self) -> None:
         """Begin everything that is due in a period; waits for no server."""
@@ -89,14 +84,17 @@ class Upkeep:
         self._after_leases()
 
     def _run(self) -> None:
-        while (forgotten := self._next_note()) is None:
+        while (is_end := self._next_note()) is None:
             try:
                 self.run_once()
             except Exception:
                 # The next period is another chance; leases last longer than two.
                 logger.warning("%s could not keep its partitions", self._thread.name, exc_info=True)
-        if forgotten and self._state.end():
-            self.close()
+        if is_end:
+            self._state.end()
+            self._stop_others()
+            self._state.release_all()
+            self._reader.session.close()
 
     def _next_note(self) -> bool | None:
         """Wait for a note; None: there was none for a period."""

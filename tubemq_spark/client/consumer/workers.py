@@ -23,20 +23,22 @@ class BrokerWorkers:
     """The threads of all consumers of a process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._lines: dict[Hashable, collections.deque[tuple[Future[Any], Callable[[], Any]]]] = {}
-        self._running: collections.Counter[Hashable] = collections.Counter()
+        self._threads: dict[Hashable, list[threading.Thread]] = {}
+        """Those that run; a signal may keep one from being started."""
 
     def start(self, broker: Hashable, call: Callable[[], Value]) -> Future[Value]:
         """Make a call in a thread of a broker, when its turn has come; return at once."""
         future: Future[Value] = Future()
         with self._lock:
             self._lines.setdefault(broker, collections.deque()).append((future, call))
-            is_full = self._running[broker] >= _MOST
-            self._running[broker] += not is_full
-        if not is_full:
-            name = f"tubemq-steps-{broker}"
-            threading.Thread(target=self._work, args=(broker,), name=name, daemon=True).start()
+            threads = self._threads.setdefault(broker, [])
+            if len(threads) < _MOST:
+                name = f"tubemq-steps-{broker}"
+                thread = threading.Thread(target=self._work, args=(broker,), name=name, daemon=True)
+                thread.start()
+                threads.append(thread)
         return future
 
     def _work(self, broker: Hashable) -> None:
@@ -53,10 +55,12 @@ class BrokerWorkers:
         with self._lock:
             if line := self._lines.get(broker):
                 return line.popleft()
-            self._lines.pop(broker, None)
-            self._running[broker] -= 1
-            if not self._running[broker]:
-                del self._running[broker]
+            threads = self._threads.get(broker, [])
+            if threading.current_thread() in threads:
+                threads.remove(threading.current_thread())
+            if not threads:
+                self._lines.pop(broker, None)
+                self._threads.pop(broker, None)
             return None
 
 

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, keep_leases, partition
 from tubemq_spark.client import ConsumePosition
+from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, TubeMQError
@@ -109,6 +110,7 @@ class GroupMachine(RuleBasedStateMachine):
         member = self.client.group_consumer(TOPIC).open()
         member._rebalancing._wait = Sleep(lambda seconds: None)
         member._state.cache._clock = self.clock
+        member._state.cache._brokers = Brokers(self.clock, lambda: 0.0)
         return member
 
     def place(self, where):

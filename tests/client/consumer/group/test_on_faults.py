@@ -316,7 +316,8 @@ def test_a_member_that_was_away_cannot_confirm_what_others_have_read(server):
         sent = fill(server)
         batch = away.fetch()
         # As if its process had been suspended: nothing of it reaches a server.
-        away._upkeep.stop()
+        away._upkeep._notes.put(False)
+        assert away._upkeep.join(10)
         away._session._heartbeats.cancel()
         with member(server) as other:
             wait_until(lambda: len(other.connected) == PARTITIONS, seconds=20)

@@ -1,0 +1,176 @@
+"""Signals in any line of a consumer: handlers that stop or close it.
+
+A trace function stands in for the signal: it runs where a handler would run, on top of the line.
+"""
+
+import itertools
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.client.assigned import TOPIC, client_of, consumer_of, partition, produce
+from tests.client.members import member
+from tests.waiting import wait_until
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import ConsumeError
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
+
+PARTS = ("tubemq_spark.client.", "tubemq_spark.net.channel")
+PARTITIONS = [partition(1), partition(1, 10_000)]
+
+
+@pytest.fixture(scope="module")
+def server():
+    settings = EmbeddedSettings(balance_period_ms=100)
+    with EmbeddedTubeMQ(topics={TOPIC: (2, 1)}, settings=settings) as running:
+        for one in PARTITIONS:
+            produce(running, [b"%d" % number for number in range(5)], where=one)
+        yield running
+
+
+def traced(work, line, act):
+    """Do some work and call a function at a line of it; return how many lines of the client it had."""
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if not frame.f_globals.get("__name__", "").startswith(PARTS):
+            return None
+        if event == "line":
+            lines += 1
+            if lines == line:
+                act()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def in_a_thread(work):
+    """Do some work that must end; return what it raised."""
+    raised = []
+
+    def run():
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it hangs"
+    return raised[0] if raised else None
+
+
+def test_a_consumer_stops_in_any_line(server):
+    """In the last of them the thread sleeps, and another one stops the consumer."""
+    with consumer_of(server) as consumer:
+        for line in itertools.count(1):
+            stopped, ended = [], threading.Event()
+
+            def stop(stopped=stopped):
+                consumer.stop()
+                stopped.append(True)
+
+            def fetch(line=line, stop=stop, ended=ended):
+                try:
+                    traced(lambda: consumer.fetch(-1), line, stop)
+                finally:
+                    ended.set()
+
+            consumer._state.stopped = False
+            fetching = ThreadPoolExecutor(1).submit(fetch)
+            wait_until(lambda: ended.is_set() or consumer._threads._home._asleep)  # noqa: B023
+            if is_last := not stopped and not ended.is_set():
+                consumer.stop()
+            error = fetching.exception(20)
+            assert isinstance(error, ConsumeError)
+            assert error.code == ErrCode.CLIENT_SHUTDOWN
+            if is_last:
+                assert line > 50
+                break
+
+
+WORKS = {
+    "open": lambda consumer, _: consumer.open(),
+    "connect": lambda consumer, _: consumer.connect(PARTITIONS[1]),
+    "fetch": lambda consumer, _: consumer.fetch(200),
+    "confirm": lambda consumer, batch: consumer.confirm(batch, consumed=False),
+    "positions": lambda consumer, _: consumer.positions(),
+}
+
+
+@pytest.mark.parametrize("what", WORKS)
+def test_a_consumer_is_closed_in_any_line(server, what):
+    """The handler interrupts a thread that may hold what closing needs: waiting for it would not end."""
+
+    def close_at(line):
+        """Return how many lines the work has."""
+        lines = []
+
+        def work():
+            batch = None
+            if what != "open":
+                consumer.open()
+                consumer.connect(PARTITIONS[0], 0)
+                batch = consumer.fetch(5_000) if what == "confirm" else None
+            lines.append(traced(lambda: WORKS[what](consumer, batch), line, consumer.close))
+
+        with client_of(server) as client:
+            consumer = client.assigned_consumer(TOPIC)
+            error = in_a_thread(work)
+            assert error is None or isinstance(error, ConsumeError), f"at line {line}"
+            assert in_a_thread(consumer.close) is None
+            assert not consumer._upkeep._thread.is_alive()
+        return lines
+
+    (count,) = close_at(0)
+    for line in range(1, count, max(1, count // 30)):
+        close_at(line)
+
+
+def test_a_handler_stops_a_consumer_that_runs(server):
+    seen = []
+    with consumer_of(server) as consumer:
+        for one in PARTITIONS:
+            consumer.connect(one, 0)
+
+        def handle(batch):
+            seen.append(batch)
+            if len(seen) == 2:
+                consumer.stop()
+
+        assert in_a_thread(lambda: consumer.run(handle)) is None
+        assert [consumer.positions()[batch.partition].offset for batch in seen] == [140, 140], "confirmed"
+        assert in_a_thread(lambda: list(consumer.messages())) is None
+        with pytest.raises(ConsumeError, match="is stopped; close it"):
+            consumer.fetch(0)
+
+
+def test_a_member_is_closed_by_its_loss_policy(server):
+    server.faults.corrupt(Method.GET_MESSAGE, b"4", times=1)
+    with member(server, on_loss=lambda _: consumer.close()) as consumer:
+        wait_until(lambda: len(consumer.connected) == 2, 20)
+        error = in_a_thread(lambda: [consumer.fetch(10_000) for _ in range(3)])
+        assert isinstance(error, ConsumeError)
+        wait_until(lambda: not consumer._upkeep._thread.is_alive())
+
+
+def test_a_close_that_has_no_more_time_goes_on_by_itself(server):
+    with client_of(server, rpc_timeout_ms=60_000) as client:
+        consumer = client.assigned_consumer(TOPIC).open()
+        consumer.connect(PARTITIONS[0])
+        held = server.faults.hold(Method.PARTITION_REGISTER)
+        assert consumer.close(0.05) is False
+        assert consumer.closed
+        held.release()
+        assert consumer.close(20) is True
