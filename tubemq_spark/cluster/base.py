@@ -97,13 +97,14 @@ class Cluster(Protocol):
         """
 
     def first_readable(
-        self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds]
+        self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds], wait: Wait = SLEEP
     ) -> dict[TopicPartition, int]:
         """Ask the brokers where the first record is that can still be read, in index bytes.
 
         Args:
             layout: where the partitions are.
             begins: partitions that share their store with no other, with what its index holds.
+            wait: how to wait, as far as this process does; what it raises ends the question.
 
         Raises:
             TubeMQError: a broker does not answer, or refuses.

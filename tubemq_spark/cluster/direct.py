@@ -76,13 +76,13 @@ class DirectCluster(Cluster):
         )
 
     def first_readable(
-        self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds]
+        self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds], wait: Wait = SLEEP
     ) -> dict[TopicPartition, int]:
         """Read the first records of several partitions at once."""
 
         def ask(partition: TopicPartition) -> int:
             route = Route(layout.partitions[partition], layout.visit_token)
-            return first_readable(self._config, self._pool, partition, route, begins[partition])
+            return first_readable(self._config, self._pool, partition, route, begins[partition], wait)
 
         return all_of(ask, begins)
 

@@ -30,6 +30,15 @@ def peek(
     Raises:
         TubeMQError: a broker does not answer, or refuses; ``TUBEMQ_NO_PROGRESS``: the patience is over.
     """
+    wait = waiting_at_most(patience_ms, range_)
+    alone = range_.partition.store_id in layout.alone_in_store
+    request = layout.request(range_, own_store=alone)
+    with contextlib.closing(cluster.read_range(request, _pass_over, wait)) as batches:
+        yield batches
+
+
+def waiting_at_most(patience_ms: int | None, range_: OffsetRange) -> Sleep:
+    """Return a wait that raises ``TUBEMQ_NO_PROGRESS`` so long from now on; None for no limit."""
     deadline = Deadline.after_ms(math.inf if patience_ms is None else patience_ms, time.monotonic)
 
     def check() -> None:
@@ -47,10 +56,7 @@ def peek(
         check()
         time.sleep(min(seconds, deadline.remaining()))
 
-    alone = range_.partition.store_id in layout.alone_in_store
-    request = layout.request(range_, own_store=alone)
-    with contextlib.closing(cluster.read_range(request, _pass_over, Sleep(pause, check))) as batches:
-        yield batches
+    return Sleep(pause, check)
 
 
 def _pass_over(_: LossRecord) -> None:

@@ -69,6 +69,7 @@ class RemoteCluster(Cluster):
         self,
         layout: TopicsLayout,  # noqa: ARG002 (the gateway knows where partitions are)
         begins: Mapping[TopicPartition, OffsetBounds],
+        wait: Wait = SLEEP,  # noqa: ARG002 (the call has a deadline)
     ) -> dict[TopicPartition, int]:
         """Read the first records of several partitions at once."""
         request = pb.QueryFirstReadableRequest(session=self._gateways.session)

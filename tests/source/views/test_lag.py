@@ -233,6 +233,29 @@ def test_rows_that_retention_took_are_counted_as_expired(view, checkpoint, serve
     assert row["error"].startswith("[TUBEMQ_DATA_LOSS.EXPIRED] plain/1:0")
 
 
+@pytest.mark.parametrize(("stands_at", "numbers"), [(28, (2, 2, 0)), (112, (1, 0, 1))])
+def test_messages_whose_data_is_gone_before_the_index_are_expired(
+    view, checkpoint, send, monkeypatch, stands_at, numbers
+):
+    """Retention takes data and index in files of different reach; only a read shows where data begins."""
+    send("plain", 1, 0, *"abcde")
+    asked = []
+
+    def first_readable(*args):
+        asked.append(args)
+        return 84
+
+    monkeypatch.setattr("tubemq_spark.cluster.direct.first_readable", first_readable)
+    stands = checkpoint((offset("plain", b1_0=stands_at),))
+    wanted = {"checkpointLocation": stands, "assign": '{"plain":["1:0"]}'}
+    (row,) = view("lag", **wanted)
+
+    assert picked(row, "rows", "rowsExpired", "rowsUntilExpiry") == numbers
+    assert row["earliest"] == 0
+    view("lag", StructType([StructField("rows", LongType())]), **wanted)
+    assert len(asked) == 1, "no column of that question needs it"
+
+
 def test_a_log_that_went_back_is_told(view, checkpoint, send):
     send("plain", 1, 0, "a")
     stands = checkpoint((offset("plain", b1_0=280),))

@@ -14,9 +14,11 @@ from pyspark.sql.types import LongType, StringType, TimestampType
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.cluster.peek import waiting_at_most
 from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
-from tubemq_spark.model import OffsetBounds, TopicPartition
+from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId, TopicPartition
+from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.audit import Audit, audit
 from tubemq_spark.offsets.loss import Loss, LossRecord, data_loss
 from tubemq_spark.offsets.subscription import Subscription, Topics
@@ -51,13 +53,15 @@ COLUMNS: Final = (
         "rowsUntilExpiry",
         LongType(),
         read="How many older messages the log still holds, which retention takes first. It removes whole "
-        "files, so this number falls in jumps. At 0 the next ones to go are not read yet.",
+        "files, so this number falls in jumps. At 0 the next ones to go are not read yet. Where partitions "
+        "share a store, it counts entries of the index, and there are at most so many messages.",
         nullable=True,
     ),
     Column(
         "rowsExpired",
         LongType(),
-        read="How many messages retention has taken that were not read. They are data loss.",
+        read="How many messages retention has taken that were not read. They are data loss. Where partitions "
+        "share a store, at least so many entries are gone.",
         nullable=True,
     ),
     Column(
@@ -163,7 +167,13 @@ def _reader(
 def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[Row]:
     places = look(cluster, reader.subscription, missing_ok=True)
     spans = places.bounds.by_store
-    compared = _compared(reader, places)
+    patience_ms = options.cluster.client.fetch_timeout_ms
+    wanted = options.wants("rowsUntilExpiry", "rowsExpired")
+    begins = _begins(cluster, places, patience_ms) if wanted else {}
+    readable = {
+        store: span._replace(earliest=begins.get(store, span.earliest)) for store, span in spans.items()
+    }
+    compared = _compared(reader, places, readable)
     waiting = {
         partition: (position, span.latest)
         for partition, position in compared.positions.items()
@@ -171,7 +181,6 @@ def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[R
     }
     zone = zoneinfo.ZoneInfo(options.message_time_zone)
     looked_at = waiting if options.wants("bytes", "nextTime", "ageSeconds") else {}
-    patience_ms = options.cluster.client.fetch_timeout_ms
     first = next_messages(cluster, places.layout, looked_at, zone, patience_ms)
     losses = {loss.partition: loss for loss in compared.losses}
     now = datetime.datetime.now(datetime.UTC)
@@ -182,12 +191,38 @@ def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[R
             "error": trouble if loss is None else str(data_loss(loss)),
             **_place(places, partition),
             **_numbers(reader, partition),
-            **_distances(compared.positions.get(partition), spans.get(partition.store_id), loss),
+            **_distances(
+                compared.positions.get(partition),
+                spans.get(partition.store_id),
+                begins.get(partition.store_id),
+                loss,
+            ),
             **_ahead(ahead, now),
         }
 
 
-def _compared(reader: _Reader, places: Places) -> Audit:
+def _begins(cluster: Cluster, places: Places, patience_ms: int) -> dict[StoreId, int]:
+    """Return where stores of one partition can be read from, as far as their brokers tell.
+
+    Retention may take the data of messages long before their entries in the index.
+    """
+    layout, spans = places.layout, places.bounds.by_store
+    alone = {
+        partition: spans[store]
+        for store, partition in layout.alone_in_store.items()
+        if store in spans and spans[store].earliest < spans[store].latest
+    }
+
+    def ask(partition: TopicPartition) -> int:
+        span = alone[partition]
+        wait = waiting_at_most(patience_ms, OffsetRange(partition, *span))
+        return cluster.first_readable(layout, {partition: span}, wait)[partition]
+
+    offsets, _ = answers_and_errors(ask, alone)
+    return {partition.store_id: offset for partition, offset in offsets.items()}
+
+
+def _compared(reader: _Reader, places: Places, bounds: Mapping[StoreId, OffsetBounds]) -> Audit:
     """Compare where it stands with what is there; a group begins new partitions as its consumers choose."""
     partitions = set(places.layout.partitions)
     if reader.planned is None:
@@ -195,7 +230,7 @@ def _compared(reader: _Reader, places: Places) -> Audit:
     return audit(
         reader.reached,
         partitions,
-        places.bounds.by_store,
+        bounds,
         new_were_there=reader.new_were_there or reader.subscription.chosen_one_by_one,
     )
 
@@ -219,8 +254,10 @@ def _numbers(reader: _Reader, partition: TopicPartition) -> Row:
     return {"offset": offset, "rowsUnderWay": rows_between(offset, reader.planned.get(partition, offset))}
 
 
-def _distances(position: int | None, span: OffsetBounds | None, loss: LossRecord | None) -> Row:
-    """Return how far a position is from both ends of a store."""
+def _distances(
+    position: int | None, span: OffsetBounds | None, begin: int | None, loss: LossRecord | None
+) -> Row:
+    """Return how far a position is from both ends of a store, which begins there if that is known."""
     if span is None:
         return {}
     ends = {"earliest": span.earliest, "latest": span.latest}
@@ -230,7 +267,7 @@ def _distances(position: int | None, span: OffsetBounds | None, loss: LossRecord
     return {
         **ends,
         "rows": rows_between(position, span.latest),
-        "rowsUntilExpiry": rows_between(span.earliest, position),
+        "rowsUntilExpiry": rows_between(span.earliest if begin is None else begin, position),
         "rowsExpired": rows_between(loss.start, loss.end) if loss is not None and expired else 0,
     }
 

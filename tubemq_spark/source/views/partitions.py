@@ -17,7 +17,12 @@ _FLUSHED: Final = "flushedLatest"
 
 COLUMNS: Final = (
     *PLACE,
-    Column("rows", LongType(), read="How many messages the store holds.", nullable=True),
+    Column(
+        "rows",
+        LongType(),
+        read="How many messages the store's index has; of the first ones, retention may have taken the data.",
+        nullable=True,
+    ),
     Column("earliest", LongType(), read="The first offset in the store's index.", nullable=True),
     Column("latest", LongType(), read="Where the store ends: the offset of its next message.", nullable=True),
     Column(
