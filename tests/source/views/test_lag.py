@@ -124,7 +124,7 @@ def test_a_broker_that_limits_its_readers_is_not_waited_for(view, checkpoint, se
 
 
 def test_a_message_without_a_time_has_no_age(view, checkpoint, send):
-    send("plain", 1, 0, "a")
+    send("plain", 1, 0, "a", message_time=None)
     (row,) = view(
         "lag", checkpointLocation=checkpoint((offset("plain", b1_0=0),)), assign='{"plain":["1:0"]}'
     )
