@@ -109,6 +109,8 @@ class VirtualBrokers:
         """Whether heartbeats are not answered."""
         self.frozen: set[int] = set()
         """Brokers that take requests and do nothing with them."""
+        self.refusing: dict[int, int] = {}
+        """The codes of brokers that store nothing, by their ports."""
         self.stuck: set[int] = set()
         """Brokers whose connections take no bytes."""
         self.nowhere = ""
@@ -233,6 +235,8 @@ class VirtualBrokers:
     def receive(self, pipeline: VirtualPipeline, request) -> None:
         message = broker_pb2.SendMessageRequestP2B.FromString(request.body)
         fate = self._fate(self.requests)
+        if (code := self.refusing.get(pipeline.endpoint.port)) is not None:
+            fate = Fate(stored=False, code=code)
         self.requests += 1
         self.serial_nos.append(request.serial_no)
         self.attempts[message.data] += 1

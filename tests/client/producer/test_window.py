@@ -18,6 +18,7 @@ from tubemq_spark.client.producer.runs import Run, runs
 from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.send_connection import SendConnection
 
 GOOD = Fate()
@@ -595,6 +596,17 @@ def test_a_frozen_broker_of_three_delays_messages_for_the_others_once_and_shortl
     else:
         assert len(stored) >= 3_000 - 64
     assert len(net.attempts) - len(stored) <= 64, "no more is under way to it than before"
+
+
+@pytest.mark.parametrize("code", [ErrCode.SERVER_RECEIVE_OVERFLOW, ErrCode.SERVICE_UNAVAILABLE])
+def test_a_broker_of_three_that_refuses_everything_does_not_slow_the_others_down(code):
+    net, window = run([], 3, max_in_flight=64)
+    net.refusing = {FROZEN: code}
+    assert offer(net, window, 300, 10, keyed=True) <= 1.0
+    link = net.links.to(FROZEN, Endpoint("b", FROZEN))
+    others = {number for number in range(3_000) if net.choose(b"%d" % number).link is not link}
+    assert {int(value) for _, value in net.stored} == others
+    assert link.messages == 3_000 - len(others)
 
 
 @pytest.mark.parametrize("wrong", ["frozen", "unreachable"])

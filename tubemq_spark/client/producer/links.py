@@ -23,11 +23,12 @@ class BrokerLinks:
     a message again; and while it holds its share of the window (*crowded*), so that one slow broker leaves
     the other shares alone. A broker that failed has a share of one message until it stores one.
 
-    Messages with a key or a named partition cannot go elsewhere. While their broker is stalled, or does not
-    have their partition listed, they are *aside*: they do not count among the messages that the window may
-    hold, so those for other brokers go on. Each broker has an equal share of the window's bytes for such
-    messages, in which each also counts with what it takes besides its payload. A broker whose share is
-    *full* takes no more of them into the window. When all brokers are stalled, nothing is aside.
+    Messages with a key or a named partition cannot go elsewhere. While their broker is stalled, has stored
+    nothing since it refused a message, or does not have their partition listed, they are *aside*: they do not
+    count among the messages that the window may hold, so those for other brokers go on. Each broker has an
+    equal share of the window's bytes for such messages, in which each also counts with what it takes besides
+    its payload. A broker whose share is *full* takes no more of them into the window. When all brokers are
+    stalled, or refuse, nothing is aside.
     """
 
     def __init__(self, timeout_ms: int, *, detailed: bool = False) -> None:
@@ -120,7 +121,7 @@ class BrokerLinks:
                 if several and silent:
                     self.crowd(link)
                 self._update()
-            if link.stalled:
+            if link.stalled or link.refuses:
                 aside += link.messages
             else:
                 aside += link.parked
@@ -135,7 +136,7 @@ class BrokerLinks:
 
     def _is_full(self, link: BrokerLink) -> bool:
         size = link.held_bytes + link.waiting_bytes + _OWN_BYTES * link.messages
-        return (link.stalled or link.parked > 0) and size >= self._share_bytes
+        return (link.stalled or link.refuses or link.parked > 0) and size >= self._share_bytes
 
     def relieve(self, link: BrokerLink) -> None:
         """Turn to a crowded broker again that holds half of its share, or nothing after a failure."""

@@ -352,6 +352,7 @@ class BrokerLink:
         "pipeline",
         "queue",
         "reconnect_at",
+        "refuses",
         "silent",
         "troubles",
         "waiting",
@@ -392,6 +393,8 @@ class BrokerLink:
         self._unsent_bytes = 0
         self.troubles = 0
         """How often it was avoided since it last stored a message."""
+        self.refuses = False
+        """Whether it has stored nothing since it refused a message."""
         self.crowded = False
         """Whether it holds its share of the window; see ``BrokerLinks``."""
         self.silent = False

@@ -451,6 +451,7 @@ class SendWindow:
             ) from error
         link.last_heard = self._now
         link.failures = 0
+        link.refuses = not stored and (link.refuses or bool(not_stored))
         for outcome in stored:
             self._acknowledge(link, outcome)
         for run, position, answer in not_stored:
@@ -459,7 +460,7 @@ class SendWindow:
                 link.release(1, message.size)
                 with self._alone(message):
                     if self._resending.refused(link, message, answer, self._now) is Reaction.SLOWER:
-                        self._slow_down()
+                        self._slow_down_for(link)
         if stored:
             self._stored_again(link)
 
@@ -504,8 +505,8 @@ class SendWindow:
             self._limit = max(1, self._moving // 2)
 
     def _slow_down_for(self, link: BrokerLink) -> None:
-        """Halve the window because a broker did not answer, unless others go on without it."""
-        if not (link.stalled and self._links.aside):
+        """Halve the window because a broker did not answer, or was full, unless others go on without it."""
+        if not ((link.stalled or link.refuses) and self._links.aside):
             self._slow_down()
 
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
