@@ -44,6 +44,7 @@ from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from testkit.forwarder import Forwarder
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
+from tubemq_spark.datasource import TubeMQDataSource
 
 FROZEN: Final = 2
 OTHERS: Final = (1, 3)
@@ -53,6 +54,8 @@ BODY: Final = b"x" * 100
 FROM_FIRST: Final = ConsumerConfig(consume_position=ConsumePosition.FIRST)
 GRACE_S: Final = 2.0
 """After this time a way of working has settled."""
+STREAM_GRACE_S: Final = 15.0
+"""The first micro-batches take longer."""
 HEARTBEATS: Final = "heartbeats"
 
 
@@ -247,8 +250,6 @@ def stream(cluster: RealTubeMQ, topic: str, seconds: float) -> Line:
     """Read with a streaming query of Spark."""
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder, session(Path(folder)) as spark, fed(cluster, topic):
-        from tubemq_spark import TubeMQDataSource
-
         spark.dataSource.register(TubeMQDataSource)
         frame = (
             spark.readStream.format("tubemq")
@@ -265,7 +266,11 @@ def stream(cluster: RealTubeMQ, topic: str, seconds: float) -> Line:
             .start()
         )
         try:
-            time.sleep(20)
+            while not meter.read().rate:
+                if query.exception() is not None:
+                    raise RuntimeError("the query ended") from query.exception()
+                time.sleep(1)
+            time.sleep(STREAM_GRACE_S)
             return measured(cluster, "stream, rows of the other brokers", meter, seconds)
         finally:
             query.stop()
@@ -298,7 +303,7 @@ def heartbeats(cluster: RealTubeMQ, topic: str, seconds: float) -> Line:
 
 WAYS: Final = {
     "group": group,
-    "async-group": asynchronous_group,
+    "async_group": asynchronous_group,
     "keyed": keyed,
     "unkeyed": unkeyed,
     "stream": stream,

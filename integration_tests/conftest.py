@@ -49,6 +49,7 @@ OWN_SERVERS = {
     "test_group_over_time",
     "test_java_brokers",
     "test_matrix",
+    "test_one_peer",
     "test_real_fixture",
     "test_restarted_master",
     "test_topics_removed",

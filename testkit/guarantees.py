@@ -54,17 +54,22 @@ def cells() -> list[Cell]:
     Raises:
         ValueError: the page has no such table, or a cell has no meaning.
     """
-    header, _, *rows = _table(PAGE.read_text())
+    header, _, *rows = table(HEADING)
     uses = header[1:]
     return [
         Cell(row[0], use, *_outcomes(text)) for row in rows for use, text in zip(uses, row[1:], strict=True)
     ]
 
 
-def _table(page: str) -> list[list[str]]:
-    _, heading, section = page.partition(HEADING)
-    if not heading:
-        raise ValueError(f"{PAGE} has no section {HEADING!r}")
+def table(heading: str) -> list[list[str]]:
+    """Return the rows of the only table of a section of the page; the second row are dashes.
+
+    Raises:
+        ValueError: the page has no such section.
+    """
+    _, found, section = PAGE.read_text().partition(heading)
+    if not found:
+        raise ValueError(f"{PAGE} has no section {heading!r}")
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

@@ -7,8 +7,8 @@ import pytest
 
 from testkit.cells import Lasting, assert_hit, assert_once, ends_as, parametrized
 from testkit.guarantees import GOES_ON, SKIPS, WAITS, Outcome
+from testkit.readers import Query, plan_batch
 from testkit.troubles import TROUBLES, partition_of
-from tests.guarantees.readers import Query, plan_batch
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.source import planner
 

@@ -1,0 +1,305 @@
+"""The rows of the table *One peer's trouble* of the guarantees: each is inflicted on one peer of several."""
+
+import abc
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Self
+
+from testkit.blackhole import swallowing
+from testkit.forwarder import Forwarder
+from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
+
+TOPIC = "steady"
+AWAY = 2
+"""The broker that is in trouble."""
+FOR_EVER_MS = 600_000
+"""Longer than any test: what waits for a peer in trouble does not return in time."""
+PATIENCE_S = 20.0
+_SETTINGS = EmbeddedSettings(broker_timeout_ms=FOR_EVER_MS, balance_period_ms=100)
+_UNANSWERED_HOST = "unanswered.test"
+_LARGE_TEXT = " " * (1 << 20)
+
+
+def client_of(master: str, group: str) -> TubeMQClient:
+    """Return a client that waits for ever for a peer that does not answer."""
+    consumer = ConsumerConfig(consume_position=ConsumePosition.FIRST, not_found_wait_ms=20)
+    return TubeMQClient(
+        ClientConfig(
+            (Endpoint.parse(master),),
+            group,
+            rpc_timeout_ms=FOR_EVER_MS,
+            connect_timeout_ms=FOR_EVER_MS,
+            delivery_timeout_ms=FOR_EVER_MS,
+            heartbeat_period_ms=100,
+            register_retry_ms=10,
+            consumer=consumer,
+        )
+    )
+
+
+class Stage(abc.ABC):
+    """A cluster with sound brokers and one that may be in trouble; a context manager."""
+
+    def __init__(self, master: str, brokers: Collection[int], topic: str, partitions: int) -> None:
+        """Take a topic that no other test uses, and how many partitions it has on all brokers together."""
+        self.topic = topic
+        self.partitions = partitions
+        self.others = [broker for broker in brokers if broker != AWAY]
+        """The brokers that are sound."""
+        self._count = 0
+        with contextlib.ExitStack() as closing:
+            self.master_way = closing.enter_context(Forwarder(master))
+            self.client = closing.enter_context(client_of(self.masters, "etl"))
+            feeding = closing.enter_context(client_of(master, "feeders"))
+            self._feeder = closing.enter_context(contextlib.closing(feeding.producer()))
+            self._closing = closing.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    @property
+    def masters(self) -> str:
+        """The master's address, where it can be frozen."""
+        return self.master_way.address
+
+    @abc.abstractmethod
+    def freeze(self) -> None:
+        """Freeze the broker."""
+
+    @abc.abstractmethod
+    def thaw(self) -> None:
+        """Resume the broker."""
+
+    def feed(self, brokers: Collection[int] = (), count: int = 30) -> set[bytes]:
+        """Store messages at some brokers, by default the sound ones; return their values."""
+        values = set()
+        for broker in brokers or self.others:
+            for _ in range(count):
+                self._count += 1
+                value = b"fed %d" % self._count
+                self._feeder.send(self.topic, value, partition=(broker, 0)).result(PATIENCE_S)
+                values.add(value)
+        return values
+
+
+class EmbeddedStage(Stage):
+    """Three embedded brokers, to which more can be done."""
+
+    def __init__(self) -> None:
+        """Start them."""
+        with contextlib.ExitStack() as closing:
+            self.server = closing.enter_context(
+                EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, settings=_SETTINGS, brokers=3)
+            )
+            super().__init__(self.server.master, self.server.brokers, TOPIC, 3)
+            closing.push(self._closing)
+            self._closing = closing.pop_all()
+
+    def freeze(self) -> None:
+        """Freeze the broker."""
+        self.server.faults.freeze_broker(AWAY)
+
+    def thaw(self) -> None:
+        """Resume the broker."""
+        self.server.faults.start_broker(AWAY)
+
+
+def await_that(condition: Callable[[], object]) -> None:
+    """Return when a condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.002)
+
+
+def begin(work: Callable[..., object], *arguments: object) -> Callable[[], None]:
+    """Do some work in a thread of its own, whatever it meets; return what waits for its end."""
+
+    def run() -> None:
+        with contextlib.suppress(TubeMQError):
+            work(*arguments)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return lambda: thread.join(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def frozen_broker(stage: Stage) -> Iterator[None]:
+    """Freeze a broker."""
+    stage.freeze()
+    try:
+        yield
+    finally:
+        stage.thaw()
+
+
+@contextlib.contextmanager
+def swallowing_broker(stage: EmbeddedStage) -> Iterator[None]:
+    """Stop a broker, and swallow what is sent to its address."""
+    address = stage.server.brokers[AWAY]
+    stage.server.faults.stop_broker(AWAY)
+    try:
+        with swallowing(address):
+            yield
+    finally:
+        stage.server.faults.start_broker(AWAY)
+
+
+@contextlib.contextmanager
+def frozen_masters(stage: Stage) -> Iterator[None]:
+    """Pass nothing on to masters, nor from them."""
+    stage.master_way.stall()
+    try:
+        yield
+    finally:
+        stage.master_way.resume()
+
+
+@contextlib.contextmanager
+def standby_masters(stage: EmbeddedStage) -> Iterator[None]:
+    """Make the masters stand by."""
+    stage.server.faults.become_standby()
+    try:
+        yield
+    finally:
+        stage.server.faults.become_active()
+
+
+@contextlib.contextmanager
+def swallowing_masters(stage: Stage) -> Iterator[None]:
+    """Swallow what is sent to the address of the masters."""
+    stage.master_way.close_port()
+    try:
+        with swallowing(stage.master_way.address):
+            yield
+    finally:
+        stage.master_way.open_port()
+
+
+@contextlib.contextmanager
+def frozen_cluster(_stage: Stage) -> Iterator[None]:
+    """Freeze a second cluster that this process reads from and writes to."""
+    with contextlib.ExitStack() as closing:
+        server = closing.enter_context(EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, settings=_SETTINGS))
+        way = closing.enter_context(Forwarder(server.master))
+        client = closing.enter_context(client_of(way.address, "etl"))
+        producer = closing.enter_context(contextlib.closing(client.producer()))
+        producer.send(TOPIC, b"stored").result(PATIENCE_S)
+        member = closing.enter_context(client.group_consumer(TOPIC))
+        await_that(lambda: member.connected)
+        way.stall()
+        server.faults.freeze_broker(1)
+        producer.send(TOPIC, b"not stored")
+        ends = [begin(member.fetch, -1), begin(client.publishable, TOPIC)]
+        try:
+            yield
+        finally:
+            server.faults.start_broker(1)
+            way.resume()
+            for end in ends:
+                end()
+
+
+@contextlib.contextmanager
+def name_server_without_answer(_stage: Stage) -> Iterator[None]:
+    """Look up a name that no name server answers, in every part of a client."""
+    answered = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def wait_for_answer(host: str, *arguments: Any, **named: Any) -> Any:
+        if host != _UNANSWERED_HOST:
+            return look_up(host, *arguments, **named)
+        answered.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    socket.getaddrinfo = wait_for_answer
+    client = client_of(f"{_UNANSWERED_HOST}:8715", "etl")
+    ends = [
+        begin(client.producer().send, TOPIC, b"not sent"),
+        begin(client.group_consumer(TOPIC).open),
+        begin(client.layout, TOPIC),
+    ]
+    try:
+        yield
+    finally:
+        answered.set()
+        for end in ends:
+            end()
+        client.close()
+        socket.getaddrinfo = look_up
+
+
+@contextlib.contextmanager
+def slow_callbacks(stage: Stage) -> Iterator[None]:
+    """Stay in the callback of a producer and in the handler of a member, both of the same process."""
+    leave = threading.Event()
+    entered = threading.Semaphore(0)
+
+    def stay(*_: object) -> None:
+        entered.release()
+        leave.wait(PATIENCE_S * 3)
+
+    with (
+        contextlib.closing(stage.client.producer()) as producer,
+        client_of(stage.masters, "slow") as client,
+        client.group_consumer(stage.topic) as member,
+    ):
+        stage.feed()
+        producer.send(stage.topic, b"called back", callback=stay)
+        end = begin(member.run, stay)
+        assert entered.acquire(timeout=PATIENCE_S)
+        assert entered.acquire(timeout=PATIENCE_S)
+        try:
+            yield
+        finally:
+            leave.set()
+            member.close()
+            end()
+
+
+@contextlib.contextmanager
+def large_texts(stage: EmbeddedStage) -> Iterator[None]:
+    """Answer everything that a broker is asked with an error that explains itself at length."""
+    methods = (
+        Method.SEND_MESSAGE,
+        Method.GET_MESSAGE,
+        Method.PARTITION_HEARTBEAT,
+        Method.PARTITION_REGISTER,
+        Method.COMMIT_OFFSET,
+    )
+    rules = [
+        stage.server.faults.answer(method, ErrCode.INTERNAL_SERVER_ERROR, _LARGE_TEXT, broker=AWAY)
+        for method in methods
+    ]
+    try:
+        yield
+    finally:
+        for rule in rules:
+            rule.cancel()
+
+
+PEERS = {
+    "One of three brokers is frozen": frozen_broker,
+    "One of three brokers swallows packets": swallowing_broker,
+    "The masters are frozen": frozen_masters,
+    "The masters are standby": standby_masters,
+    "The masters swallow packets": swallowing_masters,
+    "A second cluster is frozen": frozen_cluster,
+    "A name server does not answer": name_server_without_answer,
+    "A callback or a handler is slow": slow_callbacks,
+    "A broker answers with the largest texts": large_texts,
+}
+OF_MASTERS = frozenset({"The masters are frozen", "The masters are standby", "The masters swallow packets"})
