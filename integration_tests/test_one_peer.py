@@ -3,23 +3,21 @@
 import pytest
 
 from testkit.peers import AWAY, PEERS, Stage
-from testkit.uses import USES, Heartbeats, Worker
+from testkit.uses import USES, Worker
 
 CHOSEN = ("One of three brokers is frozen", "The masters are frozen", "The masters swallow packets")
-FORMS = [form for forms in USES.values() for form in forms if form is not Heartbeats]
+USES_ON_JAVA = [use for use in USES if use != "Heartbeats"]
 """Heartbeats cannot be counted at a Java server; ``benchmarks/isolation.py`` measures them."""
 ROUNDS = 2
+STORES = 2
 
 
 class JavaStage(Stage):
     """Two Java brokers, of which one is frozen by a signal."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, topic):
         self._cluster = cluster
-        stores = 2
-        super().__init__(
-            cluster.master, cluster.brokers, cluster.fresh_topic(), len(cluster.brokers) * stores
-        )
+        super().__init__(cluster.master, cluster.brokers, topic, len(cluster.brokers) * STORES)
 
     def freeze(self):
         self._cluster.freeze(AWAY)
@@ -29,17 +27,18 @@ class JavaStage(Stage):
 
 
 @pytest.fixture
-def stage(faulty_java):
-    with JavaStage(faulty_java) as stage:
-        yield stage
+def cluster(faulty_java):
+    yield faulty_java
     faulty_java.settle()
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+@pytest.mark.parametrize("use", USES_ON_JAVA)
 @pytest.mark.parametrize("trouble", CHOSEN)
-def test_others_lose_nothing(stage, trouble, form):
-    with Worker(form(stage, trouble)) as worker:
-        worker.round()
-        with PEERS[trouble](stage):
-            for _ in range(ROUNDS):
-                worker.round()
+def test_others_lose_nothing(cluster, trouble, use):
+    topic = cluster.fresh_topic()
+    for form in USES[use]:
+        with JavaStage(cluster, topic) as stage, Worker(form(stage, trouble)) as worker:
+            worker.round()
+            with PEERS[trouble](stage):
+                for _ in range(ROUNDS):
+                    worker.round()

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -26,6 +27,7 @@ FOR_EVER_MS = 600_000
 PATIENCE_S = 20.0
 _SETTINGS = EmbeddedSettings(broker_timeout_ms=FOR_EVER_MS, balance_period_ms=100)
 _UNANSWERED_HOST = "unanswered.test"
+_numbers = itertools.count()
 _LARGE_TEXT = " " * (1 << 20)
 
 
@@ -55,7 +57,6 @@ class Stage(abc.ABC):
         self.partitions = partitions
         self.others = [broker for broker in brokers if broker != AWAY]
         """The brokers that are sound."""
-        self._count = 0
         with contextlib.ExitStack() as closing:
             self.master_way = closing.enter_context(Forwarder(master))
             self.client = closing.enter_context(client_of(self.masters, "etl"))
@@ -87,8 +88,7 @@ class Stage(abc.ABC):
         values = set()
         for broker in brokers or self.others:
             for _ in range(count):
-                self._count += 1
-                value = b"fed %d" % self._count
+                value = b"fed %d" % next(_numbers)
                 self._feeder.send(self.topic, value, partition=(broker, 0)).result(PATIENCE_S)
                 values.add(value)
         return values

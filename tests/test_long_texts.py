@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -25,7 +26,6 @@ from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
 from tubemq_spark.client.consumer.values import parse_context
 from tubemq_spark.client.producer import outgoing
 from tubemq_spark.client.urls import parse_url
-from tubemq_spark.cluster import time_search
 from tubemq_spark.embedded import dispatch
 from tubemq_spark.embedded.admin import parameters, topic_properties, visitors
 from tubemq_spark.embedded.admin.flow import read_rules
@@ -41,6 +41,7 @@ from tubemq_spark.gateway.handlers import discovery
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import tls_errors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
+from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.options import kinds as option_kinds
 from tubemq_spark.protocol import (
     inlong_msg,
@@ -121,7 +122,7 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "message time": (payload.is_message_time, ("2026",)),
     "hash": (payload.java_hash, ()),
     "attributes of InLong": (inlong_msg.parse_attributes, ("a=", "a=b&")),
-    "time of a record": (time_search._IS_MINUTE.fullmatch, ("2026",)),
+    "time of a record": (lambda text: minutes_of(text, ZoneInfo("Europe/Berlin")), ("2026",)),
     "uid of a record": (lambda text: verify._UID.findall(text.encode()), ("a=b,", ",messageUid=")),
     "type of a message": (lambda text: outgoing._PLAIN.fullmatch(text.encode()), ("a",)),
     # Web calls.
@@ -215,7 +216,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
     }
     named = {
         "cli.embedded", "cli.receipts.verify", "client.consumer.values", "client.producer.outgoing",
-        "client.urls", "cluster.time_search", "embedded.admin.parameters",
+        "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
         "gateway.handlers.discovery", "gateway.policy", "model", "net.tls_errors",
         "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.names",

@@ -165,7 +165,7 @@ def test_the_standby_exception_is_recognised_whatever_the_version_of_its_receive
 @each_response
 def test_a_server_answers_with_the_recorded_frame(vector):
     server = RpcConnection(Role.SERVER)
-    server._in_flight[vector["serialNo"]] = 0
+    server._in_flight[vector["serialNo"]] = 1
     request = rpc.Request(vector["serialNo"], 1, vector["rspResponseBody"]["method"], 1, b"")
 
     server.send_response(request, bytes.fromhex(vector["messageHex"]))
