@@ -1,9 +1,11 @@
-"""Signals in any line of a consumer: handlers that stop or close it.
+"""Signals in any line of a consumer: handlers that stop or close it, and exceptions that handlers raise.
 
 A trace function stands in for the signal: it runs where a handler would run, on top of the line.
 """
 
+import contextlib
 import itertools
+import linecache
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +56,26 @@ def traced(work, line, act):
     return lines
 
 
+class Interrupted(BaseException):
+    """What a handler raises, as that of Ctrl-C does."""
+
+
+def interrupted(work, line):
+    """Do some work and raise at a line of it; return how many lines it had."""
+
+    def interrupt():
+        frame = sys._getframe(2)
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+        # In these lines the interpreter runs no handlers, but a trace function. The end of a with statement
+        # is a line before the call that gives the lock back. The line of a try is an instruction that does
+        # nothing, and which the compiler leaves out of the with statement around it.
+        if not text.startswith(("with ", "try:")):
+            raise Interrupted
+
+    with contextlib.suppress(Interrupted):
+        return traced(work, line, interrupt)
+
+
 def in_a_thread(work):
     """Do some work that must end; return what it raised."""
     raised = []
@@ -69,6 +91,36 @@ def in_a_thread(work):
     thread.join(20)
     assert not thread.is_alive(), "it hangs"
     return raised[0] if raised else None
+
+
+def test_an_exception_in_any_line_of_a_fetch_leaves_no_partition_behind(server):
+    with consumer_of(server, confirm_timeout_ms=200) as consumer:
+        for one in PARTITIONS:
+            consumer.connect(one, 0)
+
+        def fetch():
+            batches.append(consumer.fetch(5_000))
+
+        def confirm():
+            """Let the batches come again; return their partitions."""
+            confirmed = [batch.partition for batch in batches]
+            while batches:
+                with contextlib.suppress(ConsumeError):  # its time may be over
+                    consumer.confirm(batches.pop(), consumed=False)
+            return confirmed
+
+        def comes(one):
+            fetch()
+            return one in confirm()
+
+        batches = []
+        count = interrupted(fetch, 0)
+        assert count > 200
+        for line in range(1, count):
+            confirm()
+            interrupted(fetch, line)
+            for one in PARTITIONS:  # what the exception took from the user comes when its time is over
+                wait_until(lambda: comes(one), 2)  # noqa: B023
 
 
 def test_a_consumer_stops_in_any_line(server):

@@ -163,7 +163,7 @@ class PartitionCache:
         entry = self._held.pop(partition, None)
         if entry is None:
             return False
-        del self._sets[entry.state][partition]
+        self._sets[entry.state].pop(partition, None)
         self._brokers.end(partition.broker_id, entry.number)
         self._leaving.discard(partition)
         return entry.consumed
@@ -260,6 +260,7 @@ class PartitionCache:
 
     def expire(self) -> list[Booking]:
         """End the bookings of batches that were not confirmed in time, and return them."""
+        self._mend()
         now, expired = self._clock(), []
         # They came in this order, and all have the same time.
         for partition in list(self._sets[PartitionState.IN_USE]):
@@ -344,6 +345,7 @@ class PartitionCache:
 
     def being_fetched(self) -> list[Booking]:
         """Return the bookings of which the user has no batch."""
+        self._mend()
         return [Booking(one, self._held[one].number) for one in self._sets[PartitionState.FETCHING]]
 
     def infos(self) -> tuple[PartitionInfo, ...]:
@@ -374,9 +376,21 @@ class PartitionCache:
         partition = entry.info.partition
         if entry.state is PartitionState.FETCHING:
             self._brokers.end(partition.broker_id, entry.number)
-        del self._sets[entry.state][partition]
+        # It is in no set for a moment, in which a signal may raise: see _mend.
+        self._sets[entry.state].pop(partition, None)
         entry.state = state
         self._sets[state][partition] = None
+
+    def _mend(self) -> None:
+        """Put partitions into their sets that an exception of a signal has left in none while they moved."""
+        if sum(map(len, self._sets.values())) == len(self._held):
+            return
+        for state, partitions in self._sets.items():
+            known = [one for one in partitions if one in self._held]
+            lost = [
+                one for one, entry in self._held.items() if entry.state is state and one not in partitions
+            ]
+            self._sets[state] = dict.fromkeys([*known, *lost])
 
     def _make_idle(self, entry: _Entry) -> None:
         back = self._is_held_back(entry.info.partition)
@@ -387,8 +401,8 @@ class PartitionCache:
             self._make_idle(entry)
             return
         entry.until = self._clock() + rest_ms / 1000
-        self._move(entry, PartitionState.RESTING)
         heapq.heappush(self._rests, (entry.until, entry.number, entry.info.partition))
+        self._move(entry, PartitionState.RESTING)
 
     def _end_rest(self, until: float, number: int, partition: TopicPartition) -> bool:
         if not self._is_resting(until, number, partition):
