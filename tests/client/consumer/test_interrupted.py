@@ -190,6 +190,15 @@ def test_a_consumer_is_closed_in_any_line(server, what):
         close_at(line)
 
 
+def test_stopping_takes_no_lock(server):
+    """A handler of a signal may interrupt a thread for which another one that holds the lock waits."""
+    with consumer_of(server) as consumer:
+        with consumer._state.changed:
+            assert in_a_thread(consumer.stop) is None
+        with pytest.raises(ConsumeError, match="is stopped; close it"):
+            consumer.fetch(0)
+
+
 def test_a_handler_stops_a_consumer_that_runs(server):
     seen = []
     with consumer_of(server) as consumer:
@@ -210,7 +219,8 @@ def test_a_handler_stops_a_consumer_that_runs(server):
 
 def test_a_member_is_closed_by_its_loss_policy(server):
     server.faults.corrupt(Method.GET_MESSAGE, b"4", times=1)
-    with member(server, on_loss=lambda _: consumer.close()) as consumer:
+    # A group that has read nothing: others may have confirmed the message.
+    with member(server, "losing", on_loss=lambda _: consumer.close()) as consumer:
         wait_until(lambda: len(consumer.connected) == 2, 20)
         error = in_a_thread(lambda: [consumer.fetch(10_000) for _ in range(3)])
         assert isinstance(error, ConsumeError)
