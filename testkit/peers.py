@@ -236,9 +236,9 @@ def name_server_without_answer(_stage: Stage) -> Iterator[None]:
         yield
     finally:
         answered.set()
+        client.close()
         for end in ends:
             end()
-        client.close()
         socket.getaddrinfo = look_up
 
 

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import re
 import threading
+import time
 import warnings
 import weakref
 
@@ -43,6 +44,8 @@ def warnings_of(kind):
     before = len(threads())
 
     def all_is_over():
+        # Collecting stops all threads, and takes long in a process with many objects.
+        time.sleep(0.1)
         gc.collect()
         return len(texts) == 2 and len(threads()) <= before
 
@@ -51,7 +54,7 @@ def warnings_of(kind):
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, category, *_: texts.append(f"{category.__name__}: {message}")
         yield
-        wait_until(all_is_over)
+        wait_until(all_is_over, seconds=30)
     assert re.match(f"ResourceWarning: {kind} .* was not closed", texts[0])
     assert re.match("ResourceWarning: connections to .* were not closed", texts[1])
 

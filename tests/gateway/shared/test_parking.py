@@ -190,7 +190,7 @@ def test_many_fetches_that_wait_leave_heartbeats_alone(fleet):
     for _ in range(20):
         other("Heartbeat", timeout=5)
     fleet.publish(topic, b"one")
-    wait_until(lambda: fleet.served.server._consuming.waiting == 490)
+    wait_until(lambda: fleet.served.server._consuming.waiting == 490, seconds=20)
     for reader in readers:
         # The gateway counts a fetch no longer before its client has the answer.
         wait_until(lambda: any(call.done() for call in calls[reader]))  # noqa: B023 (called at once)
