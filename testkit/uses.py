@@ -32,6 +32,7 @@ PATIENT = {
 KEYS = [b"key %d" % number for number in range(600)]
 BURSTS, BURST, PAUSE_S = 40, 10, 0.05
 FETCH_MS = 100
+SETTLING_S = 100.0
 
 Result = TypeVar("Result")
 
@@ -327,12 +328,13 @@ class Worker:
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
-        self._do(self._use.__enter__)
+        # Members get their partitions one after the other.
+        self._thread.submit(self._use.__enter__).result(SETTLING_S)
         return self
 
     def __exit__(self, *_: object) -> None:
         # The trouble is over.
-        self._thread.submit(self._use.__exit__, None, None, None).result(PATIENCE_S)
+        self._thread.submit(self._use.__exit__, None, None, None).result(SETTLING_S)
         self._thread.shutdown()
 
     def round(self) -> None:
