@@ -21,6 +21,9 @@ _SWEEP_PERIOD_S: Final = 20.0
 """How often the pool looks at most for channels that are idle, as TubeMQ's C++ client does."""
 _DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
 
+_PROBE_MS: Final = 3_500
+"""How long it takes at most to see whether a port speaks no TLS (``net/tls_probes.py``)."""
+
 
 class StartedChannel:
     """A peer's channel for one who waits no longer than some time, also for the resolver of names."""
@@ -165,7 +168,8 @@ class ChannelPool:
                     name=f"tubemq-connect-{endpoint}",
                     daemon=True,
                 ).start()
-        return StartedChannel(endpoint, coming, timeout_ms)
+        # Without an agreement on TLS, what connects looks why before it ends, and knows better.
+        return StartedChannel(endpoint, coming, timeout_ms + (_PROBE_MS if tls else 0))
 
     def _open(self, slot: _Slot, endpoint: Endpoint, timeout_ms: int, tls: TlsConfig | None) -> None:
         """Get a channel for those who wait for ``slot.coming``; in a thread of its own."""
