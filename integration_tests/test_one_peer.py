@@ -5,7 +5,11 @@ import pytest
 from testkit.peers import AWAY, PEERS, Stage
 from testkit.uses import USES, Worker
 
-CHOSEN = ("One of three brokers is frozen", "The masters are frozen", "The masters swallow packets")
+CHOSEN = (
+    "One of three brokers is frozen",
+    pytest.param("The masters are frozen", marks=pytest.mark.nightly),
+    pytest.param("The masters swallow packets", marks=pytest.mark.nightly),
+)
 USES_ON_JAVA = [use for use in USES if use != "Heartbeats"]
 """Heartbeats cannot be counted at a Java server; ``benchmarks/isolation.py`` measures them."""
 ROUNDS = 2
