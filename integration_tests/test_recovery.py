@@ -58,7 +58,7 @@ class Load(threading.Thread):
         with (
             contextlib.suppress(TubeMQError),
             TubeMQClient(self._config) as client,
-            client.producer() as producer,
+            client.producer(stamp_message_time=False) as producer,
         ):
             try:
                 self._send(producer)
@@ -79,7 +79,7 @@ class Load(threading.Thread):
 
 def fill(master):
     """Write much to the first store."""
-    with TubeMQClient(client_config(master)) as client, client.producer() as producer:
+    with TubeMQClient(client_config(master)) as client, client.producer(stamp_message_time=False) as producer:
         for number in range(FILLED // (64 * KIB)):
             producer.send("demo", FILLER[number : number + 64 * KIB], partition=(1, 0))
 
