@@ -111,7 +111,8 @@ nightly: java artifacts $(STAMP42) ## everything in its long form, for about two
 	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
 
 nightly-unit: $(STAMP)
-	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(ARGS)
+	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) --cov --cov-report= $(ARGS)
+	$(BIN)/python tools/coverage_by_package.py
 
 nightly-integration: java artifacts
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
