@@ -9,8 +9,8 @@ import numpy as np
 from tests.gateway.running import settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.remote.connections import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.gateways import close_process_gateways
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.model import Endpoint

@@ -18,7 +18,7 @@ def open_cluster(config: ClusterConfig) -> Cluster:
     """
     if config.gateways:
         # gRPC is needed for gateways only.
-        from tubemq_spark.cluster.gateways import process_gateways
+        from tubemq_spark.client.remote.connections import process_gateways
         from tubemq_spark.cluster.remote import RemoteCluster
 
         return RemoteCluster(process_gateways(config.gateways, config.client, config.gateway_token))

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.cluster.base import Cluster, Sender
-from tubemq_spark.cluster.gateways import Gateways
 from tubemq_spark.cluster.remote_ranges import read_remote_range
 from tubemq_spark.cluster.remote_sender import RemoteSender
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError

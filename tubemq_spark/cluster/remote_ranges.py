@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.client.reader.range_reader import require_sound
-from tubemq_spark.cluster import wire
-from tubemq_spark.cluster.gateways import AwayError, Gateways
+from tubemq_spark.client.remote import wire
+from tubemq_spark.client.remote.connections import AwayError, Gateways
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net.retry import Wait

@@ -27,8 +27,8 @@ from typing import Final, Self
 
 import numpy as np
 
+from tubemq_spark.client.remote.connections import AwayError, Gateways
 from tubemq_spark.cluster.base import Sender
-from tubemq_spark.cluster.gateways import AwayError, Gateways
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import SLEEP, Backoff, Wait

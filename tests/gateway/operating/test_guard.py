@@ -12,8 +12,8 @@ from tests.gateway.operating.secured import TOKENS, SecuredClient, policy_text
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.remote.connections import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.gateways import close_process_gateways
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import GatewayError

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from tubemq_spark.cluster import wire
+from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session, Sessions

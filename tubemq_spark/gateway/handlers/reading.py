@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
-from tubemq_spark.cluster import wire
+from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.session.budget import ByteBudget

@@ -13,8 +13,8 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.master import identity
+from tubemq_spark.client.remote import wire
 from tubemq_spark.client.subscription import Subscription
-from tubemq_spark.cluster import wire
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers

@@ -9,8 +9,8 @@ import pytest
 from tests.cluster import gateways as running
 from tests.gateway.running import PlainClient
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.remote.connections import Gateways, process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.gateways import Gateways, process_gateways
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import GatewayError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint

@@ -9,7 +9,7 @@ from tests import strategies as own
 from tests.protocol.gateway.gateway_values import offsets
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
-from tubemq_spark.cluster import wire
+from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.loss import Loss, LossRecord

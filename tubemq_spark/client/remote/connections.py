@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 from tubemq_spark import __version__
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import RUNTIME, consumer_id
-from tubemq_spark.cluster import wire
+from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import GatewayError, OptionError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.retry import SLEEP, Wait
