@@ -295,8 +295,12 @@ def test_failures_are_logged_also_when_calls_are_not(server, caplog):
     with gateway(server, access_log_every=0) as running, PlainClient(running.address) as client:
         client.open()
         refused(client, "CheckTopic", topic="nowhere")
-    lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway.access"]
-    assert [line.split()[0] for line in lines] == ["CheckTopic"]
+    entries = [one for one in caplog.records if one.name == "tubemq_spark.gateway.access"]
+    assert [one.getMessage().split()[0] for one in entries] == ["CheckTopic"]
+    # The log counts failures of a condition.
+    assert [one.kind for one in entries] == [
+        one.getMessage().partition("[")[2].partition("]")[0] for one in entries
+    ]
 
 
 def test_sockets_upstream_do_not_grow_with_clients(server, served):

@@ -217,9 +217,8 @@ class GatewayServer:
             self._periodic.every(
                 settings.master_discovery_ms, self._discovery.refresh, "looking for the masters"
             )
-        logger.info(
-            "settings: %s", ", ".join(f"{name}={text}" for name, text in self._settings.shown().items())
-        )
+        shown = [f"{name}={text}" for name, text in self._settings.shown().items()]
+        logger.info(", ".join(["settings: %s", *["%s"] * (len(shown) - 1)]), *shown)
         logger.info(
             "gateway %s (tubemq_spark %s, gRPC %s) serves at %s%s for the masters %s%s; metrics: %s",
             self._settings.name,
@@ -366,7 +365,8 @@ class GatewayServer:
         silent = self._sessions.expire()
         self.metrics.expired(len(silent))
         for session in silent:
-            logger.info("session %s of %s was silent for too long", session.client_id, session.peer)
+            text = "session %s of %s was silent for too long"
+            logger.info(text, session.client_id, session.peer, extra={"kind": "silent sessions"})
 
     async def _refresh_routes(self) -> None:
         for access in self._upstream.accesses():

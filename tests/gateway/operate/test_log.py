@@ -9,7 +9,7 @@ import pytest
 
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.loading import load_settings
-from tubemq_spark.gateway.operate.log import log_handler
+from tubemq_spark.gateway.operate.log import LimitedHandler, log_handler
 
 
 def settings(**flags):
@@ -71,3 +71,91 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_start(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere" / "log"):
         with pytest.raises(GatewayError, match=r"log_file .* a file that this process may write"):
             settings(log_file=str(path))
+
+
+NO_LINE_OF_ITS_OWN = {
+    "line end": "a\n2026-01-01T00:00:00Z INFO tubemq_spark.gateway: forged",
+    "carriage return": "a\rforged",
+    "ESC": "\x1b[2J\x1b[31mred",
+    "C1": "\x9b31mred\x85next",
+    "DEL": "a\x7f",
+    "line separator": "a\u2028b\u2029c",
+    "direction": "abc\u202etxt.exe\u2066\u200f",
+    "surrogate": "a\ud800b",
+}
+
+
+@pytest.mark.parametrize("text", NO_LINE_OF_ITS_OWN.values(), ids=NO_LINE_OF_ITS_OWN.keys())
+@pytest.mark.parametrize("json_log", ["false", "true"])
+def test_no_text_of_a_client_makes_a_line_or_moves_a_cursor(tmp_path, text, json_log):
+    entry = record("session %s")
+    entry.args = (text,)
+    content = written(tmp_path / "log", entry, log_json=json_log)
+    assert len(content.splitlines()) == 1
+    assert content.removesuffix("\n").isprintable()
+
+
+def test_the_lines_of_a_traceback_do_not_look_like_entries(tmp_path):
+    try:
+        raise ValueError("a\n2026-01-01T00:00:00Z INFO tubemq_spark.gateway: forged\x1b[2J")
+    except ValueError:
+        entry = record("failed")
+        entry.exc_info = sys.exc_info()
+    first, *others = written(tmp_path / "log", entry).split("\n")[:-1]
+    assert first.endswith("failed")
+    assert len(others) > 2
+    assert all(line.startswith("  ") and line.isprintable() for line in others)
+
+
+@pytest.mark.parametrize("json_log", ["false", "true"])
+def test_a_long_value_is_cut_and_those_beside_it_are_not(tmp_path, json_log):
+    entry = record("topic %s of %s after %.1f ms")
+    entry.args = ("t" * 300_000, "client-1", 2.25)
+    content = written(tmp_path / "log", entry, log_json=json_log)
+    assert len(content) < 1_300
+    assert "300,000 characters) of client-1 after 2.2 ms" in content
+
+
+def test_failures_of_a_kind_are_written_a_few_times_and_then_counted():
+    now, lines = [0.0], []
+    target = logging.Handler()
+    target.emit = lambda entry: lines.append(entry.getMessage())
+    handler = LimitedHandler(target, clock=lambda: now[0])
+
+    def log(number, kind, level=logging.INFO):
+        for _ in range(number):
+            entry = record(f"call refused: {kind}")
+            entry.levelno = level
+            if kind is not None and level == logging.INFO:
+                entry.kind = kind
+            handler.handle(entry)
+
+    log(1_244, "TUBEMQ_SESSION_UNKNOWN")
+    log(12, "x", logging.WARNING)
+    log(100, None)  # what has no kind is not limited
+    assert len(lines) == 10 + 10 + 100
+    now[0] = 60.0
+    log(1, None)
+    assert lines[-3:-1] == [
+        "and 1,234 more of TUBEMQ_SESSION_UNKNOWN in 60 s",
+        'and 2 more of "call refused: x" in 60 s',
+    ]
+    log(11, "TUBEMQ_SESSION_UNKNOWN")
+    handler.close()
+    assert lines[-2:] == [
+        "call refused: TUBEMQ_SESSION_UNKNOWN",
+        "and 1 more of TUBEMQ_SESSION_UNKNOWN in 0 s",
+    ]
+
+
+def test_kinds_that_are_all_different_are_limited_together():
+    lines = []
+    target = logging.Handler()
+    target.emit = lambda entry: lines.append(entry.getMessage())
+    handler = LimitedHandler(target, clock=lambda: 0.0)
+    for number in range(10_000):
+        entry = record(f"warning {number}")
+        entry.levelno = logging.WARNING
+        handler.handle(entry)
+    handler.close()
+    assert len(lines) < 600

@@ -94,7 +94,11 @@ def test_invalid_groups_are_refused_and_an_empty_one_has_the_default_name(fleet,
         assert caught.value.status == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("client_id", ["", " ", "x" * 1_025], ids=["none", "blank", "too long"])
+@pytest.mark.parametrize(
+    "client_id",
+    ["", " ", "x" * 1_025, "a\n2026-01-01T00:00:00Z INFO forged", "\x1b[2J", "a\u202eb", "a\u2028b", "\x9b"],
+    ids=["none", "blank", "too long", "a line", "ESC", "direction", "line separator", "C1"],
+)
 def test_invalid_client_ids_are_refused(fleet, client_id):
     client = PlainClient(fleet.served.address, client_id)
     with client, pytest.raises(RefusedError) as caught:

@@ -265,6 +265,8 @@ class Calls:
             call.rows,
             seconds * 1000,
             f"; {failure}" if failure else "",
+            # A client that is refused again and again must not fill the log.
+            extra={"kind": failure.condition} if failure else None,
         )
 
 

@@ -94,13 +94,17 @@ class Sessions:
         """Open a session; one of the same id and epoch is opened again, an older one is fenced.
 
         Raises:
-            GatewayError: the id is blank, there are too many sessions, or a newer one is open.
+            GatewayError: the id is blank or not printable, there are too many sessions, or a newer is open.
             OptionError: by ``access``.
         """
         if not ref.client_id.strip():
             raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has no client_id")
         if len(ref.client_id) > _LONGEST_ID:
             what = f"its client_id has {len(ref.client_id)} characters, and {_LONGEST_ID} is the most"
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
+        if not ref.client_id.isprintable():
+            # Logs and pages show it.
+            what = f"its client_id is {ref.client_id!r}, and may have printable characters only"
             raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
         older = self._sessions.get(ref.client_id)
         if older is not None and older.epoch > ref.epoch:
