@@ -33,8 +33,8 @@ tubemq-gateway --master-servers 10.1.2.3:8715,10.1.2.4:8715 --listen 0.0.0.0:119
 ```
 
 Run two or more, on different hosts. `tubemq-spark gateway` is the same command. `--check-config` and
-`--print-config` only look at the settings. On a terminal the command shows sessions, routes and rates as they
-change; with `--report-seconds 10` it writes a line every 10 s instead.
+`--print-config` only look at the settings; with `--report-seconds 10` a line every 10 s says what the gateway
+is doing.
 
 With `announce_dir`, a directory that their hosts share, gateways know of each other: `DescribeGateway` names
 those that are there.

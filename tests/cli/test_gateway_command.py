@@ -145,3 +145,14 @@ def test_a_package_that_is_missing_is_named(capsys, monkeypatch, package):
     complaint = capsys.readouterr().err
     assert "[TUBEMQ_GATEWAY_MISSING]" in complaint
     assert "pip install 'tubemq_spark[gateway]'" in complaint
+
+
+@pytest.mark.process
+def test_report_seconds_writes_the_figures_as_lines(server):
+    with serving(server, "--node-name=g1", "--report-seconds=0.05") as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(20) == 0
+    assert lines[0].startswith("gateway g1 serves at 127.")
+    assert all(re.search(r"0 sessions; read 0 messages/s.*; idle\n$", one) for one in lines[1:])

@@ -17,7 +17,6 @@ from tubemq_spark.gateway.settings import SETTINGS
 from tubemq_spark.settings.kinds import BOOLEAN
 
 _WRONG_SETTINGS: Final = 2
-_REFRESH_SECONDS: Final = 1.0
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -37,8 +36,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--report-seconds",
         type=SECONDS,
         metavar="SECONDS",
-        help="write a line about what the gateway is doing so often, to stdout (default: a live view on a "
-        "terminal, and nothing otherwise)",
+        help="write a line about what the gateway is doing so often, to stdout",
     )
     for name, meaning in SETTINGS.items():
         # Other users of the host see the arguments of a process.
@@ -81,18 +79,4 @@ def run(arguments: argparse.Namespace) -> int:
         from tubemq_spark.gateway.process import run_gateway
     except ModuleNotFoundError as error:
         raise OptionError("TUBEMQ_GATEWAY_MISSING", package=error.name) from error
-    seconds: float | None = arguments.report_seconds
-    if seconds is None and not sys.stdout.isatty():
-        return run_gateway(settings)
-    from tubemq_spark.cli import gateway_screen as screen
-    from tubemq_spark.gateway.process import Watch
-
-    if seconds is not None:
-        return run_gateway(settings, Watch(lambda seen: _write(screen.line(seen)), seconds))
-    with screen.live() as show:
-        return run_gateway(settings, Watch(lambda seen: show(screen.table(seen)), _REFRESH_SECONDS))
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    return run_gateway(settings, arguments.report_seconds)

@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.operate.log import log_handler
-from tubemq_spark.gateway.operate.overview import Overview
+from tubemq_spark.gateway.operate.overview import report
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
 
@@ -23,24 +21,17 @@ NO_MASTER: Final = 4
 logger = logging.getLogger("tubemq_spark.gateway")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Watch:
-    """Who is shown what a gateway is doing, and how often."""
-
-    show: Callable[[Overview], object]
-    """Called in a thread, since a terminal may block."""
-    every_s: float
-
-
-def run_gateway(settings: GatewaySettings, watch: Watch | None = None) -> int:
+def run_gateway(settings: GatewaySettings, report_s: float | None = None) -> int:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once. Return the exit code.
+
+    With ``report_s``, a line about what it is doing goes to stdout that often.
 
     Raises:
         OptionError: a package is missing.
     """
     logging.basicConfig(level=settings.log_level, handlers=[log_handler(settings)])
     server = GatewayServer(settings)
-    code = asyncio.run(_serve(server, settings, watch))
+    code = asyncio.run(_serve(server, settings, report_s))
     if server.left:
         # Python would wait for threads whose calls have ended.
         logging.shutdown()
@@ -49,7 +40,7 @@ def run_gateway(settings: GatewaySettings, watch: Watch | None = None) -> int:
     return code
 
 
-async def _serve(server: GatewayServer, settings: GatewaySettings, watch: Watch | None) -> int:
+async def _serve(server: GatewayServer, settings: GatewaySettings, report_s: float | None) -> int:
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -66,7 +57,7 @@ async def _serve(server: GatewayServer, settings: GatewaySettings, watch: Watch 
         sys.stdout.write(f"metrics at http://{server.metrics_address}/metrics\n")
         sys.stdout.write(f"status page at http://{server.metrics_address}/\n")
     sys.stdout.flush()
-    watching = None if watch is None else asyncio.create_task(_show(server, watch))
+    reporting = None if report_s is None else asyncio.create_task(_report(server, report_s))
     await signals.get()
     stopping = asyncio.create_task(server.stop())
     forced = asyncio.create_task(signals.get())
@@ -76,19 +67,25 @@ async def _serve(server: GatewayServer, settings: GatewaySettings, watch: Watch 
         server.hurry()
     await stopping
     forced.cancel()
-    if watching is not None:
-        watching.cancel()
+    if reporting is not None:
+        reporting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await watching
+            await reporting
     return STOPPED
 
 
-async def _show(server: GatewayServer, watch: Watch) -> None:
-    """Show what the gateway is doing until it has stopped; a mistake in that does not end the gateway."""
+async def _report(server: GatewayServer, every_s: float) -> None:
+    """Write what the gateway is doing until it has stopped; a mistake in that does not end the gateway."""
     while True:
-        await asyncio.sleep(watch.every_s)
+        await asyncio.sleep(every_s)
         try:
-            await asyncio.to_thread(watch.show, server.observer.overview())
-        except Exception:  # (a terminal that has gone, among others)
-            logger.exception("what the gateway is doing can no longer be shown")
+            # In a thread, since a terminal may block.
+            await asyncio.to_thread(_write, report(server.observer.overview()))
+        except Exception:  # (a reader that has gone, among others)
+            logger.exception("what the gateway is doing can no longer be written to stdout")
             return
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

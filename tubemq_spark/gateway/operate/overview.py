@@ -1,4 +1,4 @@
-"""What a gateway is doing, as one value: for the status page, and for the view on a terminal."""
+"""What a gateway is doing, as one value: for the status page, and as a line of text."""
 
 import dataclasses
 import time
@@ -10,6 +10,9 @@ from tubemq_spark.net.deadline import Clock
 
 DIRECTIONS: Final = ("read", "published")
 """Which way messages pass, as ``Metrics.passed`` calls it."""
+
+
+MEGABYTE: Final = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,3 +106,17 @@ class Rates:
             )
             for direction, (rows, size) in totals.items()
         }
+
+
+def report(overview: Overview) -> str:
+    """Return everything but sessions and routes, in one line."""
+    state = "about to stop" if overview.draining else "serves"
+    head = f"gateway {overview.name} {state} at {overview.address}, {overview.session_count:,} sessions"
+    flows = (f"{direction} {_flow(flow)}" for direction, flow in overview.flows.items())
+    numbers = [f"{name}: {number:,}" for name, number in overview.numbers.items() if number]
+    return "; ".join((head, *flows, *(numbers or ["idle"])))
+
+
+def _flow(flow: Flow) -> str:
+    speed = f"{flow.rows_per_second:,.0f} messages/s, {flow.bytes_per_second / MEGABYTE:,.1f} MB/s"
+    return f"{speed} ({flow.rows:,} messages, {flow.bytes / MEGABYTE:,.1f} MB in total)"

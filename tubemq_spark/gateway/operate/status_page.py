@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from tubemq_spark.gateway.operate.overview import Flow, Overview
+from tubemq_spark.gateway.operate.overview import MEGABYTE, Flow, Overview
 
 REFRESH_S: Final = 5
-_MEGABYTE: Final = 1_000_000
 _STYLE: Final = (
     "body{font:14px/1.4 system-ui,sans-serif;margin:2em;color:#222}"
     "table{border-collapse:collapse;margin:0 0 2em}"
@@ -102,9 +101,9 @@ def _at(classes: list[str], place: int) -> str:
 def _flow(flow: Flow) -> tuple[str, ...]:
     return (
         f"{flow.rows_per_second:,.0f}",
-        f"{flow.bytes_per_second / _MEGABYTE:,.1f}",
+        f"{flow.bytes_per_second / MEGABYTE:,.1f}",
         f"{flow.rows:,}",
-        f"{flow.bytes / _MEGABYTE:,.1f}",
+        f"{flow.bytes / MEGABYTE:,.1f}",
     )
 
 

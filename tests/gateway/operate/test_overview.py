@@ -1,0 +1,32 @@
+"""What a gateway is doing, as a line."""
+
+from tubemq_spark.gateway.operate.overview import Flow, Overview, report
+
+FLOWS = {"read": Flow(3_000, 2_000_000, 1_500.4, 1_000_000), "published": Flow(0, 0, 0, 0)}
+
+
+def overview(draining=False, **numbers):
+    return Overview(
+        name="g1",
+        cluster="default",
+        version="1",
+        address="host:11911",
+        masters=("m:8715",),
+        uptime_ms=1_000,
+        draining=draining,
+        flows=FLOWS,
+        numbers=numbers,
+        sessions=(),
+        session_count=1,
+        routes=(),
+    )
+
+
+def test_a_line_has_rates_and_what_there_is():
+    assert report(overview(reads=2, fetches=0)) == (
+        "gateway g1 serves at host:11911, 1 sessions; "
+        "read 1,500 messages/s, 1.0 MB/s (3,000 messages, 2.0 MB in total); "
+        "published 0 messages/s, 0.0 MB/s (0 messages, 0.0 MB in total); reads: 2"
+    )
+    assert report(overview()).endswith("; idle")
+    assert "about to stop" in report(overview(draining=True))
