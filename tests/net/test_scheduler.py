@@ -1,3 +1,4 @@
+import contextlib
 import os
 import threading
 import time
@@ -237,3 +238,37 @@ def test_the_thread_lives_as_long_as_a_run_under_way(scheduler, scheduler_thread
     wait_until(lambda: not scheduler_threads())
     run.end()
     assert not scheduler_threads()
+
+
+def test_hastening_and_cancelling_wait_for_no_lock(scheduler):
+    """Signal handlers and the garbage collector do both, in any line of any thread."""
+    counter = Counter()
+    task = scheduler.every(60_000, counter, "counting")
+    wait_until(lambda: task.entry >= 0)
+    locks = [lock for lock in vars(scheduler).values() if hasattr(lock, "__enter__")]
+
+    def hasten_and_cancel():
+        task.hasten()
+        assert counter.wait_for(1)
+        task.cancel()
+
+    other = threading.Thread(target=hasten_and_cancel)
+    with contextlib.ExitStack() as held:
+        for lock in locks:
+            held.enter_context(lock)
+        other.start()
+        other.join(5)
+        assert not other.is_alive()
+
+
+def test_what_does_not_count_any_more_does_not_fill_the_heap(scheduler):
+    tasks = [scheduler.every(60_000, lambda: None, "kept") for _ in range(10)]
+    for _ in range(1_000):
+        scheduler.after(60, lambda: None, "forgotten").cancel()
+        tasks[0].hasten()
+    last = Counter()
+    scheduler.after(0, last, "last")
+    assert last.wait_for(1)
+
+    assert len(scheduler._heap) <= 100
+    assert sum(entry == task.entry for _, entry, task in scheduler._heap) == 10
