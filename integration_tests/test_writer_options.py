@@ -107,9 +107,9 @@ def test_a_proof_that_a_broker_refuses_is_renewed(secured_server):
     with login(secured_server) as client, client.producer(retry_ambiguous=False) as producer:
         producer.send(secured_server.topic, b"first")
         producer.flush()
-        session = producer.sending.session
+        session = producer.sending.places.session
         session._own_proof = session.authorized_token = ""
-        producer.sending.destinations.follow()
+        producer.sending.places.destinations.follow()
         for number in range(10):
             producer.send(secured_server.topic, b"%d" % number)
         producer.flush()

@@ -17,6 +17,7 @@ from tubemq_spark.cli import embedded
 from tubemq_spark.cli.main import build_parser, main
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
@@ -102,7 +103,7 @@ def test_a_report_is_a_line_every_so_often(tmp_path):
 
 def _produce(introduction, count):
     master = Endpoint.parse(re.search(r"^master +(\S+)$", introduction, re.MULTILINE)[1])
-    with ChannelPool() as pool, Producer(ClientConfig((master,), "etl"), pool) as producer:
+    with ChannelPool() as pool, Producer(direct_sending(ClientConfig((master,), "etl"), pool)) as producer:
         for number in range(count):
             producer.send("clicks", b"%d" % number)
 

@@ -10,6 +10,7 @@ from testkit.message_sender import MessageSender
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
@@ -232,7 +233,7 @@ class ScriptedCluster:
 
     def producer(self, **settings: int) -> Producer:
         """Return a producer; the cluster closes it at the latest."""
-        producer = Producer(self.config(**settings), self.pool)
+        producer = Producer(direct_sending(self.config(**settings), self.pool))
         self._producers.append(producer)
         return producer
 

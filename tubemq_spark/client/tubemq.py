@@ -16,6 +16,7 @@ from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.records import Record, records
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
@@ -155,7 +156,7 @@ class TubeMQClient:
             stamp_message_time=stamp_message_time,
             message_time_zone=message_time_zone,
         )
-        producer = Producer(config, self._pool, name=name)
+        producer = Producer(direct_sending(config, self._pool, name))
         self._open.add(producer)
         return producer
 

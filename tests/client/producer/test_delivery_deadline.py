@@ -12,6 +12,7 @@ from tests.client.producer.test_send_batch import batch_of
 from tests.client.ranges import config_of
 from tests.waiting import wait_until
 from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.net.pool import ChannelPool
@@ -38,7 +39,9 @@ def pool():
 def producer_of(server, pool, kind=MessageSender, **settings):
     """A producer that a test may leave broken; closing it takes no longer either."""
     settings = {"rpc_timeout_ms": NEVER_MS, "delivery_timeout_ms": TIME_MS, **settings}
-    with contextlib.closing(kind(config_of(server, **settings), pool)) as producer:
+    config = config_of(server, **settings)
+    made = Producer(direct_sending(config, pool)) if kind is Producer else kind(config, pool)
+    with contextlib.closing(made) as producer:
         yield producer
 
 
@@ -116,11 +119,11 @@ def test_a_window_in_which_there_is_no_room(server, pool):
 
 
 def session_of(producer):
-    return producer.sending.session if isinstance(producer, Producer) else producer._session
+    return producer.sending.places.session if isinstance(producer, Producer) else producer._session
 
 
 def destinations_of(producer):
-    return producer.sending.destinations if isinstance(producer, Producer) else producer._destinations
+    return producer.sending.places.destinations if isinstance(producer, Producer) else producer._destinations
 
 
 @both_kinds

@@ -121,7 +121,7 @@ def test_asking_does_not_add_a_topic_to_a_producer(server, client):
         producer.send("demo", b"x")
         assert len(producer.publishable("other")) == 3
         assert producer.publishable("demo") == ALL
-        assert producer.sending.session._topics == {"demo"}
+        assert producer.sending.places.session._topics == {"demo"}
 
 
 def test_asking_goes_on_while_messages_are_under_way(server, client):
@@ -142,7 +142,7 @@ def test_a_closed_producer_does_not_ask(client):
 
 def settings_of(producer) -> ClientConfig:
     producer.close()
-    return producer.sending.session._config
+    return producer.sending.places.session._config
 
 
 def test_a_producer_has_the_settings_of_its_client_unless_it_is_given_others(server):

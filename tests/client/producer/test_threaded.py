@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 from tubemq_spark.client.producer.outcomes import SendResult
 from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
@@ -706,7 +707,7 @@ def test_the_time_that_a_message_waits_for_others_counts(cluster):
 
 def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
     with ChannelPool() as pool:
-        producer = Producer(cluster.config(), pool)
+        producer = Producer(direct_sending(cluster.config(), pool))
         assert producer.send("demo", b"x").result(SECONDS)
         forgotten = [producer]
         del producer

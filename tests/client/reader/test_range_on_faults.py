@@ -7,6 +7,7 @@ import pytest
 from tests.client.ranges import ROW, TOPIC, config_of, hurry, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
@@ -40,7 +41,7 @@ def dense():
 
 
 def write(server, numbers, partitions=1):
-    with ChannelPool() as pool, Producer(config_of(server), pool) as producer:
+    with ChannelPool() as pool, Producer(direct_sending(config_of(server), pool)) as producer:
         for number in numbers:
             producer.send(TOPIC, b"value %d" % number, partition=(1, number % partitions))
 

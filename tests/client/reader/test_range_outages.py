@@ -5,6 +5,7 @@ import pytest
 from tests.client.ranges import ROW, TOPIC, hurry, values, values_of
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.producer import Producer
+from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQTimeoutError
@@ -41,7 +42,7 @@ class Reader:
         self._server = server
         self._pool = pool
         self._partitions = partitions
-        with Producer(self._config(), pool) as producer:
+        with Producer(direct_sending(self._config(), pool)) as producer:
             for broker in (AWAY, THERE):
                 for number in range(COUNT):
                     producer.send(TOPIC, b"value %d" % number, partition=(broker, number % partitions))

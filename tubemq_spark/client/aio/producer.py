@@ -30,7 +30,8 @@ from tubemq_spark.client.aio.home import Changes, HomeLoop
 from tubemq_spark.client.aio.workers import Workers, look_at
 from tubemq_spark.client.producer.gathered import MessageFields, OutgoingMessage
 from tubemq_spark.client.producer.outcomes import SendResult, UnaskedFailures
-from tubemq_spark.client.producer.sending import Place, Sending, would_wait
+from tubemq_spark.client.producer.placing import Place
+from tubemq_spark.client.producer.sending import Sending, would_wait
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
@@ -120,7 +121,7 @@ class AsyncProducer:
         try:
             message = sending.check(topic, value, **fields)
             self._home.enter()
-            place = sending.place_now(message)
+            place = sending.places.place_now(topic, message.partition)
             if place is None:
                 if not block:
                     raise would_wait(topic, "a master must be asked for its partitions")
@@ -195,11 +196,11 @@ class AsyncProducer:
             TubeMQConnectionError: no master answered in time.
         """
         self._enter()
-        return await self._workers.run(functools.partial(self._sending.publishable, topic))
+        return await self._workers.run(functools.partial(self._sending.places.publishable, topic))
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
-        return self._sending.receipts()
+        return self._sending.places.receipts()
 
     def statistics(self) -> ProducerStatistics:
         """Return what was sent and answered so far, and how long that took, as values that do not change.
@@ -249,10 +250,12 @@ class AsyncProducer:
 
     async def _ask(self, topic: str, partition: tuple[int, int] | None) -> Place:
         """Ask again and again while it may help; no thread is taken for the pauses."""
-        deadline = self._sending.publishing.deadline()
+        deadline = self._sending.places.deadline()
         for attempt in itertools.count(1):
             try:
-                return await self._workers.run(functools.partial(self._sending.place_once, topic, partition))
+                return await self._workers.run(
+                    functools.partial(self._sending.places.place_once, topic, partition)
+                )
             except TubeMQError as error:
                 may_pass = error.retriable or error.condition == "TUBEMQ_TOPIC_UNPUBLISHABLE"
                 if deadline.expired or not may_pass:

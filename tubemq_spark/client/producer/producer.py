@@ -4,14 +4,12 @@ import contextlib
 from types import TracebackType
 from typing import Self, Unpack
 
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.gathered import MessageFields
 from tubemq_spark.client.producer.outcomes import SendFuture, Tell
 from tubemq_spark.client.producer.sending import Sending, would_wait
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
 
@@ -46,15 +44,12 @@ class Producer:
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
     """
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool, name: str = "") -> None:
-        """Reach no server: the first message registers this producer at the master and starts the thread.
+    def __init__(self, sending: Sending) -> None:
+        """Reach no server: the first message registers this producer and starts the thread.
 
-        Args:
-            config: how to reach TubeMQ; bounds of the window, time-outs, ``linger_ms``.
-            pool: channels to the masters; the producer makes its own connections to brokers.
-            name: how this producer calls itself in errors and in the log; by default its client id.
+        ``TubeMQClient.producer`` makes producers.
         """
-        self.sending = Sending(config, pool, name)
+        self.sending = sending
         """What this producer is made of, which the asynchronous form shares; not for users."""
         self._loop = self.sending.loop
 
@@ -116,13 +111,13 @@ class Producer:
         """
         message = self.sending.check(topic, value, **fields)
         future = SendFuture(self.sending.unasked, callback, self._loop.in_thread)
-        place = self.sending.place_now(message)
+        place = self.sending.places.place_now(topic, message.partition)
         if place is None:
             if not block:
                 raise would_wait(topic, "a master must be asked for its partitions")
             if self._loop.in_thread():
                 raise would_wait(topic, "a callback cannot ask a master for its partitions")
-            place = self.sending.place(topic, message.partition)
+            place = self.sending.places.place(topic, message.partition)
         self.sending.complete(message, place, future.tell)
         if not self._loop.put(message, block=block):
             raise would_wait(topic, self.sending.cause_of_wait(message))
@@ -171,11 +166,11 @@ class Producer:
         """
         if self._loop.in_thread():
             raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method="publishable")
-        return self.sending.publishable(topic)
+        return self.sending.places.publishable(topic)
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
-        return self.sending.receipts()
+        return self.sending.places.receipts()
 
     def statistics(self) -> ProducerStatistics:
         """Return what was sent and answered so far, and how long that took, as values that do not change.
