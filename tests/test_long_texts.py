@@ -27,7 +27,7 @@ from tubemq_spark.client.consumer.values import parse_context
 from tubemq_spark.client.producer import outgoing
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.embedded import dispatch
-from tubemq_spark.embedded.admin import parameters, topic_properties, visitors
+from tubemq_spark.embedded.admin import parameters, topic_properties
 from tubemq_spark.embedded.admin.flow import read_rules
 from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
@@ -39,7 +39,7 @@ from tubemq_spark.files import folder_uri, manifests
 from tubemq_spark.gateway import policy
 from tubemq_spark.gateway.handlers import discovery
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import tls_errors
+from tubemq_spark.net import tls_errors, visitors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.options import kinds as option_kinds

@@ -385,3 +385,13 @@ def test_connections_beyond_the_limit_are_closed_at_once(caplog):
 def test_a_place_nobody_can_listen_at_is_refused(host, port, sentence):
     with pytest.raises(OptionError, match=re.escape(sentence)):
         Listener("test", host, port, echo)
+
+
+def test_an_address_of_ip_6_is_listened_at():
+    acceptor = Acceptor("test", "::1", 0, lambda connected: connected.sendall(b"hello"))
+    try:
+        with socket.create_connection(("::1", acceptor.endpoint.port), 5) as connected:
+            assert connected.recv(5) == b"hello"
+        assert str(acceptor.endpoint) == f"[::1]:{acceptor.endpoint.port}"
+    finally:
+        acceptor.close()

@@ -397,7 +397,8 @@ def _split(seconds: float) -> tuple[int, int]:
 def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= _LAST_PORT:
         raise OptionError("TUBEMQ_BAD_SETTING", name="port", value=port, rule=f"from 0 to {_LAST_PORT}")
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))

@@ -9,9 +9,10 @@ import pytest
 
 from tests.embedded.web import TOKEN, ask
 from tests.embedded.wire import connect
-from tubemq_spark.embedded.admin import http as admin_http, visitors
+from tubemq_spark.embedded.admin import http as admin_http
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError
+from tubemq_spark.net import visitors
 
 DELETE = (
     "/webapi.htm?method=admin_delete_topic_info&topicName=demo&brokerId=1&modifyUser=x&confModAuthToken=abc"

@@ -9,28 +9,21 @@ and 408 or 413 to a request that takes too long or is too large.
 
 import contextlib
 import dataclasses
-import http.server
-import io
 import json
 import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from tubemq_spark.embedded.admin import visitors
 from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net import visitors
+from tubemq_spark.net.http import HttpRequest
 from tubemq_spark.net.listener import Acceptor
 from tubemq_spark.protocol.errcodes import ErrCode
-
-if TYPE_CHECKING:
-    import socketserver
-
-    from _typeshed import WriteableBuffer
 
 __all__ = ["BROKER_FRAME", "MASTER_FRAME", "AdminServer", "Call", "Frame", "Parameters", "bad_request"]
 
@@ -41,7 +34,7 @@ SERVER_VERSION: Final = "2.4.0"
 
 _MAX_FORM_BYTES: Final = 1 << 20
 _MAX_FIELDS: Final = 1000
-_REQUEST_TIMEOUT_S: Final = 30
+_REQUEST_TIMEOUT_S: Final = 30.0
 """A request must be complete after this time, however its bytes arrive."""
 _MAX_CONNECTIONS: Final = 128
 _USUAL_TYPE: Final = "text/html;charset=UTF-8"
@@ -232,24 +225,17 @@ class AdminServer:
         )
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(HttpRequest):
     """One call: GET with a query, or POST with a form."""
 
     def __init__(self, connected: socket.socket, server: AdminServer) -> None:
         self._server = server
-        # The base class only passes the server on to subclasses; here an Acceptor does its work.
-        super().__init__(connected, connected.getpeername(), cast("socketserver.BaseServer", None))
+        super().__init__(connected, _REQUEST_TIMEOUT_S)
 
-    def setup(self) -> None:
-        super().setup()
-        self.rfile = io.BufferedReader(
-            _UntilDeadline(self.connection, Deadline.after_ms(_REQUEST_TIMEOUT_S * 1000))
-        )
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 (the base class's name)
         self._answer(urlsplit(self.path).query)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 (the base class's name)
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= _MAX_FORM_BYTES:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has at most {_MAX_FORM_BYTES} bytes")
@@ -276,12 +262,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._server.log_refusal(status.phrase, why)
         self._send(_Page(_json(_failure(status, f"refused: {why}")), status=status))
 
-    def log_error(self, format: str, *args: object) -> None:  # noqa: A002
-        super().log_error(format, *args)
-        if args and isinstance(args[0], TimeoutError):  # The base class logs this about a late request.
-            self._refuse_late()
-
-    def _refuse_late(self) -> None:
+    def late(self) -> None:
         status, why = HTTPStatus.REQUEST_TIMEOUT, f"it was not complete after {_REQUEST_TIMEOUT_S:g} s"
         if getattr(self, "command", None):
             with contextlib.suppress(OSError):
@@ -298,32 +279,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(page.body)))
         self.end_headers()
         self.wfile.write(page.body)
-
-    def log_request(self, code: int | str = "-", _size: int | str = "-") -> None:
-        # Not the query, which may contain the token. An invalid request has no path.
-        path = urlsplit(self.path).path if self.command else "garbage"
-        logger.debug("web %s: %s %s: %s", self.client_address[0], self.command, path, code)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        logger.debug("web %s: %s", self.client_address[0], format % args)
-
-
-class _UntilDeadline(io.RawIOBase):
-    """Reads from a connection until a deadline, which single bytes do not postpone."""
-
-    def __init__(self, connected: socket.socket, deadline: Deadline) -> None:
-        self._connected = connected
-        self._deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        remaining = self._deadline.remaining()
-        if remaining <= 0:
-            raise TimeoutError("timed out")
-        self._connected.settimeout(remaining)
-        return self._connected.recv_into(buffer)
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
