@@ -85,21 +85,21 @@ says which clients there are, and what each of them may do:
 name = "etl"
 # printf %s "$TOKEN" | sha256sum; several for a change of tokens.
 token_sha256 = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-# Topics and groups; * stands for any text. Readers use groups such as etl_r00, too.
+# Topics and groups; * stands for any text. Who reads uses groups such as etl_r00, too.
 read = ["clicks", "orders_*"]
 group = ["etl*"]
 
 [[clients]]
 name = "collector"
-# Instead of a token: the common name, or another name, of the certificate that it shows (tls_client_ca).
-certificate = ["collector.example.com"]
+# Instead of a token: a name in the certificate that it shows (needs tls_client_ca).
+certificate = ["DNS:collector.example.com"]
 write = ["clicks"]
 # The group that Spark's writers name.
 group = ["tubemq_spark"]
 
 [[clients]]
 name = "monitoring"
-certificate = ["ops.example.com"]
+certificate = ["CN=ops"]
 # May see the sessions of all clients.
 operator = true
 ```
@@ -108,9 +108,11 @@ operator = true
   `tubemq.gateway.token`. A policy needs `tls_cert`, so that the token cannot be read on its way.
 - What a client has no right to is refused (`PERMISSION_DENIED`), and left out of lists of topics and groups.
   A session belongs to the client that opened it. Health and reflection need no rights.
-- The file is read again when it has changed; the next call of each client is judged by it. A range that is
-  being read goes on to its end, and so does a `Consume` stream. A file with a mistake changes nothing, and
-  the log has a warning.
+- Names in certificates are compared as they are, and written with their kind: `CN=` for the common name of
+  the subject; `DNS:`, `URI:`, `IP:` and `email:` for alternative names.
+- Every `housekeeping_ms` the gateway looks whether the content of the file has changed. Calls are judged by
+  the new one from then on, and streams that it does not allow any longer end at once. A file with a mistake
+  changes nothing; the log has a warning, and `tubemq_gateway_policy_failures_total` counts it.
 - With `master_username` and `master_password` the gateway logs in at TubeMQ for clients that name no user. No
   client is told either of them.
 

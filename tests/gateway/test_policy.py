@@ -1,13 +1,19 @@
 """The file with clients and their rights: what it says counts, and mistakes in it are refused."""
 
+import asyncio
 import hashlib
+import itertools
+import logging
+import os
+import re
+import shutil
 
 import pytest
+from hypothesis import given, strategies as st
 
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.loading import load_settings
-from tubemq_spark.gateway.policy import load_policy
-from tubemq_spark.gateway.session.guard import RULES
+from tubemq_spark.gateway.policy import RULES, Guard, Rights, load_policy
 from tubemq_spark.protocol.gateway.methods import METHODS
 
 DIGEST = hashlib.sha256(b"token").hexdigest()
@@ -26,29 +32,29 @@ def test_names_may_be_patterns_and_what_is_not_allowed_is_forbidden(tmp_path):
         [[clients]]
         name = "etl"
         token_sha256 = "{DIGEST}"
-        certificate = ["etl.example.com", "etl"]
+        certificate = ["DNS:etl.example.com", "CN=etl"]
         read = ["click*", "orders"]
         write = "results"
         group = "etl*"
 
         [[clients]]
         name = "ops"
-        certificate = "ops"
+        certificate = "CN=ops"
         operator = true
         """,
     )
     assert (made.of_token("token"), made.of_token("other"), made.of_token("")) == ("etl", None, None)
-    assert made.of_certificate(["nobody", "etl"]) == "etl"
+    assert made.of_certificate(["CN=nobody", "CN=etl"]) == "etl"
     assert made.of_certificate([]) is None
     etl, ops = made.clients["etl"], made.clients["ops"]
     topics = ("clicks", "orders", "orders2", "CLICKS", "results")
-    assert [etl.may_read(topic) for topic in topics] == [True, True, False, False, False]
-    assert [etl.may_write(topic) for topic in ("results", "clicks")] == [True, False]
-    assert etl.may_see("results")
-    assert etl.may_use("etl_r00")
-    assert not etl.may_use("other")
+    assert [etl.may("read", topic) for topic in topics] == [True, True, False, False, False]
+    assert [etl.may("write", topic) for topic in ("results", "clicks")] == [True, False]
+    assert etl.may("see", "results")
+    assert etl.may("group", "etl_r00")
+    assert not etl.may("group", "other")
     assert (etl.operator, ops.operator) == (False, True)
-    assert not ops.may_see("clicks")
+    assert not ops.may("see", "clicks")
 
 
 @pytest.mark.parametrize(
@@ -61,12 +67,19 @@ def test_names_may_be_patterns_and_what_is_not_allowed_is_forbidden(tmp_path):
         ('[[clients]]\nname = "a"', "neither token_sha256 nor certificate"),
         ('[[clients]]\nname = "a"\ntoken = "hush"', "'token', which is none of"),
         ('[[clients]]\nname = "a"\ntoken_sha256 = "hush"', "not 64 digits"),
-        ('[[clients]]\nname = "a"\ncertificate = "a"\nread = 7', "read of client 'a' is not a list of texts"),
-        ('[[clients]]\nname = "a"\ncertificate = "a"\noperator = "no"', "neither true nor false"),
-        ('[[clients]]\nname = "a"\ncertificate = "a"\n' * 2, "there twice"),
         (
-            '[[clients]]\nname = "a"\ncertificate = "x"\n[[clients]]\nname = "b"\ncertificate = "x"',
+            '[[clients]]\nname = "a"\ncertificate = "CN=a"\nread = 7',
+            "read of client 'a' is not a list of texts",
+        ),
+        ('[[clients]]\nname = "a"\ncertificate = "CN=a"\noperator = "no"', "neither true nor false"),
+        ('[[clients]]\nname = "a"\ncertificate = "CN=a"\n' * 2, "there twice"),
+        (
+            '[[clients]]\nname = "a"\ncertificate = "CN=x"\n[[clients]]\nname = "b"\ncertificate = "CN=x"',
             "client 'b' has the same certificate as client 'a'",
+        ),
+        (
+            '[[clients]]\nname = "a"\ncertificate = "a.example.com"',
+            "'a.example.com' of client 'a' is none of CN=",
         ),
         ("[[clients", "Expected"),
     ],
@@ -94,3 +107,81 @@ def test_a_policy_needs_tls_and_a_login_needs_a_policy(tmp_path):
 
 def test_each_method_has_a_rule():
     assert METHODS.keys() <= RULES.keys()
+
+
+@given(st.text("ab*?[]!", max_size=6), st.text("ab?[]!", max_size=8))
+def test_a_star_stands_for_any_text_and_every_other_character_for_itself(pattern, name):
+    expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
+    assert Rights("any", read=(pattern,)).may("read", name) is expected
+
+
+def test_names_of_a_certificate_are_of_a_kind(tmp_path):
+    made = policy(tmp_path, '[[clients]]\nname = "a"\ncertificate = "CN=a.example.com"')
+    guard = Guard("g1", str(tmp_path / "policy.toml"), certificates=True)
+    assert made.of_certificate(["DNS:a.example.com"]) is None
+    assert guard.caller((), {"x509_common_name": [b"a.example.com"]}) == "a"
+    with pytest.raises(GatewayError, match=r"names DNS:a\.example\.com"):
+        guard.caller((), {"peer_dns": [b"a.example.com"]})
+
+
+def test_a_certificate_that_no_client_can_show_is_refused(tmp_path):
+    policy(tmp_path, '[[clients]]\nname = "a"\ncertificate = "CN=a"')
+    config = tmp_path / "gateway.toml"
+    config.write_text('master_servers = ["m"]\npolicy = "policy.toml"\ntls_cert = "cert.pem"\n')
+    with pytest.raises(GatewayError, match=r"TUBEMQ_GATEWAY_POLICY.*'CN=a'.*tls_client_ca"):
+        load_settings(config)
+
+
+class Policed:
+    """A guard of a policy with one client, which may read some topics."""
+
+    def __init__(self, tmp_path):
+        self.file = tmp_path / "policy.toml"
+        self.write("a")
+        self.guard = Guard("g1", str(self.file))
+
+    def write(self, read, name="client"):
+        self.file.write_text(f'[[clients]]\nname = "{name}"\ntoken_sha256 = "{DIGEST}"\nread = "{read}"\n')
+
+    def look(self):
+        return asyncio.run(self.guard.look())
+
+    def may_read(self, topic):
+        return self.guard.refused("client", [("read", topic)]) is None
+
+
+def test_rights_are_those_of_the_file_when_it_was_looked_at_last(tmp_path):
+    policed = Policed(tmp_path)
+    assert not policed.look()
+    policed.write("b")
+    assert (policed.may_read("a"), policed.may_read("b")) == (True, False)
+    assert policed.look()
+    assert (policed.may_read("a"), policed.may_read("b")) == (False, True)
+    policed.write("b", name="another")
+    policed.look()
+    assert policed.guard.refused("client").condition == "TUBEMQ_GATEWAY_LOGIN"
+
+
+def test_a_file_of_equal_size_and_time_is_seen(tmp_path):
+    policed = Policed(tmp_path)
+    before = policed.file.stat()
+    other = tmp_path / "other.toml"
+    other.write_text(policed.file.read_text().replace('read = "a"', 'read = "b"'))
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    shutil.copy2(other, policed.file)
+    assert policed.look()
+    assert policed.may_read("b")
+
+
+def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_of_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.gateway")
+    policed, failures = Policed(tmp_path), itertools.count()
+    policed.guard.on_failure = lambda: next(failures)
+    for damage in (lambda: policed.file.write_text("[[clients"), policed.file.unlink):
+        damage()
+        assert not any(policed.look() for _ in range(3))
+        assert policed.may_read("a")
+    assert next(failures) == 2
+    assert len([one for one in caplog.records if "used as it was before" in one.getMessage()]) == 2
+    policed.write("b")
+    assert policed.look()

@@ -1,23 +1,64 @@
-"""Who may do what: a file with clients, how each shows who it is, and its rights.
+"""Who may do what: a file with clients, how each shows who it is, and its rights; and what enforces it.
 
-A client shows a token, of which the file has the SHA-256 only, or a certificate. Names of topics and groups
-may have ``*`` for any text. What the file does not allow is forbidden.
+A client shows a token, of which the file has the SHA-256 only, or a certificate, by one of its names. Names
+of topics and groups may have ``*`` for any text. What the file does not allow is forbidden.
+
+Without a policy every call is allowed. With one,
+
+- each call shows who it is, by a token or by a certificate, also a later one of the same connection;
+- what a call names is checked against the rights that its client has: when it comes, with each further
+  message of a stream, and again when the file has changed (``Guard.refused``). So a right that is taken away
+  ends the streams that need it.
+
+The file is looked at by ``look``, which a timer calls, and never by a call. It has changed when its content
+has. A file that cannot be used changes nothing.
+
+A method without a rule is refused, so that a new one is not open by mistake.
 """
 
+import asyncio
 import dataclasses
-import fnmatch
 import hashlib
+import logging
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol, TypeAlias
 
 from tubemq_spark.errors import GatewayError
+
+logger = logging.getLogger(__name__)
+
+Request: TypeAlias = Any
+"""A message of the type that the method tells."""
+Need: TypeAlias = tuple[str, str]
+"""A right, such as ``read``, and the topic or group that it is about."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _LISTS: Final = ("token_sha256", "certificate", "read", "write", "create", "group")
 _KEYS: Final = frozenset({"name", "operator", *_LISTS})
+_SCHEME: Final = "bearer "
+_NAME_KINDS: Final = {
+    "CN=": "x509_common_name",
+    "DNS:": "peer_dns",
+    "URI:": "peer_uri",
+    "IP:": "peer_ip",
+    "email:": "peer_email",
+}
+"""How the names of a certificate are written in a policy, and what gRPC calls them."""
+_IN_WORDS: Final = {
+    "read": "read",
+    "write": "publish to",
+    "create": "create the topic",
+    "see": "see",
+    "group": "act as the group",
+    "operator": "see what other clients do",
+}
+"""What a client wants to do that needs a right."""
+
+
+# The file.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,29 +75,31 @@ class Rights:
     operator: bool = False
     """Whether it may see the sessions of others."""
 
-    def may_read(self, topic: str) -> bool:
-        """Whether it may read a topic."""
-        return _any_fits(self.read, topic)
-
-    def may_write(self, topic: str) -> bool:
-        """Whether it may publish to a topic."""
-        return _any_fits(self.write, topic)
-
-    def may_create(self, topic: str) -> bool:
-        """Whether it may create a topic."""
-        return _any_fits(self.create, topic)
-
-    def may_see(self, topic: str) -> bool:
-        """Whether it may know that a topic exists."""
-        return self.may_read(topic) or self.may_write(topic)
-
-    def may_use(self, group: str) -> bool:
-        """Whether it may act as a group."""
-        return _any_fits(self.group, group)
+    def may(self, right: str, name: str) -> bool:
+        """Whether the client has a right; one that may read or write a topic may ``see`` that it exists."""
+        if right == "see":
+            return self.may("read", name) or self.may("write", name)
+        if right == "operator":
+            return self.operator
+        patterns: tuple[str, ...] = getattr(self, right)
+        return any(_fits(pattern, name) for pattern in patterns)
 
 
-def _any_fits(patterns: Iterable[str], name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a name is a pattern's, in which ``*`` stands for any text and all else for itself."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return name == pattern
+    *middle, last = rest
+    if not (name.startswith(first) and name.endswith(last)):
+        return False
+    at, end = len(first), len(name) - len(last)
+    for part in middle:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return at <= end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +111,7 @@ class Policy:
     tokens: dict[str, str]
     """The client's name, by the SHA-256 of a token."""
     certificates: dict[str, str]
-    """The client's name, by a name that a certificate has."""
+    """The client's name, by a name that a certificate has, with its kind."""
 
     def of_token(self, token: str) -> str | None:
         """Return whose token it is."""
@@ -80,22 +123,36 @@ class Policy:
         return next((self.certificates[name] for name in names if name in self.certificates), None)
 
 
-def load_policy(path: Path) -> Policy:
-    """Read a policy.
+def load_policy(path: Path, *, certificates: bool = True) -> Policy:
+    """Read a policy; ``certificates`` says whether clients show theirs to this gateway.
 
     Raises:
         GatewayError: it cannot be read, or something in it cannot be used.
     """
+    return _parsed(path, _content(path), certificates=certificates)
+
+
+def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as opened:
-            content = tomllib.load(opened)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unusable(path, str(error)) from error
+
+
+def _parsed(path: Path, data: bytes, *, certificates: bool) -> Policy:
+    try:
+        content = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _unusable(path, str(error)) from error
     if set(content) != {"clients"} or not isinstance(content["clients"], list):
         raise _unusable(path, "it must be a list of [[clients]] and nothing else")
     policy = Policy({}, {}, {})
     for number, entry in enumerate(content["clients"], 1):
         _add(policy, path, number, entry)
+    if policy.certificates and not certificates:
+        text, name = next(iter(policy.certificates.items()))
+        cause = f"client {name!r} shows the certificate {text!r}, which needs the setting tls_client_ca"
+        raise _unusable(path, cause)
     return policy
 
 
@@ -129,6 +186,10 @@ def _add_identities(policy: Policy, path: Path, name: str, lists: dict[str, tupl
     if not all(map(_DIGEST.fullmatch, lists["token_sha256"])):
         # Not the text: it may be a token.
         raise _unusable(path, f"a token_sha256 of {place} is not 64 digits of 0-9a-f")
+    for text in lists["certificate"]:
+        if not text.startswith(tuple(_NAME_KINDS)):
+            kinds = ", ".join(f"{kind}..." for kind in _NAME_KINDS)
+            raise _unusable(path, f"the certificate {text!r} of {place} is none of {kinds}")
     for owners, key in ((policy.tokens, "token_sha256"), (policy.certificates, "certificate")):
         for text in lists[key]:
             if text in owners:
@@ -145,3 +206,265 @@ def _texts(path: Path, place: str, key: str, value: object) -> tuple[str, ...]:
 
 def _unusable(path: Path, cause: str) -> GatewayError:
     return GatewayError("TUBEMQ_GATEWAY_POLICY", path=path, cause=cause.rstrip("."))
+
+
+# What each method needs.
+
+
+class Holder(Protocol):
+    """What the rules know of a session."""
+
+    @property
+    def attached(self) -> set[str]:
+        """The topics of the partitions that it reads as a member of its group."""
+
+    @property
+    def group(self) -> str:
+        """Its group."""
+
+    @property
+    def reader_groups(self) -> tuple[str, ...]:
+        """The groups under which its ranges are read."""
+
+
+Rule: TypeAlias = Callable[[Request, Holder], Iterable[Need]]
+
+
+def _all(right: str, names: Iterable[str]) -> Iterator[Need]:
+    return ((right, name) for name in names)
+
+
+def _topics(items: Iterable[Request]) -> set[str]:
+    return {item.topic for item in items}
+
+
+def _nothing(_: Request, __: Holder) -> Iterable[Need]:
+    return ()
+
+
+def _reading(topics: Callable[[Request], Iterable[str]]) -> Rule:
+    """Return the rule of a method that reads topics under the session's reader groups."""
+    return lambda request, session: [
+        *_all("read", topics(request)),
+        *_all("group", {session.group, *session.reader_groups}),
+    ]
+
+
+def _in_group(right: str, topics: Callable[[Request], Iterable[str]]) -> Rule:
+    """Return the rule of a method that does something with topics as the session's group."""
+    return lambda request, session: [*_all(right, topics(request)), ("group", session.group)]
+
+
+def _of_attached(_: Request, session: Holder) -> Iterable[Need]:
+    return [*_all("read", session.attached), ("group", session.group)]
+
+
+def _attached(request: Request) -> set[str]:
+    return {*request.topics, *_topics(place.partition for place in request.partitions)}
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    # Reader groups are needed where ranges are read: a client that only publishes has none.
+    "OpenSession": lambda request, _: _all("group", filter(None, [request.settings.group])),
+    "Heartbeat": _nothing,
+    "SessionEvents": _nothing,
+    "CloseSession": _nothing,
+    "QueryRoute": _in_group("see", lambda request: request.topics),
+    "WatchRoute": _in_group("see", lambda request: request.topics),
+    "ListTopics": _nothing,
+    "CheckTopic": lambda request, _: [("write" if request.publishable else "see", request.topic)],
+    "CreateTopic": lambda request, _: [("create", request.topic)],
+    "QueryBounds": lambda request, _: _all("read", _topics(request.stores)),
+    "QueryFirstReadable": _reading(lambda request: _topics(begin.partition for begin in request.begins)),
+    "QueryGroupPositions": _in_group("read", lambda request: _topics(request.partitions)),
+    "QueryStoredOffsets": lambda request, _: [
+        *_all("read", request.topics),
+        *_all("group", [request.group] if request.HasField("group") else []),
+    ],
+    "ResetOffsets": _in_group("read", lambda request: _topics(item.partition for item in request.positions)),
+    "ReadRange": _reading(lambda request: [request.partition.topic]),
+    "Publish": lambda request, _: _all("write", request.batch.topics),
+    "PublishStream": lambda batch, _: _all("write", batch.topics),
+    "AttachPartitions": _in_group("read", _attached),
+    "DetachPartitions": _nothing,
+    "Fetch": _of_attached,
+    "Commit": _of_attached,
+    "Consume": lambda command, session: [
+        *_of_attached(command, session),
+        *_all("read", filter(None, [command.seek.partition.topic])),
+    ],
+    "ListMembers": lambda request, session: [("group", request.group or session.group)],
+    "ListGroups": lambda request, _: _all("see", filter(None, [request.topic])),
+    "DescribeGateway": _nothing,
+    "ListSessions": lambda _, __: [("operator", "")],
+}
+"""What each method needs: for its request, for each batch of a publish stream, for each command of a consume
+stream."""
+
+
+def _seen_topics(answer: Request, rights: Rights) -> None:
+    topics = [topic for topic in answer.topics if rights.may("see", topic)]
+    del answer.topics[:]
+    answer.topics.extend(topics)
+
+
+def _seen_offsets(answer: Request, rights: Rights) -> None:
+    offsets = [
+        item
+        for item in answer.known
+        if rights.may("group", item.group) and rights.may("read", item.partition.topic)
+    ]
+    del answer.known[:]
+    answer.known.extend(offsets)
+
+
+def _seen_groups(answer: Request, rights: Rights) -> None:
+    groups = [group for group in answer.groups if rights.may("group", group.name)]
+    del answer.groups[:]
+    answer.groups.extend(groups)
+
+
+_LEFT_OUT: Final[Mapping[str, Callable[[Request, Rights], None]]] = {
+    "ListTopics": _seen_topics,
+    "QueryStoredOffsets": _seen_offsets,
+    "ListGroups": _seen_groups,
+}
+"""Answers from which is left out what the client has no right to see."""
+
+
+# Its enforcement.
+
+
+class Guard:
+    """The policy of a gateway; used in the event loop."""
+
+    def __init__(self, gateway: str, path: str | None, *, certificates: bool = False) -> None:
+        """Read the policy; ``certificates`` says whether clients show theirs.
+
+        Raises:
+            GatewayError: it cannot be used.
+        """
+        self._gateway = gateway
+        self._path = None if path is None else Path(path)
+        self._certificates = certificates
+        self._seen: bytes | str = b""
+        """What the file was when it was looked at last: its content, or why it could not be read."""
+        self._policy = Policy({}, {}, {})
+        self.on_failure: Callable[[], object] = lambda: None
+        """Called when the file has changed and cannot be used."""
+        if self._path is not None:
+            self._seen = _content(self._path)
+            self._policy = _parsed(self._path, self._seen, certificates=certificates)
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a policy."""
+        return self._path is not None
+
+    async def look(self) -> bool:
+        """Read the file if it has changed; return whether rights are others now."""
+        if self._path is None:
+            return False
+        try:
+            seen: bytes | str = await asyncio.to_thread(self._path.read_bytes)
+        except OSError as error:
+            seen = str(error)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            if isinstance(seen, str):
+                raise _unusable(self._path, seen)
+            self._policy = _parsed(self._path, seen, certificates=self._certificates)
+        except GatewayError as error:
+            self.on_failure()
+            logger.warning("the policy is used as it was before: %s", error)
+            return False
+        logger.info("the policy %s was read again: %d clients", self._path, len(self._policy.clients))
+        return True
+
+    def caller(
+        self,
+        metadata: Iterable[tuple[str, str | bytes]],
+        shown: Mapping[str, Iterable[bytes]],
+    ) -> str:
+        """Return who calls: a client of the policy; without one, the names of its certificate, if it has any.
+
+        Args:
+            metadata: that of the call.
+            shown: what gRPC knows of the connection.
+
+        Raises:
+            GatewayError: the call does not show who makes it, or the policy has no such client.
+        """
+        names = [
+            f"{kind}{name.decode(errors='replace')}"
+            for kind, key in _NAME_KINDS.items()
+            for name in shown.get(key, ())
+        ]
+        if self._path is None:
+            return ", ".join(names)
+        header = next((value for key, value in metadata if key == "authorization"), "")
+        if header:
+            if not isinstance(header, str) or not header.lower().startswith(_SCHEME):
+                raise self._unknown("its metadata 'authorization' is not 'Bearer' and a token")
+            client = self._policy.of_token(header[len(_SCHEME) :].strip())
+            what = "no client of the policy has its token"
+        else:
+            client = self._policy.of_certificate(names)
+            what = f"no client of the policy has its certificate, which names {', '.join(names)}"
+            what = what if names else "it shows neither a token nor a certificate"
+        if client is None:
+            raise self._unknown(what)
+        return client
+
+    def needs(self, method: str, request: Request, client: str, session: Holder | None) -> Collection[Need]:
+        """Return what a call needs, when it is allowed; nothing without a policy.
+
+        Raises:
+            GatewayError: it is not allowed.
+        """
+        if self._path is None:
+            return ()
+        rule = RULES.get(method)
+        if rule is None:
+            raise self._forbidden(client, f"call {method}, for which there is no rule")
+        needs = set(rule(request, session or _NO_SESSION))
+        if (refusal := self.refused(client, needs)) is not None:
+            raise refusal
+        return needs
+
+    def refused(self, client: str, needs: Iterable[Need] = ()) -> GatewayError | None:
+        """Return why a client may not go on with what needs these rights; None: it may."""
+        if self._path is None:
+            return None
+        rights = self._policy.clients.get(client)
+        if rights is None:
+            return self._unknown(f"the policy has no client {client} any more")
+        for right, name in sorted(needs):
+            if not rights.may(right, name):
+                return self._forbidden(client, f"{_IN_WORDS[right]} {name}".rstrip())
+        return None
+
+    def leave_out(self, method: str, answer: Request, client: str) -> None:
+        """Take out of an answer what the client has no right to see."""
+        if self._path is not None and (take := _LEFT_OUT.get(method)) is not None:
+            take(answer, self._policy.clients.get(client) or Rights(client))
+
+    def _unknown(self, what: str) -> GatewayError:
+        return GatewayError("TUBEMQ_GATEWAY_LOGIN", gateway=self._gateway, what=what)
+
+    def _forbidden(self, client: str, what: str) -> GatewayError:
+        return GatewayError("TUBEMQ_GATEWAY_FORBIDDEN", gateway=self._gateway, client=client, what=what)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _NoSession:
+    """Stands for the session of calls that belong to none."""
+
+    attached: set[str] = dataclasses.field(default_factory=set)
+    group: str = ""
+    reader_groups: tuple[str, ...] = ()
+
+
+_NO_SESSION: Final = _NoSession()

@@ -87,6 +87,7 @@ class GatewayServer:
         self._sessions = sessions = Sessions(settings)
         self._calls = calls = Calls(settings, sessions, self.metrics)
         calls.hooks.extend(hooks)
+        calls.guard.on_failure = self.metrics.policy_failed
         self._budget = budget = ByteBudget(settings.session_bytes, settings.total_bytes)
         self._control_workers = self._workers("control", settings.control_threads)
         self._consumers = self._workers("consuming", settings.consuming_threads)
@@ -210,6 +211,7 @@ class GatewayServer:
         self._periodic.every(
             settings.housekeeping_ms, self._end_silent_sessions, "looking for silent sessions"
         )
+        self._periodic.every(settings.housekeeping_ms, self._look_at_policy, "looking at the policy")
         await self._announcing.begin(self._operations.advertised)
         self._periodic.every(settings.housekeeping_ms, self._announcing.renew, "announcing the gateway")
         self._periodic.every(settings.route_refresh_ms, self._refresh_routes, "refreshing the routes")
@@ -367,6 +369,14 @@ class GatewayServer:
         for session in silent:
             text = "session %s of %s was silent for too long"
             logger.info(text, session.client_id, session.peer, extra={"kind": "silent sessions"})
+
+    async def _look_at_policy(self) -> None:
+        """Judge everybody by the policy as its file is now."""
+        if await self._calls.guard.look():
+            for session in self._sessions:
+                if self._calls.guard.refused(session.owner) is not None:
+                    self._sessions.close(session)
+            self._calls.judge_again()
 
     async def _refresh_routes(self) -> None:
         for access in self._upstream.accesses():

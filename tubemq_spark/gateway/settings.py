@@ -159,7 +159,9 @@ class GatewaySettings:
         "after how long a session is closed whose stream was lost, if it wants that",
         5_000,
     )
-    housekeeping_ms: int = setting(MILLISECONDS, "how often silent sessions are looked for", 5_000)
+    housekeeping_ms: int = setting(
+        MILLISECONDS, "how often to look for silent sessions, and for a policy that has changed", 5_000
+    )
     route_refresh_ms: int = setting(MILLISECONDS, "how old what a master said of partitions may be", 20_000)
     route_expiry_ms: int = setting(MILLISECONDS, "how old it may be while no master answers", 300_000)
     sessions: int = setting(COUNT, "how many sessions there may be", 10_000)
@@ -233,7 +235,7 @@ class GatewaySettings:
         if self.policy is not None:
             from tubemq_spark.gateway.policy import load_policy
 
-            load_policy(Path(self.policy))
+            load_policy(Path(self.policy), certificates=self.tls_client_ca is not None)
         if self.heartbeat_ms >= self.lease_ms:
             raise bad_setting("heartbeat_ms", self.heartbeat_ms, f"below lease_ms, which is {self.lease_ms}")
         if self.session_bytes > self.total_bytes:

@@ -9,7 +9,7 @@ from tests.gateway.running import PlainClient
 TOKENS = {"reader": "token of reader", "writer": "token of writer", "operator": "token of operator"}
 
 
-def policy_text(*left_out):
+def policy_text(*left_out, certificates=False):
     rights = {
         "reader": 'read = ["clicks"]\ngroup = ["reader*"]',
         "writer": 'write = ["clicks"]',
@@ -21,7 +21,8 @@ def policy_text(*left_out):
         for name, token in TOKENS.items()
         if name not in left_out
     ]
-    return "".join(clients) + '[[clients]]\nname = "shown"\ncertificate = ["shown.example.com"]\nread = "*"\n'
+    shown = '[[clients]]\nname = "shown"\ncertificate = ["DNS:shown.example.com"]\nread = "*"\n'
+    return "".join(clients) + (shown if certificates else "")
 
 
 class SecuredClient(PlainClient):

@@ -2,9 +2,10 @@
 
 import dataclasses
 import logging
-import os
+import queue
 import urllib.request
 
+import grpc
 import pytest
 
 from testkit.certificates import Authority
@@ -48,6 +49,7 @@ def served(files, nothing_left_behind_by_the_module):
         "master_username": "gateway",
         "master_password": PASSWORD,
         "access_log_every": 1,
+        "housekeeping_ms": 20,
     }
     topics = {"clicks": (1, 1), "hidden": (1, 1)}
     with (
@@ -152,11 +154,18 @@ def test_a_writer_publishes_to_what_it_may_and_reads_nothing(connect):
 def test_a_group_is_used_by_those_who_may(connect):
     reader = connect("reader")
     assert refusal(reader.open, group="others") == FORBIDDEN
-    assert refusal(reader.open, group="reader", reader_groups=["others"]) == FORBIDDEN
+    reader.open(group="reader", reader_groups=["others"])
+    assert refusal(reader, "ReadRange", partition=place("clicks"), end=28) == FORBIDDEN
     assert refusal(reader, "QueryStoredOffsets", group="others") == FORBIDDEN
     # Without one, it is the gateway's own.
     reader.open(group="")
     assert refusal(reader, "QueryGroupPositions", partitions=[place("clicks")]) == FORBIDDEN
+
+
+def test_a_client_that_only_publishes_needs_no_reader_groups(connect, change):
+    change(policy_text().replace('write = ["clicks"]', 'write = ["clicks"]\ngroup = ["tubemq_spark"]'))
+    writer = connect("writer", group="tubemq_spark")
+    assert writer("Publish", batch=batch("clicks")).receipts
 
 
 def test_a_client_can_use_neither_session_nor_id_of_another_client(connect):
@@ -177,23 +186,114 @@ def test_operators_see_all_sessions(connect):
     assert {"client of reader", "client of operator"} <= {one.session.client_id for one in listed}
 
 
-def test_a_policy_that_has_changed_counts_from_the_next_call_on(connect, files, caplog):
-    caplog.set_level(logging.INFO, "tubemq_spark.gateway")
+@pytest.fixture
+def change(served, files):
+    """Writes the policy, and returns when the gateway has looked at it."""
     policy = files[2]
+
+    def change(text):
+        policy.write_text(text)
+        guard = served.server._calls.guard
+        wait_until(lambda: guard._seen == text.encode())
+
+    yield change
+    change(policy_text())
+
+
+def test_a_policy_that_has_changed_counts_as_soon_as_it_was_looked_at(connect, change, caplog):
+    caplog.set_level(logging.INFO, "tubemq_spark.gateway")
     reader = connect("reader")
     writer = connect("writer", group="")
+    change("[[clients")
+    assert list(reader("ListTopics").topics) == ["clicks"]
+    wait_until(lambda: any("used as it was before" in one.getMessage() for one in caplog.records))
+    change(policy_text("reader"))
+    assert refusal(reader, "ListTopics") == UNKNOWN
+    change(policy_text().replace('write = ["clicks"]', ""))
+    assert refusal(writer, "Publish", batch=batch("clicks")) == FORBIDDEN
+
+
+def ended(call):
+    """How a stream ended: its status, and the condition of its error."""
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    refused = RefusedError(caught.value)
+    return refused.status, refused.condition
+
+
+def publishing(writer, sent):
+    sent.put(pb.PublishCommand(begin=pb.PublishCommand.Begin(session=writer.session)))
+    sent.put(pb.PublishCommand(batch=batch("clicks")))
+    call = writer.method("PublishStream")(iter(sent.get, None), timeout=20)
+    next(call), next(call)
+    return call
+
+
+def consuming(reader, sent):
+    attach = {"partition": place("clicks"), "offset": 0}
+    assert reader("AttachPartitions", partitions=[attach]).partitions[0].WhichOneof("result") == "offset"
+    sent.put(pb.ConsumeCommand(begin=pb.ConsumeCommand.Begin(session=reader.session)))
+    sent.put(pb.ConsumeCommand(credit=1))
+    call = reader.method("Consume")(iter(sent.get, None), timeout=20)
+    next(call)
+    return call
+
+
+def hearing(reader, _):
+    call = reader.method("SessionEvents")(reader.request("SessionEvents"), timeout=20)
+    call.initial_metadata()
+    return call
+
+
+NO_READS = policy_text().replace('read = ["clicks"]', "")
+NO_WRITES = policy_text().replace('write = ["clicks"]', "")
+WITHOUT = {name: policy_text(name) for name in TOKENS}
+
+
+@pytest.mark.parametrize(
+    ("who", "begin", "text", "end"),
+    [
+        ("writer", publishing, NO_WRITES, FORBIDDEN),
+        ("writer", publishing, WITHOUT["writer"], UNKNOWN),
+        ("reader", consuming, NO_READS, FORBIDDEN),
+        ("reader", consuming, WITHOUT["reader"], UNKNOWN),
+        ("reader", hearing, WITHOUT["reader"], UNKNOWN),
+    ],
+    ids=["publish-right", "publish-client", "consume-right", "consume-client", "events-client"],
+)
+def test_a_stream_ends_when_its_client_loses_the_right_to_it(connect, change, who, begin, text, end):
+    client, sent = connect(who, group="reader" if who == "reader" else ""), queue.SimpleQueue()
     try:
-        policy.write_text("[[clients")
-        assert list(reader("ListTopics").topics) == ["clicks"]
-        assert any("used as it was before" in one.getMessage() for one in caplog.records)
-        policy.write_text(policy_text("reader"))
-        assert refusal(reader, "ListTopics") == UNKNOWN
-        policy.write_text(policy_text().replace('write = ["clicks"]', ""))
-        assert refusal(writer, "Publish", batch=batch("clicks")) == FORBIDDEN
+        call = begin(client, sent)
+        change(text)
+        assert ended(call) == end
     finally:
-        policy.write_text(policy_text())
-        os.utime(policy)
-    wait_until(lambda: reader("ListTopics").topics)
+        sent.put(None)
+
+
+def test_a_range_ends_when_its_client_loses_the_right_to_it(connect, change):
+    writer, reader = connect("writer", group=""), connect("reader")
+    publish = pb.MessageBatch(places=[pb.Place(broker_id=1)], place_codes=bytes(4 * 8))
+    publish.MergeFrom(sends.to_proto(SendBatch.of("clicks", [bytes(1 << 19)] * 8)))
+    for _ in range(10):
+        writer("Publish", batch=publish)
+    end = reader("QueryBounds", stores=[pb.Store(topic="clicks", broker_id=1)]).answers[0].bounds.latest
+    call = reader.method("ReadRange")(
+        reader.request("ReadRange", partition=place("clicks"), end=end), timeout=20
+    )
+    next(call)
+    change(NO_READS)
+    assert ended(call) == FORBIDDEN
+
+
+def test_consuming_by_a_stream_needs_what_fetching_needs(connect, change):
+    reader, sent = connect("reader"), queue.SimpleQueue()
+    consuming(reader, sent).cancel()
+    sent.put(None)
+    change(NO_READS)
+    assert refusal(reader, "Fetch") == FORBIDDEN
+    begin = pb.ConsumeCommand(begin=pb.ConsumeCommand.Begin(session=reader.session))
+    assert ended(reader.method("Consume")(iter([begin]), timeout=20)) == FORBIDDEN
 
 
 def test_a_certificate_is_as_good_as_a_token(served, files):
@@ -205,6 +305,8 @@ def test_a_certificate_is_as_good_as_a_token(served, files):
         "metrics": None,
     }
     changes = {name: value for name, value in changes.items() if name not in {"master_servers", "master_web"}}
+    files[2].with_name("certificates.toml").write_text(policy_text(certificates=True))
+    changes["policy"] = str(files[2].with_name("certificates.toml"))
 
     class Upstream:
         master, master_web = str(settings.master_servers[0]), str(settings.master_web[0])

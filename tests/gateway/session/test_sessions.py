@@ -71,7 +71,7 @@ def test_the_same_client_may_open_its_session_again():
 def test_a_silent_session_expires_and_one_with_calls_under_way_does_not():
     sessions, clock = made()
     silent, busy, fresh = (opened(sessions, name) for name in ("silent", "busy", "fresh"))
-    busy.running = 1
+    busy.under_way.add(object())
     clock.now += LEASE_S + 1
     sessions.use(ref("fresh"))
 

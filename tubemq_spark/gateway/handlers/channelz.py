@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 import grpc.aio
 
 from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.gateway.policy import Guard
 from tubemq_spark.gateway.session.calls import abort
-from tubemq_spark.gateway.session.guard import Guard
 
 Method: TypeAlias = Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]
 
@@ -24,7 +24,8 @@ class _ForOperators:
 
         async def answer(request: object, context: grpc.aio.ServicerContext) -> object:
             try:
-                self._guard.check_operator(self._guard.client_of(context))
+                client = self._guard.caller(context.invocation_metadata() or (), context.auth_context())
+                self._guard.needs("ListSessions", request, client, None)
             except TubeMQError as error:
                 await abort(context, error)
             return await method(request, context)

@@ -172,6 +172,7 @@ class Consuming:
         """
         stands = await self._workers.run(lambda: attached.consumer.connect(partition, offset))
         attached.partitions.add(partition)
+        attached.session.attached.add(partition.topic)
         self._look_for_lost(attached)
         attached.parking.wake(partition)
         return stands.offset

@@ -219,7 +219,7 @@ class Publishing:
         session, name = call.owner(), sending.producing.name
         # What read returns at the end of a stream is no command.
         while isinstance(command, pb.PublishCommand):
-            self._calls.guard.check_batch(command.batch, call.client)
+            call.judge(command.batch)
             if sending.at_rest:
                 sending.follow(self._begin(session, name, sending.producing.stored, patiently=True))
             size = command.ByteSize()

@@ -26,6 +26,7 @@ from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 _SIGN_S: Final = 1.0
 """After how long a client is told that there is nothing yet."""
+_NOTHING_NAMED: Final = pb.ConsumeCommand()
 _EMPTY_S: Final = 0.2
 """How often a stream looks whether something is attached again."""
 
@@ -64,6 +65,7 @@ class _Stream:
         attached = self._attached
         while not attached.session.ended:
             self._calls.refuse_when_draining()
+            self._call.judge(_NOTHING_NAMED)
             if self._credit <= 0:
                 await self._wait_for_credit()
                 continue
@@ -97,6 +99,7 @@ class _Stream:
     async def _obey(self) -> None:
         # What read returns at the end of a stream is no command.
         while isinstance(command := await self._call.read(), pb.ConsumeCommand):
+            self._call.judge(command)
             which = command.WhichOneof("command")
             if which == "credit":
                 self._credit += command.credit
@@ -153,6 +156,7 @@ class Streaming:
         if not command.HasField("begin"):
             raise MalformedMessageError("the first command of a consume stream is not begin")
         with self._calls.within(call, self._sessions.use(command.begin.session)) as session:
+            call.judge(command)
             with self._consuming.place():
                 await self._serve(session, call)
             if session.ended and not session.closed_by_client:

@@ -55,6 +55,9 @@ class Metrics:
             "How much data stores held behind what was read",
             buckets=_BYTES,
         )
+        self._policy_failures = self._made(
+            prometheus.Counter, "policy_failures", "Changes of the policy that could not be used"
+        )
         self._hooks = self._made(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
         self._watched: dict[str, Callable[[], float]] = {}
         self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
@@ -98,6 +101,10 @@ class Metrics:
     def behind(self, size: int) -> None:
         """Note how much a reader has still to read."""
         self._behind.observe(size)
+
+    def policy_failed(self) -> None:
+        """Count a policy that cannot be used."""
+        self._policy_failures.inc()
 
     def hook_failed(self) -> None:
         """Count a hook that raised."""

@@ -4,6 +4,9 @@
 itself in a trailer; INTERNAL for a mistake of ours, which is logged with its traceback. That comes before the
 deadline of the client, who otherwise would learn nothing of the reason; a client that names no deadline has
 the usual one of the method. What a thread still does then comes to its end, and no call waits for it.
+
+**A call that may not go on** is ended by ``Call.end``, which cancels its task: its session has ended, or the
+policy has changed. The client gets the error that ``end`` was given.
 """
 
 import asyncio
@@ -22,7 +25,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.operate.metrics import Metrics
-from tubemq_spark.gateway.session.guard import Guard
+from tubemq_spark.gateway.policy import Guard, Need
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.constants import MAX_TOPICS
@@ -95,6 +98,27 @@ class Call:
     """Who calls, as the policy names it."""
     rows: int = 0
     """How many messages it moved, for the access log."""
+    needs: set[Need] = dataclasses.field(default_factory=set)
+    """What it has needed of the policy until now."""
+    guard: Guard | None = None
+    task: "asyncio.Task[Any] | None" = dataclasses.field(default_factory=asyncio.current_task)
+    ended_by: TubeMQError | None = None
+    """Why it may not go on."""
+
+    def end(self, error: TubeMQError) -> None:
+        """End the call; its client is told why."""
+        if self.ended_by is None and self.task is not None:
+            self.ended_by = error
+            self.task.cancel()
+
+    def judge(self, message: Request) -> None:
+        """Return when the policy allows what a message of the client wants.
+
+        Raises:
+            GatewayError: it does not.
+        """
+        if self.guard is not None:
+            self.needs.update(self.guard.needs(self.method.name, message, self.client, self.session))
 
     async def read(self) -> Request | None:
         """Return the next message of the client's stream; None at its end.
@@ -131,12 +155,13 @@ class Calls:
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self._sessions = sessions
         self._metrics = metrics
-        self.guard = Guard(settings.name, settings.policy)
+        self.guard = Guard(settings.name, settings.policy, certificates=settings.tls_client_ca is not None)
         """Who may call, and what."""
         self.hooks: list[Hook] = []
         """Called with each call; what they raise is logged and counted, and changes nothing."""
         self.draining = False
         """Whether the gateway is about to stop."""
+        self._running: set[Call] = set()
 
     def refuse_when_draining(self) -> None:
         """Return while the gateway serves.
@@ -169,18 +194,28 @@ class Calls:
     @contextlib.contextmanager
     def within(self, call: Call, session: Session) -> Iterator[Session]:
         """Give a call its session, which does not expire during it."""
-        self.guard.check_owner(session, call.client)
+        self._check_owner(session, call.client)
         call.session = session
-        session.running += 1
+        session.under_way.add(call)
         try:
             yield session
         finally:
-            session.running -= 1
+            session.under_way.discard(call)
             self._sessions.seen(session)
+
+    def judge_again(self) -> None:
+        """End the calls that the policy allows no longer."""
+        for call in list(self._running):
+            if (refusal := self.guard.refused(call.client, call.needs)) is not None:
+                call.end(refusal)
+
+    def _check_owner(self, session: Session, client: str) -> None:
+        if self.guard.active and session.owner != client:
+            what = f"use the session {session.client_id}, which is another client's"
+            raise GatewayError("TUBEMQ_GATEWAY_FORBIDDEN", gateway=self._gateway, client=client, what=what)
 
     def _guarded(self, name: str, handler: Handler) -> Handler:
         """Return a handler that is only called where the policy allows it."""
-        guard = self.guard
 
         async def handle(request: Request, call: Call) -> Answer:
             session = call.session
@@ -188,13 +223,15 @@ class Calls:
             if session is None and isinstance(ref := getattr(request, "session", None), pb.SessionRef):
                 session = self._sessions.known(ref.client_id)
                 if session is not None:
-                    guard.check_owner(session, call.client)
-            guard.check(name, request, call.client, session)
+                    self._check_owner(session, call.client)
+            # The messages of a client's stream are judged as they come.
+            if request is not None:
+                call.needs.update(self.guard.needs(name, request, call.client, session))
             answer = await handler(request, call)
             if name == "OpenSession":
                 call.owner().owner = call.client
             if answer is not None:
-                guard.leave_out(name, answer, call.client)
+                self.guard.leave_out(name, answer, call.client)
             return answer
 
         return handle
@@ -222,22 +259,29 @@ class Calls:
 
     @contextlib.asynccontextmanager
     async def _answered(self, method: Method, context: grpc.aio.ServicerContext) -> AsyncIterator[Call]:
-        name, call = method.name, Call(method, context)
+        name, call = method.name, Call(method, context, guard=self.guard)
         began, status, failure = time.monotonic(), "OK", None
+        self._running.add(call)
         self._tell(lambda hook: hook.before(call))
         try:
             if name not in _ALWAYS:
                 self.refuse_when_draining()
-            call.client = self.guard.client_of(context)
+            call.client = self.guard.caller(context.invocation_metadata() or (), context.auth_context())
             yield call
         except asyncio.CancelledError:
-            status = "CANCELLED"
-            raise
+            failure = call.ended_by
+            if failure is None or call.task is None:
+                status = "CANCELLED"
+                raise
+            call.task.uncancel()
+            status = status_of(failure).name
+            await abort(context, failure)
         except Exception as error:  # noqa: BLE001 (any of them is an answer)
             failure = _as_error(name, error)
             status = status_of(failure).name
             await abort(context, failure)
         finally:
+            self._running.discard(call)
             seconds = time.monotonic() - began
             self._metrics.ended(name, status, seconds)
             self._log(call, status, seconds, failure)

@@ -53,8 +53,8 @@ class Session:
     opened_at: float
     seen_at: float
     """When it last gave a sign, in seconds of the clock."""
-    running: int = 0
-    """How many of its calls are under way."""
+    under_way: set[object] = dataclasses.field(default_factory=set)
+    """Its calls that have not ended."""
     calls: int = 0
     """How many calls it has made."""
     ended: bool = False
@@ -65,7 +65,22 @@ class Session:
     owner: str = ""
     """The client of the policy that opened it."""
     attached: set[str] = dataclasses.field(default_factory=set)
-    """Topics of partitions that it was allowed to attach; only with a policy."""
+    """The topics of the partitions that it reads as a member of its group."""
+
+    @property
+    def running(self) -> int:
+        """How many of its calls are under way."""
+        return len(self.under_way)
+
+    @property
+    def group(self) -> str:
+        """The group under which it deals with TubeMQ."""
+        return self.access.config.group
+
+    @property
+    def reader_groups(self) -> tuple[str, ...]:
+        """The groups under which its ranges are read."""
+        return self.access.config.reader_groups
 
 
 class Sessions:
