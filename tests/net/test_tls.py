@@ -154,6 +154,19 @@ def test_a_renewed_file_is_used_from_the_next_connection_on(authority, pair, tmp
     assert config.context().get_ca_certs() == TlsConfig(str(newer.cert)).context().get_ca_certs()
 
 
+def test_a_renewed_file_of_equal_size_and_time_is_seen(authority, tmp_path):
+    file, newer = tmp_path / "ca.pem", tmp_path / "renewed.pem"
+    contents = authority.cert.read_bytes(), Authority(tmp_path, "newer").cert.read_bytes()
+    for path, content in zip((file, newer), contents, strict=True):
+        path.write_bytes(content.ljust(max(map(len, contents)), b"\n"))
+    config = TlsConfig(str(file))
+    before = config.context()
+    status = file.stat()
+    os.utime(newer, ns=(status.st_atime_ns, status.st_mtime_ns))
+    shutil.copy2(newer, file)
+    assert config.context() is not before
+
+
 def test_files_that_do_not_fit_together_yet_are_not_used(authority, pair, tmp_path, caplog):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(pair.cert, cert)

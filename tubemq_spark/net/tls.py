@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _PEM: Final = b"-----BEGIN "
 
-Stamp = tuple[tuple[int, int], ...]
+Stamp = tuple[tuple[int, ...], ...]
 """Time of change, in ns, and size of each file of a setting."""
 
 
@@ -227,7 +227,8 @@ def _stamp(config: TlsConfig | ServerTls) -> Stamp | None:
         stats = [Path(path).stat() for path in _files(config)]
     except (OSError, ValueError):
         return None
-    return tuple((file.st_mtime_ns, file.st_size) for file in stats)
+    # A copy may keep the time of modification (cp -p), and never that of the last change of any kind.
+    return tuple((file.st_ino, file.st_ctime_ns, file.st_mtime_ns, file.st_size) for file in stats)
 
 
 class _Contexts:
