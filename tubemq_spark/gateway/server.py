@@ -24,7 +24,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark import __version__
-from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.handlers.announcing import Announcing
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.handlers.channelz import serve_channelz
@@ -47,7 +47,7 @@ from tubemq_spark.gateway.session.budget import ByteBudget
 from tubemq_spark.gateway.session.calls import Calls, Handler, Hook
 from tubemq_spark.gateway.session.certificates import Certificates
 from tubemq_spark.gateway.session.sessions import Sessions
-from tubemq_spark.gateway.session.upstream import Access, Upstream
+from tubemq_spark.gateway.session.upstream import Access, RouteRefresh, Upstream
 from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
@@ -90,6 +90,7 @@ class GatewayServer:
         calls.guard.on_failure = self.metrics.policy_failed
         self._budget = budget = ByteBudget(settings.session_bytes, settings.total_bytes)
         self._control_workers = self._workers("control", settings.control_threads)
+        self._route_refresh = RouteRefresh(self._control_workers.run)
         self._consumers = self._workers("consuming", settings.consuming_threads)
         self._reads = self._workers("reads", settings.reads)
         self._publishes = self._workers("publishes", settings.publishes)
@@ -246,6 +247,7 @@ class GatewayServer:
             await self._quiet(grace_s)
             await self._server.stop(0)
         await self._periodic.stop()
+        await self._route_refresh.stop()
         await self._announcing.end()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
@@ -379,11 +381,7 @@ class GatewayServer:
             self._calls.judge_again()
 
     async def _refresh_routes(self) -> None:
-        for access in self._upstream.accesses():
-            try:
-                await self._control_workers.run(access.routes.refresh)
-            except TubeMQError as error:
-                logger.warning("the routes of group %s were not refreshed: %s", access.config.group, error)
+        self._route_refresh.begin(self._upstream.accesses())
 
     def _route_changed(self, access: Access, topic: str, partitions: int) -> None:
         self._events.route_changed(access, topic, partitions)

@@ -4,10 +4,13 @@ Sessions with equal settings share what is known of routes. Producers have conne
 kept for the next one that publishes with equal settings.
 """
 
+import asyncio
 import dataclasses
+import functools
+import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
@@ -18,14 +21,17 @@ from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers
-from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.session.routes import Routes
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
+logger = logging.getLogger(__name__)
+
 _FIRST_CONTACT_MS: Final = 3_000
+_REFRESHED_AT_ONCE: Final = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -117,3 +123,43 @@ class Upstream:
         """Close all connections."""
         self._producers.close_idle()
         self._pool.close()
+
+
+class RouteRefresh:
+    """Refreshes the routes of all accesses, each beside the others; used in the event loop.
+
+    At most ``_REFRESHED_AT_ONCE`` are under way. One that takes longer than a round is not begun again in the
+    next one, and holds up none of the others.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+        """Use ``run`` to carry out what blocks."""
+        self._run = run
+        self._places = asyncio.Semaphore(_REFRESHED_AT_ONCE)
+        self._under_way: dict[Access, asyncio.Task[None]] = {}
+
+    def begin(self, accesses: Iterable[Access]) -> None:
+        """Begin a round."""
+        for access in accesses:
+            if access not in self._under_way:
+                task = self._under_way[access] = asyncio.create_task(self._refresh(access))
+                task.add_done_callback(functools.partial(self._forget, access))
+
+    async def stop(self) -> None:
+        """End what is under way; a thread that asks a master comes to its own end."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self, access: Access, _: object) -> None:
+        del self._under_way[access]
+
+    async def _refresh(self, access: Access) -> None:
+        async with self._places:
+            try:
+                await self._run(access.routes.refresh)
+            except TubeMQError as error:
+                logger.warning("the routes of group %s were not refreshed: %s", access.config.group, error)
+            except Exception:  # (the others have to be refreshed all the same)
+                logger.exception("refreshing the routes of group %s failed", access.config.group)
