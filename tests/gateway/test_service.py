@@ -222,6 +222,14 @@ def test_operators_see_the_gateway_and_its_sessions_page_by_page(served, client)
         assert not rest.more
 
 
+def test_clients_are_told_the_names_of_a_gateway_and_another_address_than_the_one_it_listens_at(server):
+    named = {"advertise": "gateway.example.com:443", "node_name": "g7", "cluster_name": "blue"}
+    with gateway(server, **named) as running, PlainClient(running.address) as client:
+        told = client("DescribeGateway")
+        assert (told.advertised, told.name, told.cluster) == ("gateway.example.com:443", "g7", "blue")
+        assert running.address.startswith("127.0.0.1:")
+
+
 def test_a_closed_session_is_gone(client):
     client.open()
     client("CloseSession")

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+import time
 
 import pytest
 
@@ -37,8 +38,12 @@ def written(path, *records, **flags):
     return path.read_text(encoding="utf-8")
 
 
-def test_an_entry_is_a_line_with_its_time_in_utc(tmp_path):
+def test_an_entry_is_a_line_with_its_time_in_utc(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
     text = written(tmp_path / "log", record("hello"))
+    monkeypatch.undo()
+    time.tzset()
     assert text == "2026-01-01T00:00:00Z INFO tubemq_spark.gateway: hello\n"
 
 

@@ -61,6 +61,14 @@ def test_members_of_other_groups_hear_nothing(fleet):
     assert heard(other) == []
 
 
+def test_members_hear_nothing_of_each_other_where_the_settings_want_that(server, fleet):
+    topic, group = fleet.topic(), fresh("group")
+    with gateway(server, notify_members=False) as quiet:
+        stays = fleet.reader(topic, 1, group=group, served=quiet)
+        fleet.reader(topic, 2, group=group, served=quiet)
+        assert heard(stays) == []
+
+
 def test_events_come_with_heartbeats_until_they_were_seen(fleet):
     topic, group = fleet.topic(), fresh("group")
     stays = fleet.reader(topic, 1, group=group)

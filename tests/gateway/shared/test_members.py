@@ -76,12 +76,20 @@ def test_groups_are_listed_by_topic(fleet):
 
 
 def test_an_answer_of_the_moment_before_is_used_and_says_how_old_it_is(fleet, monkeypatch):
-    monkeypatch.setattr("tubemq_spark.gateway.handlers.members._FRESH_S", 3_600.0)
+    monkeypatch.setattr("tubemq_spark.gateway.handlers.members._FRESH_S", 5.0)
+    now = 1_000.0
+    monkeypatch.setattr(fleet.served.server._members, "_clock", lambda: now)
     topic, group = fleet.topic(), fresh("group")
-    reader = fleet.reader(topic, 1, group=group)
-    assert members(reader) == [reader.session.client_id]
-    fleet.reader(topic, 2, group=group)
-    assert members(reader) == [reader.session.client_id]
+    first = fleet.reader(topic, 1, group=group)
+    assert first("ListMembers").age_ms == 0
+    second = fleet.reader(topic, 2, group=group)
+    now += 4
+    answer = first("ListMembers")
+    assert ([one.client_id for one in answer.members], answer.age_ms) == ([first.session.client_id], 4_000)
+    now += 2
+    answer = first("ListMembers")
+    both = sorted([first.session.client_id, second.session.client_id])
+    assert ([one.client_id for one in answer.members], answer.age_ms) == (both, 0)
 
 
 def test_members_of_other_settings_are_refused_and_change_nothing(fleet):
