@@ -40,7 +40,11 @@ class Forwarder:
     """
 
     def __init__(
-        self, target: str, link: Link | None = None, on_request: Callable[[], object] = lambda: None
+        self,
+        target: str,
+        link: Link | None = None,
+        on_request: Callable[[], object] = lambda: None,
+        source: str = "",
     ) -> None:
         """Forward to ``host:port``, as fast as that goes or over a link.
 
@@ -48,11 +52,13 @@ class Forwarder:
             target: the address.
             link: the line in between, if its speed is limited.
             on_request: is called with each piece that clients have sent.
+            source: the address of this host from which the target is reached; "": any.
         """
         self._lock = threading.Lock()
         self._on_request = on_request
         self._target = target
         self._link = link
+        self._source = source
         self._connections: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._flowing = threading.Event()
@@ -136,10 +142,13 @@ class Forwarder:
     def _forward(self, client: socket.socket) -> None:
         host, _, port = self._target.rpartition(":")
         try:
-            server = socket.create_connection((host, int(port)))
+            server = socket.create_connection((host, int(port)), source_address=(self._source, 0))
         except OSError:
             client.close()
             return
+        for end in (client, server):
+            # Small pieces would wait for each other's acknowledgements, for 40 ms at a time.
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pair = _Pair(client, server)
         with self._lock:
             self._connections |= {client, server}

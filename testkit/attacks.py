@@ -1,0 +1,552 @@
+"""What a hostile client of a gateway tries, and what the gateway and its other clients have of it.
+
+Each attack is a function that takes a ``Stage`` and returns what it has reached: lines, none when it failed.
+``run`` watches the gateway's memory and another client's heartbeats meanwhile. The attacker knows the .proto
+file; it calls from 127.0.0.1, the others from other addresses.
+"""
+
+import contextlib
+import dataclasses
+import json
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Final, Self, cast
+
+import grpc
+
+from testkit.certificates import Authority
+from testkit.forwarder import Forwarder
+from testkit.gateway_caller import Caller, status
+from testkit.gateway_process import GatewayProcess
+from testkit.heartbeats import SOURCE
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.send_batch import SendBatch
+
+MIB: Final = 1 << 20
+LIMIT_BYTES: Final = 64 * MIB
+"""What the gateway may keep for its clients, of one and of all."""
+LIMITS: Final = (f"--total-bytes={LIMIT_BYTES}", f"--session-bytes={LIMIT_BYTES}")
+SLACK_BYTES: Final = 96 * MIB
+"""How much more memory than that it may take: messages are there in two forms for a moment, and allocators
+keep some."""
+TOPIC: Final = "demo"
+_QUIET_S: Final = 3.0
+_STALLED_S: Final = 3.0
+_SENT_BYTES: Final = 384 * MIB
+"""How much attackers of the memory send."""
+_ROWS: Final = 64
+_ROW_BYTES: Final = 200 << 10
+_INDEX_BYTES: Final = 28
+_LOG_BYTES: Final = 256 << 10
+_THREADS_OF_PAGE: Final = 64
+_SLOW_LINES: Final = 15
+
+
+class Heartbeats:
+    """Another client's, in a process of its own; a context manager."""
+
+    def __init__(self, address: str, ca: Path | None) -> None:
+        """Begin them."""
+        command = [sys.executable, "-m", "testkit.heartbeats", address, *([str(ca)] if ca else [])]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._input = cast("IO[str]", self._process.stdin)
+        self._output = cast("IO[str]", self._process.stdout)
+        self._read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._input.close()
+        self._process.wait()
+        self._output.close()
+
+    def _read(self) -> tuple[list[float], list[str]]:
+        told = json.loads(self._output.readline())
+        return told["took"], told["errors"]
+
+    def look(self) -> tuple[list[float], list[str]]:
+        """Return how long those since the last look took, in milliseconds, and what went wrong."""
+        self._input.write("\n")
+        self._input.flush()
+        return self._read()
+
+
+class Peak:
+    """The most memory that a gateway has while this is open."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self._gateway = gateway
+        self._over = threading.Event()
+        self.before = self.top = 0
+
+    def __enter__(self) -> Self:
+        self.before = self.top = self._gateway.memory_bytes
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.01):
+            self.top = max(self.top, self._gateway.memory_bytes)
+
+
+@dataclasses.dataclass
+class Stage:
+    """A server and a gateway before it, and who calls it."""
+
+    server: EmbeddedTubeMQ
+    gateway: GatewayProcess
+    closing: contextlib.ExitStack
+    ca: Path | None
+
+    def attacker(self, client_id: str = "mallory", **how: Any) -> Caller:
+        """Return a client that calls from the attacker's host."""
+        ca = self.ca.read_bytes() if self.ca else None
+        return self.closing.enter_context(Caller(self.gateway.address, client_id, ca=ca, **how))
+
+    def other(self, client_id: str, source: str = SOURCE) -> Caller:
+        """Return a client that calls from another host, without a session."""
+        forwarder = self.closing.enter_context(Forwarder(self.gateway.address, source=source))
+        ca = self.ca.read_bytes() if self.ca else None
+        return self.closing.enter_context(Caller(forwarder.address, client_id, ca=ca))
+
+    def log(self) -> str:
+        """Return what the gateway has written to its log."""
+        return cast("Path", self.gateway.log).read_text(errors="replace")
+
+
+Attack = Callable[[Stage], list[str]]
+
+
+def batch_of(*values: bytes) -> pb.MessageBatch:
+    """Return messages for the first broker."""
+    batch = sends.to_proto(SendBatch.of(TOPIC, list(values)))
+    batch.MergeFrom(pb.MessageBatch(places=[pb.Place(broker_id=1)], place_codes=bytes(4 * len(values))))
+    return batch
+
+
+def publish(client: Caller, *values: bytes) -> None:
+    """Store messages."""
+    client("Publish", batch=batch_of(*values), timeout=20)
+
+
+def publishing(client: Caller, batches: Iterable[pb.MessageBatch]) -> Iterator[bytes]:
+    """Return the requests of a stream that publishes batches."""
+    yield pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session)).SerializeToString()
+    for batch in batches:
+        yield pb.PublishCommand(batch=batch).SerializeToString()
+
+
+class Flood:
+    """Streams that send as much as the gateway takes, without a look at its answers."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._calls: list[Any] = []
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+
+    def begin(self, client: Caller, name: str, requests: Iterable[bytes]) -> None:
+        """Begin one."""
+        self._calls.append(client.send(name, self._counted(requests), timeout=60))
+
+    def _counted(self, requests: Iterable[bytes]) -> Iterator[bytes]:
+        for data in requests:
+            if self._over.is_set():
+                return
+            yield data
+            with self._lock:
+                self.sent += len(data)
+        # Nothing is half-closed: what was sent is to stay.
+        self._over.wait(60)
+
+    def wait(self, wanted: int) -> None:
+        """Return when so much was sent, or no more is taken; then all streams end."""
+        last, since = -1, time.monotonic()
+        while self.sent < wanted and time.monotonic() - since < _STALLED_S:
+            if self.sent != last:
+                last, since = self.sent, time.monotonic()
+            time.sleep(0.02)
+        time.sleep(0.5)
+        self._over.set()
+        for call in self._calls:
+            call.cancel()
+
+
+def refused(work: Callable[[], object]) -> bool:
+    """Tell whether a call fails."""
+    try:
+        work()
+    except grpc.RpcError:
+        return True
+    return False
+
+
+# The ten.
+
+
+def hijack(stage: Stage) -> list[str]:
+    """Act in another client's session, and with its login."""
+    reached = []
+    ann = stage.other("ann")
+    ann.open("ann", username="ann", password="ann-secret")
+    mallory = stage.attacker()
+    mallory.open("mallory")
+    seen = {one.session.client_id: one.session for one in mallory("ListSessions").sessions}
+    if "ann" in seen and seen["ann"].epoch:
+        reached.append("ListSessions tells the epoch of a session")
+    for epoch in (1, seen["ann"].epoch if "ann" in seen else 1):
+        mallory.session = pb.SessionRef(client_id="ann", epoch=epoch)
+        if not refused(lambda: publish(mallory, b"forged")):
+            reached.append("a message was stored as somebody else")
+        reached += [
+            f"{name} of a session of somebody else"
+            for name in ("Heartbeat", "CloseSession")
+            if not refused(lambda name=name: mallory(name))
+        ]
+    mallory.session = pb.SessionRef(client_id="ann", epoch=2)
+    if not refused(lambda: mallory.open("mallory")):
+        reached.append("the session's id was taken over")
+    if refused(lambda: ann("Heartbeat")):
+        reached.append("the session is lost to its client")
+    return reached
+
+
+def memory_by_a_window(stage: Stage) -> list[str]:
+    """Publish in one stream to a broker that hangs, with limits of the client's own choice."""
+    return _publish_to_a_frozen_broker(stage, 1, max_in_flight=2_000_000_000, max_in_flight_bytes=1 << 62)
+
+
+def memory_by_many_windows(stage: Stage) -> list[str]:
+    """Publish in many streams to a broker that hangs."""
+    return _publish_to_a_frozen_broker(stage, 24)
+
+
+def _publish_to_a_frozen_broker(stage: Stage, streams: int, **settings: Any) -> list[str]:
+    first = stage.attacker("stream_0")
+    first.open(**settings)
+    publish(first, b"x")
+    stage.server.faults.freeze_broker(1)
+    flood = Flood()
+    for number in range(streams):
+        client = stage.attacker(f"stream_{number}")
+        if number:
+            client.open(**settings)
+        count = _SENT_BYTES // streams // MIB
+        batches = (batch_of(bytes(MIB)) for _ in range(count))
+        flood.begin(client, "PublishStream", publishing(client, batches))
+    flood.wait(_SENT_BYTES)
+    return []
+
+
+def memory_by_bodies(stage: Stage) -> list[str]:
+    """Send large bodies for sessions that do not exist."""
+    flood = Flood()
+    one = stage.attacker("nobody")
+    large = batch_of(bytes(30 * MIB))
+    calls = [one.begin("Publish", batch=large) for _ in range(20)]
+    for _ in range(20):
+        flood.begin(one, "PublishStream", publishing(one, [large]))
+    flood.wait(20 * 30 * MIB)
+    return [f"a body was taken: {status(call)}" for call in calls if status(call) == "OK"]
+
+
+def memory_by_names(stage: Stage) -> list[str]:
+    """Have sessions with descriptions of megabytes."""
+    reached = []
+    calls = []
+    first = stage.attacker("named")
+    for number in range(60):
+        size = (30 * MIB) if number % 4 == 0 else 3 * MIB
+        client = Caller(stage.gateway.address, f"named_{number}", beside=first)
+        text = "x" * size
+        settings = pb.SessionSettings(group="attack")
+        calls.append(client.begin("OpenSession", settings=settings, language=text, version=text))
+    reached += ["a description of megabytes was kept" for call in calls if status(call) == "OK"][:1]
+    return reached
+
+
+def threads(stage: Stage) -> list[str]:
+    """Have many calls that do not move, and so keep others out."""
+    reached = []
+    writer = stage.other("writer")
+    writer.open("writers")
+    for _ in range(_ROWS // 4):
+        publish(writer, *[bytes(_ROW_BYTES)] * 4)
+    place = pb.Partition(topic=TOPIC, broker_id=1, partition_id=0)
+    range_of_all = {"partition": place, "start": 0, "end": _ROWS * _INDEX_BYTES, "own_store": True}
+    range_of_one = range_of_all | {"end": _INDEX_BYTES}
+
+    first = stage.attacker("idle_0")
+    first.open()
+    evil = [first]
+    for number in range(1, 4):
+        client = stage.attacker(f"idle_{number}")
+        client.open()
+        evil.append(client)
+    over = threading.Event()
+
+    def begun(client: Caller) -> Iterator[bytes]:
+        yield from publishing(client, [])
+        over.wait(60)
+
+    def tried(what: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except grpc.RpcError as error:
+            reached.append(f"{what}: {error.code().name} {str(error.details())[:160]}")
+
+    readers = [client.begin("ReadRange", timeout=120, **range_of_all) for client in evil for _ in range(80)]
+    time.sleep(1)
+    tried("others cannot read", lambda: writer("ReadRange", timeout=20, **range_of_one))
+    for call in readers:
+        call.cancel()
+    writers = [client.send("PublishStream", begun(client), 120) for client in evil for _ in range(80)]
+    time.sleep(1)
+    tried("others cannot publish", lambda: publish(writer, b"y"))
+    for call in writers:
+        call.cancel()
+    over.set()
+    stage.server.close_topic("closed")
+    day = stage.attacker("day")
+    if not refused(lambda: day.open(delivery_timeout_ms=86_400_000)):
+        checks = [day.begin("CheckTopic", timeout=2, topic="closed", publishable=True) for _ in range(300)]
+        for call in checks:
+            status(call)
+        tried("others cannot publish after checks", lambda: publish(writer, b"y"))
+    return reached
+
+
+def items(stage: Stage) -> list[str]:
+    """Ask for hundreds of thousands of things in few bytes."""
+    reached = []
+    client = stage.attacker()
+    client.open()
+    client("QueryRoute", topics=[TOPIC])
+    many = 200_000
+    store, place = pb.Store(topic=TOPIC, store=9), pb.Partition(topic=TOPIC, broker_id=9)
+    bounds = pb.Bounds(earliest=0, latest=_INDEX_BYTES)
+    asked: dict[str, dict[str, Any]] = {
+        "QueryBounds": {"stores": [store] * many},
+        "QueryGroupPositions": {"partitions": [place] * many},
+        "QueryFirstReadable": {
+            "begins": [pb.QueryFirstReadableRequest.Begin(partition=place, bounds=bounds)] * many
+        },
+        "ResetOffsets": {"positions": [pb.PartitionOffset(partition=place, offset=0)] * many},
+        "AttachPartitions": {"partitions": [pb.AttachPartitionsRequest.Wanted(partition=place)] * many},
+        "DetachPartitions": {"partitions": [place] * many},
+        "QueryRoute": {"topics": [TOPIC] * many},
+        "QueryStoredOffsets": {"topics": [TOPIC] * many},
+    }
+    for name, fields in asked.items():
+        call = client.begin(name, timeout=20, **fields)
+        if status(call) not in {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}:
+            reached.append(f"{name} of {many} items: {status(call)}")
+    return reached
+
+
+def streams(stage: Stage) -> list[str]:
+    """Open thousands of streams on one connection, and all sessions there are."""
+    reached = []
+    client = stage.attacker()
+    client.open()
+    calls = [client.begin("SessionEvents", timeout=100) for _ in range(1_000)]
+    calls += [client.begin("WatchRoute", timeout=100, topics=[TOPIC]) for _ in range(3_000)]
+    time.sleep(5)
+    opened = 0
+    for first in range(0, 10_500, 500):
+        more = [
+            Caller(stage.gateway.address, f"many_{first + number}", beside=client) for number in range(500)
+        ]
+        settings = pb.SessionSettings(group="attack")
+        asked = [one.begin("OpenSession", settings=settings, timeout=20) for one in more]
+        opened += sum(status(call) == "OK" for call in asked)
+    late = stage.other("late")
+    if refused(late.open):
+        reached.append(f"{opened} sessions of one client keep others out")
+    for call in calls:
+        call.cancel()
+    return reached
+
+
+def log(stage: Stage) -> list[str]:
+    """Write lines of the attacker's own into the log, and fill it."""
+    reached = []
+    for client_id in ("a\n2026-01-01T00:00:00Z INFO injected by name", "b\x1b[31mred", "c\x85d\u2028e"):
+        client = stage.attacker(client_id)
+        with contextlib.suppress(grpc.RpcError):
+            client.open()
+        with contextlib.suppress(grpc.RpcError):
+            client("QueryRoute", topics=["no\n2026-01-01T00:00:00Z INFO injected by topic"])
+    client = stage.attacker()
+    client.open()
+    before = stage.gateway.log_bytes()
+    for _ in range(300):
+        with contextlib.suppress(grpc.RpcError):
+            client("QueryRoute", topics=["x" * 100_000])
+    stranger = stage.attacker("stranger")
+    for _ in range(1_000):
+        with contextlib.suppress(grpc.RpcError):
+            stranger("Heartbeat")
+    grown = stage.gateway.log_bytes() - before
+    if grown > _LOG_BYTES:
+        reached.append(f"the log grew by {grown >> 10} KiB for 1,300 refused calls")
+    written = stage.log()
+    if re.search(r"^2026-01-01T00:00:00Z INFO injected", written, re.MULTILINE):
+        reached.append("a line of the log is the client's")
+    if "\x1b" in written:
+        reached.append("control characters are in the log")
+    return reached
+
+
+def page(stage: Stage) -> list[str]:
+    """Read the status page by another host's name, and keep its connections."""
+    reached = []
+    client = stage.attacker()
+    client.open("seen-by-others")
+    host, _, port = stage.gateway.metrics.rpartition(":")
+    address = host, int(port)
+    for path in ("/", "/metrics"):
+        with socket.create_connection(address, timeout=20) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: evil.example.com\r\n\r\n".encode())
+            if b" 200 " in connection.recv(100):
+                reached.append(f"{path} is answered under another host's name")
+    before = stage.gateway.threads
+    with contextlib.ExitStack() as closing:
+        slow = []
+        for _ in range(300):
+            with contextlib.suppress(OSError):
+                connection = closing.enter_context(socket.create_connection(address, timeout=0.5))
+                connection.sendall(b"GET / HTTP/1.1\r\n")
+                slow.append(connection)
+        more = stage.gateway.threads - before
+        if more > _THREADS_OF_PAGE:
+            reached.append(f"{more} threads more for connections that say little")
+        # A line every two seconds keeps no connection for long.
+        for _ in range(_SLOW_LINES):
+            time.sleep(2)
+            for connection in slow:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"X-Slow: 1\r\n")
+        alive = sum(map(_is_open, slow))
+    if alive:
+        reached.append(f"{alive} of {len(slow)} requests go on for half a minute")
+    return reached
+
+
+def _is_open(connection: socket.socket) -> bool:
+    """Tell whether the other side has neither closed a connection nor answered."""
+    connection.setblocking(False)
+    try:
+        connection.recv(1)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+ATTACKS: Final[dict[str, Attack]] = {
+    "hijack": hijack,
+    "memory a: one window": memory_by_a_window,
+    "memory b: many windows": memory_by_many_windows,
+    "memory c: bodies": memory_by_bodies,
+    "memory d: names": memory_by_names,
+    "threads": threads,
+    "items": items,
+    "streams": streams,
+    "log": log,
+    "page": page,
+}
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What an attack has reached, and what others had of it."""
+
+    reached: list[str]
+    quiet_ms: list[float]
+    """How long heartbeats of another client took before."""
+    took_ms: list[float]
+    """How long they took meanwhile."""
+    errors: list[str]
+    """Those that failed."""
+    memory_before: int
+    memory_top: int
+
+    @property
+    def grown_bytes(self) -> int:
+        """How much more memory the gateway had at most."""
+        return self.memory_top - self.memory_before
+
+    def figures(self) -> dict[str, float]:
+        """Return figures for a table."""
+        quiet, beside = p99(self.quiet_ms), p99(self.took_ms)
+        return {
+            "MiB more": self.grown_bytes / MIB,
+            "quiet p99 ms": quiet,
+            "p99 ms": beside,
+            "ratio": beside / quiet,
+            "worst ms": max(self.took_ms),
+        }
+
+
+def p99(values: list[float]) -> float:
+    """Return what 99 of 100 stay below."""
+    return statistics.quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
+
+
+@contextlib.contextmanager
+def staged(folder: Path, *, secured: bool) -> Iterator[Stage]:
+    """Give a server of three brokers, and a gateway with default settings and limits of 64 MiB."""
+    settings = EmbeddedSettings()
+    flags = list(LIMITS)
+    ca = None
+    if secured:
+        settings = EmbeddedSettings(
+            authenticate_producers=True,
+            authenticate_consumers=True,
+            users={"ann": "ann-secret"},
+        )
+        authority = Authority(folder)
+        pair, ca = authority.issue("gateway"), authority.cert
+        flags += [f"--tls-cert={pair.cert}", f"--tls-key={pair.key}"]
+    topics = {TOPIC: (1, 1), "closed": (1, 1)}
+    with (
+        EmbeddedTubeMQ(topics=topics, brokers=3, settings=settings) as server,
+        GatewayProcess(server.master, *flags, web=server.master_web, log=folder / "gateway.log") as gateway,
+        contextlib.ExitStack() as closing,
+    ):
+        try:
+            yield Stage(server, gateway, closing, ca)
+        finally:
+            server.faults.clear()
+
+
+def run(name: str, folder: Path, quiet_s: float = 0.5) -> Outcome:
+    """Carry an attack out."""
+    with (
+        staged(folder, secured=name == "hijack") as stage,
+        Heartbeats(stage.gateway.address, stage.ca) as beats,
+    ):
+        time.sleep(0.5)
+        beats.look()
+        time.sleep(quiet_s)
+        quiet, before = beats.look()
+        with Peak(stage.gateway) as peak:
+            reached = ATTACKS[name](stage)
+        took, errors = beats.look()
+        return Outcome(reached, quiet, took, before + errors, peak.before, peak.top)
